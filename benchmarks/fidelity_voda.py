@@ -27,8 +27,7 @@ from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJo
 from voda.events.types import JobCompleted
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.data import VODA_EXP, find_folder, intact
-from voda.simulator.profiles.base import Costs
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import Costs, SpeedupProfile
 from voda.simulator.workloads.voda_exp import read_experiment
 
 MOST_ERROR: Final = 0.06

@@ -7,8 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from voda.api.presenters.pools import settings_of
-from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, WorkerView
-from voda.api.schemas.pools import NodeView, PoolView, SettingsView
+from voda.api.schemas import ForecastView, JobView, NodeView, PoolView, ProgressView, SettingsView, WorkerView
 from voda.domain import state
 from voda.domain.job import Phase
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from voda.domain.job import Job
-from voda.simulator.profiles.base import Workload
-from voda.simulator.profiles.pollux import Application, PolluxProfile
-from voda.simulator.profiles.step_times import GPUS_PER_NODE
+from voda.simulator.workload import Workload
+from voda.simulator.workloads.pollux_applications import Application, PolluxProfile
+from voda.simulator.workloads.pollux_step_times import GPUS_PER_NODE
 
 
 class PeerJobs:

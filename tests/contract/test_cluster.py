@@ -24,7 +24,7 @@ from voda.cluster.port import Cluster, Notice
 from voda.domain.errors import ActionRefused
 from voda.events.types import Observation
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profiles.base import Costs
+from voda.simulator.workload import Costs
 
 
 class OneEpoch:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tests.dst.loop import SeededLoop
 from tests.service import Answer
-from voda.api.connections import TimedConnection
+from voda.api.listener import TimedConnection
 from voda.application.backend import CallerLimits
 
 _HEAD_END: Final = b"\r\n\r\n"

@@ -141,6 +141,8 @@ def test_commands_when_the_log_is_empty_say_so(empty_log: str) -> None:
         (["replay", LOG, "--until", "5", "--verify"], "exclude each other"),
         (["replay", LOG, "--from", "5"], "belong to --what-if"),
         (["replay", LOG, "--until", "9999"], "beyond the end of the log"),
+        (["replay", LOG, "--until", "+99999999999999999999h"], "is too long: expected a span of at most 36500d"),
+        (["explain", LOG, "gamma-2", "--at=-99999999999999999999h"], "is too long: expected a span of at most 36500d"),
         (["replay", LOG, "--what-if", "elastic-fivo"], "Did you mean 'elastic-fifo'?"),
         (["replay", LOG, "--what-if", "fifo", "--placer", "stedy"], "Did you mean 'steady'?"),
         (["explain", LOG, "gama-1"], "Did you mean 'gamma-1'?"),

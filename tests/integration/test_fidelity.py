@@ -15,7 +15,7 @@ from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.projections.history import History
 from voda.simulator.data import POLLUX
-from voda.simulator.run import SimulationRun
+from voda.simulator.engine import SimulationRun
 
 
 @pytest.mark.parametrize("workload", [3, 6])

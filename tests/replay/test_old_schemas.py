@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_fact, a_spec
-from voda.events.types import JobSubmitted
+from voda.events.types import JobProgressed, JobSubmitted
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import restore_archive
 from voda.log.archive.segment import events_of, export_segment
@@ -37,6 +37,13 @@ async def test_job_submitted_in_the_words_of_schema_1_is_read_in_those_of_today(
         a_spec("mnist-1", pool="tesla-v100", max_replicas=2),
     ]
     assert [event.schema for event in events if event.type == "job.submitted"] == [1, 1, 2]
+
+
+async def test_job_progressed_in_schema_1_has_no_seconds_of_an_epoch_that_was_disturbed() -> None:
+    events = await (await open_log(OLD.parent / "logs" / "elastic-tiresias.jsonl")).read(0, 1000)
+    progress = [(event.schema, event.data) for event in events if isinstance(event.data, JobProgressed)]
+    assert {schema for schema, _ in progress} == {1}
+    assert {fact.is_raw for _, fact in progress} == {False}
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

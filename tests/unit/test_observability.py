@@ -10,8 +10,7 @@ import yaml
 
 from tests.service import a_backend
 from tests.unit.telemetry.test_gauges import Candidate
-from voda.telemetry.gauges import StateGauges, leadership_gauges
-from voda.telemetry.kubernetes import kubernetes_gauges
+from voda.telemetry.gauges import StateGauges, kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from voda.api.examples import EXAMPLES
 from voda.api.operation import PROBLEM, PUBLIC, Operation, RequestBody, Response
 from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
-from voda.api.schemas.service import Problem
+from voda.api.schemas import Problem
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import parameter_schemas

@@ -6,6 +6,7 @@ Rule: everything is checked before it is used; an error names the path of the fi
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,7 +23,15 @@ S = TypeVar("S", bound=Struct)
 _encode: Final = msgspec.json.Encoder().encode
 _AT: Final = re.compile(r" - at `(?P<path>[^`]*)`$")
 _MANIFESTS: Final = (YAML, JSON, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain")
-_WORDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "null": "null"}
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
 """Python's name of a type in an error of msgspec -> ours."""
 _BIG_BYTES: Final = 20_000
 """A larger manifest is read in a thread, because YAML takes its time and others would wait."""
@@ -105,7 +114,7 @@ async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -
     try:
         return msgspec.json.decode(content, type=record)
     except msgspec.ValidationError as error:
-        raise _wrong(error, "the body", record) from error
+        raise _wrong(error, "the body", record, content) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableBody(f"the body is not JSON: {error}") from error
 
@@ -178,11 +187,13 @@ def _kind_of(field: msgspec.structs.FieldInfo) -> msgspec.inspect.Type:
     return kind
 
 
-def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> InvalidField:
-    """Return an error that names the field's path as a user writes it."""
+def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct], content: bytes = b"") -> InvalidField:
+    """Return an error that names the field's path as a user writes it; `content` is JSON that may hold maps."""
     text = str(error)
     at = _AT.search(text)
     path = at["path"].removeprefix("$").removeprefix(".") if at else ""
+    if "[...]" in path:
+        path = _with_keys(path, content, record, text)
     message = text[: at.start()] if at else text
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
         path = f"{path}.{unknown[1]}".removeprefix(".")
@@ -193,6 +204,33 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct]) -> 
     for name, word in _WORDS.items():
         message = message.replace(f"`{name}`", word)
     return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:].replace('>= 0.0', '>= 0')}{expected}")
+
+
+def _with_keys(path: str, content: bytes, record: type[Struct], text: str) -> str:
+    """Return a path with the keys of maps, for each of which msgspec writes [...]: a key without which all is well."""
+
+    def is_wrong() -> bool:
+        try:
+            msgspec.convert(body, record)
+        except msgspec.ValidationError as error:
+            return str(error) == text
+        return False
+
+    names = path.replace("[...]", ".*").split(".")
+    with suppress(msgspec.DecodeError, KeyError):
+        place = body = msgspec.json.decode(content)
+        if not is_wrong():
+            return path
+        for depth, name in enumerate(names):
+            if name == "*":
+                for key in list(place):
+                    value = place.pop(key)
+                    if not is_wrong():
+                        break
+                names[depth], place[key] = key, value
+            place = place[names[depth]]
+        return ".".join(names)
+    return path
 
 
 def _choices(record: type[Struct], path: str) -> str:

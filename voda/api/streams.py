@@ -1,7 +1,7 @@
 """Sends an answer that goes on until its work is done, the server shuts down, or the reader is gone.
 
 Rule: a reader can ask again for what it missed, so nothing waits for slow readers: their connections are closed (see
-voda.api.connections). aiohttp-sse does not serve here: it answers no HEAD, makes each frame once per reader, and its
+voda.api.listener). aiohttp-sse does not serve here: it answers no HEAD, makes each frame once per reader, and its
 pings carry no position; and job logs are streams too, but no events.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from voda.application.read_model import ReadModel
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
 from voda.events.envelope import ANY_VERSION, Fact
@@ -15,7 +15,7 @@ from voda.events.types import AnyFact
 from voda.kinds.base import FieldWarning
 from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
-from voda.manifests.size_limits import MOST_BYTES
+from voda.manifests.text import MOST_BYTES
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.auth.callers import Caller
+from voda.auth import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION
@@ -149,17 +149,17 @@ async def report(backend: Backend, record: JobRecord, progress: ProgressReport, 
         InvalidField: a figure is out of bounds.
     """
     _refuse_ended(record, "reported on")
-    job_id, now = record.spec.job_id, backend.clock.now()
+    job_id = record.spec.job_id
     _refuse_odd_metrics(progress)
     workers = _within(
         "workers", len(record.job.workers) if progress.workers is None else progress.workers, 0, MOST_REPLICAS
     )
-    epoch_s = _seconds("epoch_time_s", progress.epoch_time_s)
     fact = JobProgressed(
         job_id=job_id,
         epochs_done=_within("epoch", _finite("epoch", progress.epoch), 0, _MOST_FIGURE),
         workers=workers,
-        epoch_s=None if epoch_s is None or _is_disturbed(backend, job_id, epoch_s, now) else epoch_s,
+        epoch_s=_seconds("epoch_time_s", progress.epoch_time_s),
+        is_raw=progress.epoch_time_s is not None,
         step_s=_seconds("step_time_s", progress.step_time_s),
         samples_per_s=_positive("samples_per_s", progress.samples_per_s, _MOST_RATE),
         metrics=progress.metrics,
@@ -194,12 +194,6 @@ def _changed_meanwhile(record: JobRecord) -> PreconditionFailed:
 def _refuse_ended(record: JobRecord, done: str) -> None:
     if not record.is_live:
         raise WrongState(f"job {record.spec.job_id} is {record.phase.value}: only live jobs can be {done}")
-
-
-def _is_disturbed(backend: Backend, job_id: str, epoch_s: float, now: float) -> bool:
-    """Return whether the job's workers changed during its last epoch: its duration then belongs to no size."""
-    stretch = backend.view.live.learning.undisturbed_span(job_id)
-    return stretch is not None and stretch.changes > 0 and now - stretch.changed_at < epoch_s
 
 
 def _refuse_odd_metrics(progress: ProgressReport) -> None:

@@ -1,6 +1,6 @@
 """One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
 
-Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in upcasters.py.
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,6 @@ class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class JobFact(Data, frozen=True, kw_only=True):
-    """A fact about one job."""
-
     job_id: str
 
     @property
@@ -198,13 +196,17 @@ class JobProgressed(JobFact, frozen=True, kw_only=True):
     """One or more epochs were finished since the last report."""
 
     TYPE = "job.progressed"
+    SCHEMA = 2
     MAKES_CLUSTER_STALE = False
     epochs_done: float
     """In all, since the job's beginning."""
     workers: int
     """Replicas at the end of the last epoch."""
     epoch_s: float | None = None
-    """Seconds of the last epoch, as the job timed it; None when a restart or resize fell into it."""
+    """Seconds of the last epoch, as the job timed it; None: it timed none."""
+    is_raw: bool = False
+    """Whether `epoch_s` stands also where the workers changed during that epoch, so that readers of the log leave it
+    out; False: the writer left it out."""
     step_s: float | None = None
     samples_per_s: float | None = None
     """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work."""
@@ -308,22 +310,18 @@ class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
 
 
 Intent = JobSubmitted | JobCancelRequested | JobChanged | PolicyChanged | RatelimitChanged
+NodeFact = NodeJoined | NodeChanged | NodeLeft
+JobEnd = JobCompleted | JobFailed | JobCanceled
 Observation = (
-    NodeJoined
-    | NodeChanged
-    | NodeLeft
+    NodeFact
     | JobRegistered
     | WorkerRefused
     | JobStalled
     | WorkerStarted
     | WorkerExited
     | JobProgressed
-    | JobCompleted
-    | JobFailed
-    | JobCanceled
+    | JobEnd
     | ActionFailed
 )
-JobEnd = JobCompleted | JobFailed | JobCanceled
-NodeFact = NodeJoined | NodeChanged | NodeLeft
 Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged
 AnyFact = Intent | Observation | Decision

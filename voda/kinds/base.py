@@ -1,20 +1,24 @@
 """What a kind of job is to voda: a class; and a manifest of that kind, as far as voda reads it: an instance.
 
 Rule: whatever differs between kinds is asked of the class or of the instance; no other code compares names of kinds.
+Checks refuse only what would fail later; what is merely ignored gets a warning.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
-from voda.domain.job import JobSpec
+from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.kinds.pod_template import ContainerTemplate, JobMetadata, RoleTemplate, RunPolicyFields
 
 OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
 """Values of managedBy that leave a job to its own operator."""
+
+BIGGEST: Final = 2**31 - 1
+CLEAN_POD_POLICIES: Final = ("None", "Running", "All")
 
 
 class FieldWarning(Struct, frozen=True, kw_only=True):
@@ -68,7 +72,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     local_launch: ClassVar[Literal["mpi", "torch"] | None] = None
     """How one machine starts the replicas: by a launcher, or each as a torch agent. None: it cannot."""
     local_roles: ClassVar[tuple[str, ...]] = ()
-    """Roles whose programs run on one machine."""
     processes_field: ClassVar[str] = "spec"
     """Field that says how many processes one replica starts."""
 
@@ -114,7 +117,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return False
 
     def path(self, role: str) -> str:
-        """Return the path of a role."""
         return f"spec.{self.replica_specs}.{role}"
 
     def main_container(self, role: str) -> tuple[int, ContainerTemplate]:
@@ -124,7 +126,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return next(((index, each) for index, each in enumerate(containers) if each.name == name), (0, containers[0]))
 
     def replica_count(self) -> int:
-        """Return how many replicas the manifest asks for."""
         counts = [role.replicas for name, role in self.roles.items() if name in self.placed_roles]
         return sum(1 if count is None else count for count in counts)
 
@@ -140,11 +141,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         """Raise InvalidField on the first of the kind's own fields that cannot be used."""
 
     def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
-        """Yield the kind's own fields that voda ignores on every cluster.
-
-        Args:
-            spec: of the manifest, as the user wrote it.
-        """
+        """Yield the kind's own fields that voda ignores on every cluster; `spec` is as the user wrote it."""
         yield from ()
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
@@ -152,12 +149,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         yield from ()
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
-        """Yield what voda changes of the kind's own fields on Kubernetes.
-
-        Args:
-            converted: the manifest in the version that the cluster serves.
-            job: what the manifest asks for.
-        """
+        """Yield what voda changes of the kind's own fields; `converted` is in the version that the cluster serves."""
         yield from ()
 
     @classmethod
@@ -178,3 +170,61 @@ def field_warnings(value: object, path: str, messages: Mapping[str, str]) -> Ite
         for name, item in value.items():
             if item and name in messages:
                 yield FieldWarning(field=f"{path}.{name}", message=messages[name])
+
+
+def refuse_unusable(job: JobManifest) -> None:
+    """Raise InvalidField on the first field with which no process could start."""
+    job.check()
+    for name, role in job.roles.items():
+        _check_role(job, name, role)
+    _check_run_policy(job.spec.run_policy)
+
+
+def refuse_outside(field: str, value: int | None, least: int, most: int) -> None:
+    """Raise InvalidField where a value is there and out of bounds."""
+    if value is not None and not least <= value <= most:
+        raise InvalidField(field, f"{field}: expected {least} to {most}, got {value}")
+
+
+def refuse_other(field: str, value: str | None, allowed: Sequence[str]) -> None:
+    """Raise InvalidField where a value is there and none of those allowed."""
+    if value is not None and value not in allowed:
+        raise InvalidField(field, f"{field}: expected one of {', '.join(allowed)}, got {value[:60]!r}")
+
+
+def refuse_several(path: str, role: RoleTemplate | None) -> None:
+    """Raise InvalidField where a role that has one pod asks for another number."""
+    if role is not None and role.replicas not in (None, 1):
+        field = f"{path}.replicas"
+        raise InvalidField(field, f"{field}: expected 1, got {role.replicas}")
+
+
+def _check_role(job: JobManifest, name: str, role: RoleTemplate) -> None:
+    path = job.path(name)
+    refuse_outside(f"{path}.replicas", role.replicas, 1, MOST_REPLICAS)
+    refuse_other(f"{path}.restartPolicy", role.restart_policy, job.restart_policies)
+    pod = role.template.spec
+    grace_s = pod.termination_grace_period_seconds
+    refuse_outside(f"{path}.template.spec.terminationGracePeriodSeconds", grace_s, 0, BIGGEST)
+    for index, container in enumerate(pod.containers):
+        if container.env:
+            _check_env(f"{path}.template.spec.containers[{index}].env", container)
+
+
+def _check_env(path: str, container: ContainerTemplate) -> None:
+    for index, variable in enumerate(container.env or ()):
+        if not variable.name or "=" in variable.name or "\0" in variable.name:
+            field = f"{path}[{index}].name"
+            raise InvalidField(field, f"{field}: expected a name without '=', got {variable.name[:60]!r}")
+        if variable.value and variable.value_from is not None:
+            field = f"{path}[{index}].valueFrom"
+            raise InvalidField(field, f"{field}: {variable.name[:60]} has a value too: keep one of them")
+
+
+def _check_run_policy(policy: RunPolicyFields | None) -> None:
+    if policy is None:
+        return
+    refuse_outside("spec.runPolicy.backoffLimit", policy.backoff_limit, 0, BIGGEST)
+    refuse_outside("spec.runPolicy.activeDeadlineSeconds", policy.active_deadline_seconds, 1, BIGGEST)
+    refuse_outside("spec.runPolicy.ttlSecondsAfterFinished", policy.ttl_seconds_after_finished, 0, BIGGEST)
+    refuse_other("spec.runPolicy.cleanPodPolicy", policy.clean_pod_policy, CLEAN_POD_POLICIES)

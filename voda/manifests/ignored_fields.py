@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from voda.kinds.base import FieldWarning, JobManifest
-from voda.manifests.replica_bounds import VARIABLES
-from voda.manifests.resources import is_gpu_count, is_gpu_share
-from voda.manifests.variables import known_value
+from voda.manifests.programs import known_value
+from voda.manifests.replicas import VARIABLES, is_gpu_count, is_gpu_share
 
 _OURS = "voda.dev/"
 _QUEUE = f"{_OURS}queue"
@@ -32,8 +31,10 @@ _NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev
 def ignored_fields(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWarning]:
     """Yield the fields that voda ignores on every cluster."""
     yield from _unknown_annotations(job)
-    yield from _queues(job)
-    yield from _priority_classes(job, manifest["spec"])
+    scheduling = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy")
+    scheduling = scheduling if isinstance(scheduling, Mapping) else {}
+    yield from _queues(job, scheduling)
+    yield from _priority_classes(job, scheduling)
     for role in job.roles:
         yield from _of_container(job, role)
     yield from job.warnings(manifest["spec"])
@@ -47,18 +48,20 @@ def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
             yield FieldWarning(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")
 
 
-def _queues(job: JobManifest) -> Iterator[FieldWarning]:
-    for where, name in (("annotations", _QUEUE), ("labels", _QUEUE), ("labels", _KUEUE)):
-        if queue := (getattr(job.metadata, where) or {}).get(name):
-            message = f"queue {queue[:63]!r} is not used by voda; voda.dev/priority says which job goes first"
-            yield FieldWarning(field=f"metadata.{where}[{name}]", message=message)
+def _queues(job: JobManifest, scheduling: Mapping[str, Any]) -> Iterator[FieldWarning]:
+    named = (("annotations", _QUEUE), ("labels", _QUEUE), ("labels", _KUEUE))
+    queues = {f"metadata.{where}[{name}]": (getattr(job.metadata, where) or {}).get(name) for where, name in named}
+    queues["spec.runPolicy.schedulingPolicy.queue"] = scheduling.get("queue")
+    for field, queue in queues.items():
+        if queue:
+            message = f"queue {str(queue)[:63]!r} is not used by voda; voda.dev/priority says which job goes first"
+            yield FieldWarning(field=field, message=message)
 
 
-def _priority_classes(job: JobManifest, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+def _priority_classes(job: JobManifest, scheduling: Mapping[str, Any]) -> Iterator[FieldWarning]:
     if "kueue.x-k8s.io/priority-class" in (job.metadata.labels or {}):
         yield FieldWarning(field="metadata.labels[kueue.x-k8s.io/priority-class]", message=_NO_PRIORITY_CLASS)
-    scheduling = (spec.get("runPolicy") or {}).get("schedulingPolicy")
-    if isinstance(scheduling, Mapping) and scheduling.get("priorityClass"):
+    if scheduling.get("priorityClass"):
         yield FieldWarning(field="spec.runPolicy.schedulingPolicy.priorityClass", message=_NO_PRIORITY_CLASS)
     for name, role in job.roles.items():
         if role.template.spec.priority_class_name:

@@ -1,18 +1,24 @@
-"""What each role of a job runs, and how its failures are treated.
+"""What each role of a job runs, with which environment, and how its failures are treated.
 
-Rule: the operators' defaults are filled in here; a manifest that `parse` accepted never fails here.
+Rule: the operators' defaults are filled in here; a manifest that `parse` accepted never fails here. `$(VAR)` is
+Kubernetes': a reference is replaced once and from the left, so what a value brings in is never expanded again; a
+reference to an unknown name stays as it was written, and `$$` stands for `$`.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
 from voda.kinds.base import JobManifest
-from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, RunPolicyFields
-from voda.manifests.variables import POD_NAME, env_pairs, expand_env, expand_text
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar, RunPolicyFields
 
 WORKING_DIR = "voda.dev/working-dir"
 _DEFAULT_GRACE_S = 30.0
+
+POD_NAME = "VODA_POD_NAME"
+"""Variable with the name of the replica's pod, such as digits-worker-0, which fieldRef metadata.name stands for."""
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -57,16 +63,10 @@ def program(job: JobManifest, role: str) -> Program | None:
 
 
 def expand_program(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command line and the environment of one process of a program.
+    """Return the command line (empty where the manifest leaves it to the image) and the environment of one process.
 
-    Args:
-        program: as the manifest has it.
-        base: what the process is given besides; values may refer to it, and a variable of the program that has the
-            same name replaces it. VODA_POD_NAME should be there (the pod's name, which fieldRef metadata.name stands
-            for); without it, it is made from VODA_JOB_NAME and the role.
-
-    Returns:
-        argv (empty where the manifest leaves it to the image), and base with the program's variables.
+    The environment is `base` with the program's variables, which may refer to it, and replace those of the same name.
+    Without a VODA_POD_NAME in `base`, it is made from VODA_JOB_NAME and the role.
     """
     pod_name = f"{base.get('VODA_JOB_NAME', 'job')}-{program.role}"
     env = expand_env(program.env, {POD_NAME: pod_name, **base})
@@ -79,9 +79,11 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
     restart_policy = {
         name.lower(): role.restart_policy or job.default_restart_policy(name) for name, role in job.roles.items()
     }
+    is_final = not job.always_retries and set(restart_policy.values()) == {"Never"}
+    limit = DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
     deadline_s = policy.active_deadline_seconds
     return FailurePolicy(
-        backoff_limit=_backoff_limit(job, policy, restart_policy),
+        backoff_limit=0 if is_final else limit,
         active_deadline_s=None if deadline_s is None else float(deadline_s),
         restart_policy=restart_policy,
     )
@@ -92,7 +94,31 @@ def working_dir_annotation(job: JobManifest) -> str:
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
 
 
-def _backoff_limit(job: JobManifest, policy: RunPolicyFields, restart_policy: Mapping[str, str]) -> int:
-    if not job.always_retries and set(restart_policy.values()) == {"Never"}:
-        return 0
-    return DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
+def env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables of a container whose values can be known."""
+    found = ((each.name, known_value(each, namespace)) for each in container.env or ())
+    return tuple((name, value) for name, value in found if value is not None)
+
+
+def known_value(variable: EnvVar, namespace: str) -> str | None:
+    """Return a variable's value before expansion; None where it lies in a secret or another object."""
+    if variable.value_from is None:
+        return variable.value or ""
+    field = variable.value_from.field_ref
+    known = {"metadata.namespace": namespace, "metadata.name": f"$({POD_NAME})"}
+    return known.get(field.field_path) if field is not None else None
+
+
+def expand_env(pairs: Iterable[tuple[str, str]], base: Mapping[str, str]) -> dict[str, str]:
+    """Return base and the pairs, each expanded from base and the pairs before it; the later of two alike wins."""
+    env = dict(base)
+    for name, value in pairs:
+        env[name] = expand_text(value, env)
+    return env
+
+
+def expand_text(text: str, env: Mapping[str, str]) -> str:
+    """Return the text with every `$(NAME)` replaced whose name is known."""
+    if "$" not in text:
+        return text
+    return _REFERENCE.sub(lambda match: "$" if match[1] is None else env.get(match[1], match[0]), text)

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import yaml
 
 from voda.domain.errors import InvalidInput
-from voda.manifests.size_limits import BIGGEST_INT, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_text
+
+MOST_DEPTH = 64
+MOST_VALUES = 20_000
+"""Values in a YAML text, those that aliases repeat counted each time."""
+BIGGEST_INT = 2**63 - 1
+SMALLEST_INT = -(2**63)
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _SafeLoader
@@ -90,7 +95,6 @@ class _Loader(_SafeLoader):
             raise _too_many(current_node)
 
     def ascend_resolver(self) -> None:
-        """Note that a node is complete."""
         self._depth -= 1
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
@@ -125,13 +129,11 @@ class _Loader(_SafeLoader):
         return values, levels
 
     def text(self, node: Any) -> str:
-        """Return a text that can be stored."""
         value: str = self.construct_scalar(node)
         refuse_odd_text(value)
         return value
 
     def whole(self, node: Any) -> int:
-        """Return an integer of 64 bits."""
         try:
             value: int = self.construct_yaml_int(node)
         except ValueError:
@@ -142,7 +144,6 @@ class _Loader(_SafeLoader):
         return value
 
     def fraction(self, node: Any) -> float:
-        """Return a finite number."""
         value: float = self.construct_yaml_float(node)
         if not math.isfinite(value):
             raise _wrong(node, f"{node.value[:30]} is not a number that JSON knows, or is too big: quote it")
@@ -202,3 +203,27 @@ def _grammar(error: yaml.MarkedYAMLError) -> str:
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     what = ", ".join(part for part in (error.context, error.problem) if part)
     return f"{where}no valid YAML ({what[:200]})"
+
+
+def refuse_odd_values(value: object) -> None:
+    """Raise InvalidInput on a NUL or half a character in any text, and on nesting beyond MOST_DEPTH."""
+    pending = [(value, 1)]
+    while pending:
+        current, depth = pending.pop()
+        if depth > MOST_DEPTH + 1:
+            raise InvalidInput(f"the manifest is nested deeper than {MOST_DEPTH} levels")
+        if isinstance(current, str):
+            refuse_odd_text(current)
+        elif isinstance(current, dict):
+            pending.extend((key, depth) for key in current)
+            pending.extend((item, depth + 1) for item in current.values())
+        elif isinstance(current, list):
+            pending.extend((item, depth + 1) for item in current)
+
+
+def refuse_odd_text(text: str) -> None:
+    """Raise InvalidInput on a NUL or half a surrogate pair."""
+    if "\0" in text:
+        raise InvalidInput(f"the manifest holds a NUL character in {text[:60]!r}: expected text only")
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidInput(f"the manifest holds half a character in {text[:60]!r}: expected valid Unicode")

@@ -55,6 +55,20 @@ def changed_job(job: Job, fact: JobChange, now: float) -> Job:
             assert_never(fact)
 
 
+def undisturbed_epoch_s(fact: facts.JobProgressed, now: float, changed_at: float) -> float | None:
+    """Return the seconds that a job reports for its last epoch; None where it timed none, or its workers changed then.
+
+    A duration into which a change fell belongs to no size.
+
+    Args:
+        fact: the report.
+        now: when it was recorded.
+        changed_at: when the workers changed last, of the changes since the report before; -inf = they did not.
+    """
+    is_disturbed = fact.is_raw and fact.epoch_s is not None and now - changed_at < fact.epoch_s
+    return None if is_disturbed else fact.epoch_s
+
+
 class WorkerChanges(Struct, kw_only=True):
     """The workers of one job, and counts of their changes; changed in place."""
 
@@ -139,9 +153,8 @@ def charge(job: Job, now: float) -> Job:
 
 
 def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
-    is_start = job.phase is not Phase.RUNNING
     job = replace(charge(job, now), workers={**job.workers, **workers})
-    if not is_start:
+    if job.phase is Phase.RUNNING:
         return job
     is_first = job.first_started_at is None
     return replace(

@@ -3,6 +3,7 @@
 Rule: phase, totals and starts of a live job come from the same functions as in the live cluster.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,15 +13,20 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events import types as facts
-from voda.projections.job_changes import END_PHASES, JobChange, WorkerChanges, changed_job, charge
+from voda.projections.job_changes import (
+    END_PHASES,
+    JobChange,
+    WorkerChanges,
+    changed_job,
+    charge,
+    undisturbed_epoch_s,
+)
 
 _MOST_REPORTS: Final = 1_000
 """Per job, the newest ones; some 75 bytes each, packed."""
 
 
 class RecordedReport(Struct, frozen=True, array_like=True, gc=False):
-    """One report of a job's progress."""
-
     epochs_done: float
     at: float
     """Seconds since the epoch."""
@@ -102,10 +108,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
-    @property
-    def reports_kept(self) -> int:
-        return len(self.packed)
-
     def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:
         """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
@@ -140,17 +142,19 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             workers |= fact.workers
         else:
             workers = {index: node for index, node in workers.items() if index not in fact.workers}
-        gpu_s = self.job.attained_service_gpu_s + self.job.gpus * (now - self.job.counted_at)
-        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=gpu_s)
+        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=self.job.service_by(now))
         return True
 
     def _report(self, fact: facts.JobProgressed, now: float) -> None:
-        if fact.epoch_s is not None:
-            self.epoch_s = fact.epoch_s
+        changed_at = self.changes.changed_at if self.changes is not None else -math.inf
+        is_new = self.reported_at is None or changed_at > self.reported_at
+        epoch_s = undisturbed_epoch_s(fact, now, changed_at if is_new else -math.inf)
+        if epoch_s is not None:
+            self.epoch_s = epoch_s
         if fact.metrics:
             self.metrics = {**self.metrics, **fact.metrics}
         self.reported_at = now
-        reported = RecordedReport(fact.epochs_done, now, fact.workers, fact.epoch_s, fact.metrics)
+        reported = RecordedReport(fact.epochs_done, now, fact.workers, epoch_s, fact.metrics)
         self.packed.append(msgspec.msgpack.encode(reported))
         del self.packed[:-_MOST_REPORTS]
 
@@ -170,10 +174,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.reason = self.cancel_reason
         if not isinstance(fact, facts.JobCanceled):
             self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""
-
-    def forget_reports(self) -> None:
-        """Drop the reports; what they say of the present stays."""
-        self.packed = []
 
     def _changes_at(self, now: float) -> WorkerChanges:
         if self.changes is None:

@@ -7,7 +7,7 @@ is O(live jobs + categories); no report makes anything here raise or become NaN.
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,7 @@ from voda.domain.state import Estimate, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
+from voda.projections.job_changes import undisturbed_epoch_s
 from voda.projections.measurements import EpochDrift, EpochMeans, RunningMean, UndisturbedSpan
 from voda.projections.scaling import CategoryHistory, Scaling, estimate_scaling, is_material
 
@@ -41,16 +42,12 @@ class Accuracy(NamedTuple):
 
 
 class CategoryMeasurements(Struct, kw_only=True):
-    """Measurements of all jobs of a category."""
-
     epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
     restart_s: RunningMean = msgspec.field(default_factory=RunningMean)
     error: RunningMean = msgspec.field(default_factory=RunningMean)
 
 
 class JobMeasurements(Struct, kw_only=True):
-    """Measurements of one live job."""
-
     category: str
     predicted_e1: float | None
     """Seconds of an epoch on one replica, as estimated when it was submitted."""
@@ -78,8 +75,6 @@ class _CachedEstimate:
 
 class Learning(Projection):
     """The projection behind `ClusterState.estimates`."""
-
-    FORMAT: ClassVar[str] = "learning-1"
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobMeasurements] = {}
@@ -232,7 +227,8 @@ def _exited(learning: Learning, fact: facts.WorkerExited, event: Event) -> None:
 def _progressed(learning: Learning, fact: facts.JobProgressed, event: Event) -> None:
     if (own := learning._jobs.get(fact.job_id)) is None:
         return
-    workers, epoch_s, span = fact.workers, fact.epoch_s, own.span
+    workers, span = fact.workers, own.span
+    epoch_s = undisturbed_epoch_s(fact, event.recorded_at, span.changed_at if span.changes else -math.inf)
     if epoch_s is not None and _LEAST_EPOCH_S <= epoch_s <= _MOST_EPOCH_S and 0 < workers <= _MOST_WORKERS:
         category, is_spanning = own.category, span.is_spanning
         samples_per_s = fact.samples_per_s

@@ -1,22 +1,26 @@
-"""The event loop of a simulation: the real controller and reconcilers on a virtual clock.
+"""A simulation's input and output, and its event loop: the real controller and reconcilers on a virtual clock.
 
 Rule: it connects the ports and moves the clock to the next instant; it decides nothing.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Settings
 from voda.events import types as facts
-from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.envelope import ANY_VERSION, Fact, Sealed
+from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChanged, RatelimitChanged
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
-from voda.log.store import Snapshot
+from voda.log.store import EventStore, Snapshot
 from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
 from voda.placement import PLACERS, Placer
 from voda.policies import POLICIES, Policy
@@ -24,40 +28,84 @@ from voda.projections.live import Live
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.failures import Failure, FailureSchedule
-from voda.simulator.profiles.base import Workload
-from voda.simulator.run import (
-    InitialState,
-    ProgressCallback,
-    SimulationOptions,
-    SimulationRun,
-    StopCondition,
-    empty_log,
-)
+from voda.simulator.failures import Failure, FailureRates, FailureSchedule
+from voda.simulator.training import EpochEnd, Training, exact_end
+from voda.simulator.workload import Workload
+
+ProgressCallback = Callable[[int, int], None]
+"""(jobs finished, jobs in all) -> nothing."""
+
+StopCondition = Callable[[int, Mapping[str, Job]], bool]
+"""(events so far, live jobs) -> whether to stop."""
+
+
+class SimulationOptions(Struct, frozen=True, kw_only=True):
+    settings: Settings = Settings()
+    seed: int = 0
+    failures: FailureRates = FailureRates()
+    tick_s: float = 0.0
+    """Decide at whole multiples of this many seconds only; 0 = at every event."""
+    end_of: EpochEnd = exact_end
+
+
+class ScheduledFact(Struct, frozen=True, kw_only=True):
+    """An action of people or a change of nodes, whatever the decisions; arrivals come from the workload."""
+
+    at: float
+    """Seconds since the epoch."""
+    fact: Intent | NodeFact
+
+
+class InitialState(Struct, frozen=True, kw_only=True):
+    """The beginning of a simulation; by default an empty log and idle nodes."""
+
+    facts: tuple[AnyFact, ...]
+    log: tuple[Sealed, ...] = ()
+    """The log so far, from position 1 on."""
+    state: bytes = b""
+    """Dump of a rebased `Live` from which the controller begins, instead of a log."""
+    trainings: tuple[Training, ...] = ()
+    """Jobs of the log, with their progress at the workload's beginning."""
+    scheduled: tuple[ScheduledFact, ...] = ()
+    """By time."""
+
+
+class SimulationRun(Struct, frozen=True, kw_only=True):
+    workload: Workload
+    store: EventStore
+    decision_s: Sequence[float]
+    """Seconds of wall time that each decision took."""
+    wall_s: float
+    unfinished: tuple[str, ...]
+    """Jobs that could not run to their end on this cluster, or not before the stop."""
+
+
+def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
+    settings = asdict(options.settings)
+    ratelimit_s = settings.pop("ratelimit_s")
+    facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
+    facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    facts += [NodeJoined(node=node) for node in workload.nodes]
+    return InitialState(facts=tuple(facts))
 
 
 class DecisionTimes(NoTelemetry):
-    """Collects how long each decision of a simulation took."""
-
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def observe(self, histogram: Histogram, seconds: float, *_labels: str) -> None:
-        """See Telemetry.observe."""
         if histogram is REPLAN_DURATION:
             self.seconds.append(seconds)
 
 
 class Simulation:
-    """One workload under one policy and one placer."""
-
     def __init__(
         self,
         workload: Workload,
         options: SimulationOptions,
         *,
-        policies: Callable[[str], Policy],
-        placers: Callable[[str], Placer],
+        policies: Callable[[str], Policy] = POLICIES.choose,
+        placers: Callable[[str], Placer] = PLACERS.choose,
         initial: InitialState | None = None,
     ) -> None:
         pools = {node.pool for node in workload.nodes} | {arrival.spec.pool for arrival in workload.arrivals}
@@ -66,7 +114,7 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._initial = initial or empty_log(self._pool, workload, options)
+        self._initial = initial or _empty_log(self._pool, workload, options)
         past = self._initial.log
         # Ids are numbers, and must differ from those in the log.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
@@ -95,7 +143,11 @@ class Simulation:
     async def run(
         self, progress: ProgressCallback | None = None, *, stop_when: StopCondition | None = None
     ) -> SimulationRun:
-        """Run the workload to its end or until `stop_when`, and return the log and the measurements."""
+        """Run the workload to its end or until `stop_when`, and return the log and the measurements.
+
+        Raises:
+            InvalidInput: unknown policy or placer.
+        """
         laps: list[float] = []
         finished = 0
         with stopwatch(laps):
@@ -110,7 +162,6 @@ class Simulation:
                     break
         return SimulationRun(
             workload=self._workload,
-            options=self._options,
             store=self._store,
             decision_s=self._decisions.seconds,
             wall_s=laps[0],
@@ -118,7 +169,6 @@ class Simulation:
         )
 
     async def _begin(self) -> None:
-        """Record the initial state, then take the lead."""
         if self._initial.log:
             await self._store.restore(iter([plan_copy(self._initial.log)]))
         if state := self._initial.state:
@@ -144,7 +194,7 @@ class Simulation:
             self._step_at = await self._controller.step()
             if self._needs_reconciling():
                 await self._reconcile()
-                self._step_at = min(self._step_at, self._reconciler.resume_at() or math.inf)
+                self._step_at = min(self._step_at, self._reconciler.resume_at)
 
     def _needs_reconciling(self) -> bool:
         """Whether plan or workers changed since the last reconciliation; most epochs change neither."""
@@ -154,7 +204,6 @@ class Simulation:
         return is_changed
 
     async def _reconcile(self) -> None:
-        """Act until the cluster shows the plan, or nothing more can be done at this instant."""
         while await self._reconciler.step(self._current):
             await self._record()
         await self._record()
@@ -228,7 +277,6 @@ class Simulation:
         return self._initial.scheduled[self._applied].at
 
     def _wake_at(self) -> float:
-        """Return when the controller's next step is due without an event."""
         tick_s = self._options.tick_s
         if not tick_s:
             return self._step_at
@@ -257,19 +305,3 @@ def _is_expected(notice: facts.Observation) -> bool:
     if isinstance(notice, facts.WorkerExited):
         return notice.cause == "finished"
     return isinstance(notice, facts.JobProgressed | facts.JobCompleted)
-
-
-async def simulate(
-    workload: Workload,
-    options: SimulationOptions,
-    *,
-    policies: Callable[[str], Policy] = POLICIES.choose,
-    placers: Callable[[str], Placer] = PLACERS.choose,
-    progress: ProgressCallback | None = None,
-) -> SimulationRun:
-    """Run a workload to its end under `options.settings`.
-
-    Raises:
-        InvalidInput: unknown policy or placer, or a workload over several pools.
-    """
-    return await Simulation(workload, options, policies=policies, placers=placers).run(progress)

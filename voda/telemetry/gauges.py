@@ -1,4 +1,4 @@
-"""Reads gauges at the moment somebody asks: jobs, GPUs, plans and the log from the view, and who leads.
+"""Reads gauges at the moment somebody asks: jobs, GPUs, plans and the log from the view, who leads, what is mirrored.
 
 Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the next.
 """
@@ -37,6 +37,17 @@ def leadership_gauges(candidate: Candidate) -> Iterator[GaugeMetricFamily]:
     """Yield who leads, as it stands."""
     yield _gauge("leader", "1 while this replica leads, else 0.", value=candidate.is_leading)
     yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=candidate.epoch)
+
+
+def kubernetes_gauges(mirrored: Mapping[str, int], unadopted: Mapping[str, int]) -> Iterator[GaugeMetricFamily]:
+    """Yield the gauges as they stand.
+
+    Args:
+        mirrored: collection -> objects.
+        unadopted: state -> labelled objects that are no jobs.
+    """
+    yield _counted("mirrored_objects", "Objects mirrored here.", "collection", mirrored)
+    yield _counted("objects_unadopted", "Labelled objects that are no jobs of voda's.", "state", unadopted)
 
 
 class StateGauges(Collector):
@@ -184,3 +195,10 @@ def _states(node: Node, used: int) -> Mapping[str, int]:
 
 def _gauge(name: str, help_text: str, labels: Sequence[str] = (), *, value: float | None = None) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"voda_{name}", help_text, value=value, labels=None if value is not None else labels)
+
+
+def _counted(name: str, meaning: str, label: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = _gauge(name, meaning, (label,))
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family

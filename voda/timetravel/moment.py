@@ -5,7 +5,7 @@ Rule: a whole number is a position; everything else is a time, and means the las
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Protocol
 
 from msgspec import Struct
@@ -15,6 +15,8 @@ from voda.events.envelope import Event
 
 _SPAN = re.compile(r"([+-])(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _UNITS_S = (86_400.0, 3_600.0, 60.0, 1.0)
+_MOST_DAYS = 36_500
+"""Of a span; no log is a hundred years long, and the calendar ends."""
 
 
 class ReadableLog(Protocol):
@@ -58,13 +60,16 @@ def parse_moment(text: str) -> Moment:
     """Return the moment that a user wrote.
 
     It is a position (`42`), an RFC 3339 time (`2026-01-31T12:00:00Z`; UTC where no zone is given), or a span after the
-    first event (`+1h30m`) or before the last one (`-10m`); anything else is InvalidInput.
+    first event (`+1h30m`) or before the last one (`-10m`); anything else, or what the calendar
+    does not have, is InvalidInput.
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
         return AtPosition(int(text))
     if (span := _SPAN.fullmatch(text)) and len(text) > 1:
         span_s = sum(unit * float(count or 0) for unit, count in zip(_UNITS_S, span.groups()[1:], strict=True))
+        if span_s > _MOST_DAYS * _UNITS_S[0]:
+            raise InvalidInput(f"{text[:80]!r} is too long: expected a span of at most {_MOST_DAYS}d")
         return SinceFirst(span_s) if span[1] == "+" else BeforeLast(span_s)
     try:
         instant = datetime.fromisoformat(text)
@@ -73,6 +78,8 @@ def parse_moment(text: str) -> Moment:
             f"{text[:80]!r} is no moment: expected a position (42), a time (2026-01-31T12:00:00Z), a span after the"
             " first event (+1h30m) or before the last one (-10m)"
         ) from None
+    if not MINYEAR < instant.year < MAXYEAR:
+        raise InvalidInput(f"{text[:80]!r} is too far away: expected a year from {MINYEAR + 1} to {MAXYEAR - 1}")
     return AtInstant((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp())
 
 

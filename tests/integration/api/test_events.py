@@ -17,12 +17,11 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
 from voda.api.listener import serving
-from voda.api.schemas.events import EventList, EventView
-from voda.api.schemas.service import Problem
+from voda.api.schemas import EventList, EventView, Problem
 from voda.api.server import application
-from voda.application import event_history, event_hub
+from voda.application import event_feed
 from voda.application.backend import CallerLimits
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted
@@ -88,8 +87,8 @@ async def test_events_when_of_one_job_then_plans_that_name_it_are_among_them() -
 
 
 async def test_events_when_rare_then_are_looked_for_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_history, "_MOST_READ", 40)
-    monkeypatch.setattr(event_history, "_CHUNK", 20)
+    monkeypatch.setattr(event_feed, "_MOST_READ", 40)
+    monkeypatch.setattr(event_feed, "_CHUNK", 20)
     async with a_service() as service:
         await many(service, 100)
         await service.happens(JobSubmitted(spec=a_spec("z")))
@@ -231,7 +230,7 @@ async def test_stream_when_resumed_from_nowhere_then_is_refused(resume: str) -> 
 async def test_stream_when_more_comes_than_its_buffer_holds_then_reads_on_from_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_hub, "MAX_WAITING", 5)
+    monkeypatch.setattr(event_feed, "MAX_WAITING", 5)
     async with a_service() as service, watching(service) as events:
         for _ in range(5):
             await many(service, 300)

@@ -3,8 +3,7 @@
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.service import Problem
+from voda.api.schemas import ExplanationView, Problem
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCanceled,
@@ -102,7 +101,8 @@ async def test_explain_when_a_job_ended_then_tells_its_story() -> None:
 async def test_explain_when_the_moment_or_job_is_wrong_then_is_refused() -> None:
     async with a_service() as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
-        for at in ("yesterday", "99", "+1x", "%F0%9F%92%A5"):
+        far = ("%2B99999999999999999999h", "-99999999999999999999h", "0001-01-01T00:00:00%2B14:00", "9999-12-31")
+        for at in ("yesterday", "99", "+1x", "%F0%9F%92%A5", *far):
             answer = await service.ask("GET", f"/api/v1/jobs/a/explain?at={at}")
             assert (answer.status, answer.as_a(Problem).field) == (422, "at"), at
         answer = await service.ask("GET", "/api/v1/jobs/a/explain?at=1")

@@ -10,15 +10,14 @@ import msgspec
 import pytest
 
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.schemas.jobs import ForecastView, JobList, JobView, ReportList, SubmissionView
-from voda.api.schemas.service import Problem
+from voda.api.schemas import ForecastView, JobList, JobView, Problem, ReportList, SubmissionView
 from voda.application.backend import CallerLimits
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
-from voda.manifests.size_limits import MOST_BYTES
+from voda.manifests.text import MOST_BYTES
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 JOBS = "/api/v1/jobs"
@@ -499,7 +498,11 @@ async def test_report_when_a_resize_fell_into_the_epoch_tells_no_time() -> None:
         clock.move_to(START + 20)
         await service.ask("POST", f"{JOBS}/digits/progress", body={"epoch": 3, "epoch_time_s": 4.0})
         reports = (await service.ask("GET", f"{JOBS}/digits/progress")).as_a(ReportList).items
+        events = await service.backend.store.read(0, 100, stream="job.digits")
     assert [(one.workers, one.epoch_s) for one in reports] == [(1, 5.0), (2, None), (2, 4.0)]
+    # The log has what the job said: whether a resize fell into it is decided by those who read the log.
+    recorded = [event.data.epoch_s for event in events if isinstance(event.data, JobProgressed)]
+    assert recorded == [5.0, 6.0, 4.0]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 from tests.builders import a_spec
 from tests.service import Service, a_backend, a_service
 from voda.api.listener import serving
-from voda.api.schemas.service import Problem
+from voda.api.schemas import Problem
 from voda.api.server import application
 from voda.application.backend import CallerLimits
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 

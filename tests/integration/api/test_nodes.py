@@ -2,8 +2,7 @@
 
 from tests.builders import a_node, a_spec
 from tests.service import a_service
-from voda.api.schemas.pools import NodeList, NodeView
-from voda.api.schemas.service import Problem
+from voda.api.schemas import NodeList, NodeView, Problem
 from voda.events.types import JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.schemas.pools import PoolList, PoolView, SettingsView
-from voda.api.schemas.service import Problem
-from voda.auth.tokens import Authenticator
+from voda.api.schemas import PoolList, PoolView, Problem, SettingsView
+from voda.auth import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import Event
 from voda.events.types import JobSubmitted, PolicyChanged, RatelimitChanged, WorkerStarted
@@ -95,6 +94,12 @@ async def test_settings_when_they_are_so_already_then_nothing_is_recorded() -> N
             "expected a number >= 0",
         ),
         ({"parameters": {"fifo": {"knob": 1}}}, "parameters.fifo.knob", "it has none"),
+        (
+            {"policy": "fifo", "parameters": {"ffdl": {}, "tiresias": {"promote_knob": 8, "demote_gpu_s": [1]}}},
+            "parameters.tiresias.demote_gpu_s",
+            "got a list",
+        ),
+        ({"parameters": {"ffdl": {}, "tiresias": 3}}, "parameters.tiresias", "expected an object, got a whole number"),
         ({"parameters": {"tiresas": {"demote_gpu_s": 1}}}, "parameters.tiresas", "Did you mean 'tiresias'"),
         ({"polycy": "fifo"}, "polycy", "unknown"),
     ],

@@ -20,10 +20,10 @@ from voda.api.listener import serving
 from voda.api.operation import SHUTTING_DOWN
 from voda.api.origin_check import LISTEN_HOST, refuse_foreign_origin
 from voda.api.problems import problems
-from voda.api.schemas.service import Problem
+from voda.api.schemas import Problem
 from voda.api.server import application, operations
 from voda.application.backend import CallerLimits
-from voda.auth.tokens import Authenticator
+from voda.auth import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import (
     AlreadyExists,

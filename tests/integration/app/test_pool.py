@@ -26,7 +26,7 @@ from voda.policies import POLICIES, Policy
 from voda.reconcilers.watcher import Watcher
 from voda.reconcilers.workers import WorkerReconciler
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import SpeedupProfile
 
 PROFILE = SpeedupProfile(epochs=1, work_s=1e6, speedup=linear_speedup(4))
 DEADLINE_S = 20.0

@@ -10,9 +10,9 @@ from tests.builders import a_job, a_node, a_spec, a_state
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
-from voda.simulator.profiles.base import Arrival, Workload
-from voda.simulator.profiles.pollux import Application, BatchLimits, Epoch, PolluxProfile
-from voda.simulator.profiles.step_times import StepTimes
+from voda.simulator.workload import Arrival, Workload
+from voda.simulator.workloads.pollux_applications import Application, BatchLimits, Epoch, PolluxProfile
+from voda.simulator.workloads.pollux_step_times import StepTimes
 
 BATCH = 12
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
-from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.mpijob import V1, V2
 from voda.kinds.pytorchjob import PyTorchJob
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import local_warnings
 from voda.manifests.parse import parse
 from voda.manifests.programs import expand_program, failure_policy, program
-from voda.manifests.resources import processes_per_replica
+from voda.manifests.replicas import processes_per_replica
 
 _ODD = st.sampled_from(["", "0", "1", "-1", "3", "4097", "1e3", "auto", "$(A)", "$(", "x" * 300, "a.b", "Worker", "é"])
 _LEAVES = st.none() | st.booleans() | st.integers(-2, 5000) | st.floats() | _ODD | st.text(max_size=5)

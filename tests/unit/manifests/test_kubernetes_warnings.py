@@ -6,7 +6,7 @@ import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
-from voda.kinds.mpijob_versions import V1, V2
+from voda.kinds.mpijob import V1, V2
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import parse
 

@@ -112,6 +112,12 @@ def test_queue_when_a_manifest_names_one_is_answered_with_a_warning(where: str, 
     assert warning.message.startswith("queue 'lab' is not used by voda; ")
 
 
+def test_queue_of_a_scheduling_policy_is_answered_with_a_warning() -> None:
+    (warning,) = parse(an_mpi_job(spec={"runPolicy": {"schedulingPolicy": {"queue": "lab"}}})).warnings
+    assert warning.field == "spec.runPolicy.schedulingPolicy.queue"
+    assert warning.message.startswith("queue 'lab' is not used by voda; ")
+
+
 def test_priority_classes_when_named_are_told_on_any_cluster() -> None:
     policy = {"schedulingPolicy": {"priorityClass": "high"}}
     labels = {"kueue.x-k8s.io/priority-class": "high"}

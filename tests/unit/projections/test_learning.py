@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_spec
 from voda.domain.job import Job
@@ -185,6 +186,18 @@ def test_restart_when_two_changes_fell_between_reports_is_not_costed() -> None:
     disturbed(log, at=330, done=1, workers=2)
     log.add(JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=60.0), at=390)
     assert asked(folded(log.events)).resize_cost_s == 60.0
+
+
+@pytest.mark.parametrize(("epoch_s", "is_learned"), [(90.0, False), (20.0, True)])
+def test_raw_epoch_when_the_workers_changed_within_it_is_not_learned_from(epoch_s: float, is_learned: bool) -> None:
+    log = a_log()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=70.0, is_raw=True), at=100)
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=130)
+    log.add(JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=epoch_s, is_raw=True), at=160)
+    *before, last = log.events
+    untimed = replace(last, data=replace(last.data, epoch_s=None))
+    assert (folded(log.events).dump() != folded([*before, untimed]).dump()) == is_learned
 
 
 def test_waiting_when_a_job_was_halted_is_no_cost_of_its_restart() -> None:

@@ -10,7 +10,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob
 from voda.events.types import JobCompleted, JobProgressed, NodeChanged, Observation, WorkerExited, WorkerStarted
 from voda.simulator.cluster import SimulatedCluster
-from voda.simulator.profiles.base import Costs
+from voda.simulator.workload import Costs
 
 
 class SteadyProfile:

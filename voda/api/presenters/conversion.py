@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any, TypeVar, overload
 
-from voda.api.schemas.base import View
+from voda.api.schemas import View
 
 V = TypeVar("V", bound=View)
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from voda.api.presenters.conversion import instant
-from voda.api.schemas.events import EventView
+from voda.api.schemas import EventView
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted
 

@@ -49,8 +49,9 @@ def row(record: JobRecord, now: float) -> str:
     )
 
 
-def policy_of(algorithm: str) -> str:
-    """Return the policy that an algorithm's name means; a name of ours means itself."""
+def policy_of(body: bytes) -> str:
+    """Return the policy that an algorithm's name in the body means; a name of ours means itself."""
+    algorithm = text_of(body)
     spelled = {name.lower(): policy for name, policy in ALGORITHMS.items()}
     return spelled.get(algorithm.lower(), algorithm)
 

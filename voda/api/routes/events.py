@@ -14,14 +14,13 @@ from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.events import EventFrames, event_of, frame_of
 from voda.api.read_your_writes import refuse_future_position
 from voda.api.requests import json_response, query_of
-from voda.api.schemas.events import EventList
+from voda.api.schemas import EventList
 from voda.api.streams import StreamedResponse
-from voda.application import event_history
+from voda.application import event_feed
 from voda.application.backend import Backend
-from voda.application.event_history import EventFilter
-from voda.application.event_hub import EventHub
-from voda.application.job_lookup import spec_of
-from voda.auth.callers import Caller, is_owner
+from voda.application.event_feed import EventFilter, EventHub
+from voda.application.lookup import spec_of
+from voda.auth import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES
@@ -93,7 +92,7 @@ class EventRoutes(Routes):
             stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
             watch = EventStream(backend, self._hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
-        page = await event_history.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        page = await event_feed.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
         refuse_future_position(query.after or 0, page.end)
         items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in page.events)
         return json_response(EventList(items=items, last_position=page.last_position, end=page.end))
@@ -159,7 +158,7 @@ class EventStream:
     async def _past(self, after: int) -> int:
         """Send events from the log up to the hub's position; return the position reached."""
         while after < self._hub.position:
-            page = await event_history.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
+            page = await event_feed.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
             frames = [frame_of(event, with_manifest=self._has_manifest(event)) for event in page.events]
             after = page.last_position
             await self._stream.write(b"".join(frames) or _mark(after))

@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.explanations import explanation_of
 from voda.api.requests import json_response, query_of
-from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas import ExplanationView
 from voda.application.backend import Backend
-from voda.application.job_lookup import spec_of
-from voda.auth.callers import Caller
+from voda.application.lookup import spec_of
+from voda.auth import Caller
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in

@@ -12,14 +12,14 @@ from msgspec import Meta, Struct
 
 from voda.api.job_listing import JobListing, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
-from voda.api.presenters.job_json import JobJsonCache
+from voda.api.presenters.jobs import JobJsonCache
 from voda.api.requests import body_of, encoded_response, is_expected, is_unchanged, manifest_of, query_of
-from voda.api.schemas.jobs import JobList, JobView, SubmissionView
+from voda.api.schemas import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
-from voda.application.job_lookup import job_of
+from voda.application.lookup import job_of
 from voda.application.submit_job import JobSubmitter
-from voda.auth.callers import Caller, require_owner
+from voda.auth import Caller, require_owner
 from voda.domain.errors import InvalidField
 
 _LISTS_KEPT: Final = 16

@@ -13,8 +13,8 @@ from voda.api.operation import TEXT, WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
-from voda.application.job_lookup import spec_of
-from voda.auth.callers import Caller, require_owner
+from voda.application.lookup import spec_of
+from voda.auth import Caller, require_owner
 from voda.cluster.port import Outputs
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec

@@ -17,7 +17,7 @@ from voda.api.openapi import document
 from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response, Routes
 from voda.api.requests import encoded_response, is_unchanged
 from voda.application.backend import Backend
-from voda.auth.callers import Caller
+from voda.auth import Caller
 
 _HTML: Final = "text/html"
 _TAG: Final = "Service"

@@ -13,10 +13,10 @@ from voda.api.operation import WRITERS, YAML, Operation, RequestBody, Response, 
 from voda.api.presenters.jobs import reports_of
 from voda.api.requests import body_of, json_response
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.schemas.jobs import ReportList
+from voda.api.schemas import ReportList
 from voda.application.change_job import ProgressReport, report
-from voda.application.job_lookup import job_of
-from voda.auth.callers import Caller, require_owner
+from voda.application.lookup import job_of
+from voda.auth import Caller, require_owner
 from voda.domain.errors import NotAllowed, NotFound
 from voda.events.types import JobSubmitted
 

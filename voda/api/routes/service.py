@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from voda import __version__
 from voda.api.operation import PUBLIC, READERS, TEXT, Operation, Response, Routes
 from voda.api.requests import json_response
-from voda.api.schemas.service import ServiceView
+from voda.api.schemas import ServiceView
 from voda.application.backend import Backend
-from voda.application.pools import pool_names
-from voda.auth.callers import Caller
+from voda.application.lookup import pool_names
+from voda.auth import Caller
 from voda.domain.errors import TransientError, VodaError
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters

@@ -5,7 +5,7 @@ answered 200 to what it had not done. See docs/migrating-from-voda.md.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -19,14 +19,15 @@ from voda.api.requests import manifest_of, query_of, raw_body
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
 from voda.application.change_settings import SettingsChange, change_settings
-from voda.application.pools import known_pool
+from voda.application.lookup import known_pool
 from voda.application.submit_job import JobSubmitter
-from voda.auth.callers import Caller, require_owner
+from voda.auth import Caller, require_owner
 from voda.domain.errors import InvalidField, NotFound
 from voda.domain.state import Settings
 
 _TAG: Final = "Ancestor"
 _ANSWER: Final = (Response(media_type=TEXT),)
+_PROBLEMS: Final = (400, 404, 413, 415, 503, 507)
 _ROWS_AT_ONCE: Final = 500
 """Lines of the table that are made before other tasks get a turn."""
 
@@ -35,6 +36,20 @@ class PoolQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which pool; the ancestor had a port for each type of GPU."""
 
     pool: Annotated[str, Meta(description="Type of GPU, as the ancestor said; by default the first pool.")] = ""
+
+
+def _setting(path: str, kind: type, description: str) -> Operation:
+    """Return the operation that sets a setting of a pool to the word in its body."""
+    return Operation(
+        "PUT",
+        path,
+        tag=_TAG,
+        roles=ADMINS,
+        query=PoolQuery,
+        body=RequestBody(of=kind, media_types=(JSON, TEXT), description=description),
+        answers=_ANSWER,
+        problems=_PROBLEMS,
+    )
 
 
 class CompatRoutes(Routes):
@@ -52,7 +67,7 @@ class CompatRoutes(Routes):
         query=PoolQuery,
         body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
         answers=_ANSWER,
-        problems=[400, 404, 409, 413, 415, 429, 503, 507],
+        problems=(*_PROBLEMS, 409, 429),
     )
     async def create_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job under its name and a timestamp."""
@@ -75,7 +90,7 @@ class CompatRoutes(Routes):
         roles=WRITERS,
         body=RequestBody(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
         answers=_ANSWER,
-        problems=[400, 404, 413, 415, 503, 507],
+        problems=_PROBLEMS,
     )
     async def delete_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
@@ -107,50 +122,29 @@ class CompatRoutes(Routes):
                 await asyncio.sleep(0)
         return web.Response(text=head() + "".join(sorted(rows)))
 
-    @Operation(
-        "PUT",
-        "/algorithm",
-        tag=_TAG,
-        roles=ADMINS,
-        query=PoolQuery,
-        body=RequestBody(of=str, media_types=(JSON, TEXT), description="ElasticFIFO and the like, or a name of ours."),
-        answers=_ANSWER,
-        problems=[400, 404, 413, 415, 503, 507],
-    )
+    @_setting("/algorithm", str, "ElasticFIFO and the like, or a name of ours.")
     async def set_algorithm(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Set the policy of a pool."""
-        pool = self._pool(request)
-        algorithm = text_of(await raw_body(request, self.backend.limits))
-        settings = await self._change(pool, {"policy": policy_of(algorithm)}, caller)
+        pool, settings = await self._change(request, caller, "policy", policy_of)
         return web.Response(text=f"Scheduler: {pool}\nScheduling Algorithm: {settings.policy}\n")
 
-    @Operation(
-        "PUT",
-        "/ratelimit",
-        tag=_TAG,
-        roles=ADMINS,
-        query=PoolQuery,
-        body=RequestBody(of=float, media_types=(JSON, TEXT), description="Seconds, 0 to 86400."),
-        answers=_ANSWER,
-        problems=[400, 404, 413, 415, 503, 507],
-    )
+    @_setting("/ratelimit", float, "Seconds, 0 to 86400.")
     async def set_ratelimit(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Set the seconds between two plans of a pool."""
-        pool = self._pool(request)
-        ratelimit_s = seconds_of(await raw_body(request, self.backend.limits))
-        settings = await self._change(pool, {"ratelimit_s": ratelimit_s}, caller)
+        pool, settings = await self._change(request, caller, "ratelimit_s", seconds_of)
         return web.Response(text=f"Scheduler: {pool}\nRe-scheduling ratelimit (sec): {settings.ratelimit_s:g}\n")
 
-    async def _change(self, pool: str, fields: Mapping[str, Any], caller: Caller) -> Settings:
+    async def _change(
+        self, request: web.Request, caller: Caller, name: str, value_of: Callable[[bytes], object]
+    ) -> tuple[str, Settings]:
+        """Set the setting to the value that the body means, and return the pool and its settings."""
+        pool = known_pool(self.backend, query_of(request, PoolQuery).pool or self.backend.pools[0])
+        value = value_of(await raw_body(request, self.backend.limits))
         try:
-            change = msgspec.convert(fields, SettingsChange)
+            change = msgspec.convert({name: value}, SettingsChange)
         except msgspec.ValidationError as error:
-            (name,) = fields
             raise InvalidField(name, f"{name}: {error}") from error
-        return await change_settings(self.backend, pool, change, actor=caller.user)
-
-    def _pool(self, request: web.Request) -> str:
-        return known_pool(self.backend, query_of(request, PoolQuery).pool or self.backend.pools[0])
+        return pool, await change_settings(self.backend, pool, change, actor=caller.user)
 
 
 def _in_pool(manifest: dict[str, Any], pool: str) -> dict[str, Any]:

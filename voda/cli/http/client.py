@@ -16,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from voda import __version__
-from voda.api.schemas.service import Problem
+from voda.api.schemas import Problem
 from voda.cli.http.target import Target, target
 from voda.cli.options import ServerOptions
 from voda.concurrency import single_error

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, span

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
+from voda.api.schemas import JobView
 from voda.domain.job import Phase
 from voda.text import short, since, time_of_day, until
 

@@ -12,8 +12,7 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
-from voda.api.schemas.pools import NodeView, PoolView
+from voda.api.schemas import JobView, NodeView, PoolView
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
-from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
+from voda.api.schemas import JobView, NodeList, NodeView, PoolList, PoolView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.render.job_text import ENDED, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table

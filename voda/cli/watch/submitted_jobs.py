@@ -14,7 +14,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView, SubmissionView, WarningView
+from voda.api.schemas import JobView, SubmissionView, WarningView
 from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable, decode, resource_path
 from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.manifests import Document, with_working_dir

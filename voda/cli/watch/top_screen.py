@@ -11,9 +11,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas.events import EventView
-from voda.api.schemas.jobs import JobView
-from voda.api.schemas.pools import NodeView, PoolView
+from voda.api.schemas import EventView, JobView, NodeView, PoolView
 from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.tables import Column, table

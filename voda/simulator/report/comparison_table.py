@@ -1,6 +1,7 @@
-"""The columns by which runs are compared, in the terminal and on the page alike."""
+"""A run as it is reported, and the columns by which runs are compared, in the terminal and on the page alike."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -9,15 +10,49 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.simulator.fairness import UNFAIR_ABOVE
-from voda.simulator.metrics import RunResult
-from voda.simulator.report.run_summary import RunOutcome, about, labels, warnings
-from voda.text import count, instant_span, number, percent, span
+from voda.projections.history import History
+from voda.projections.timeline import Timeline
+from voda.simulator.metrics import UNFAIR_ABOVE, RunResult
+from voda.text import count, counted, instant_span, number, percent, span
+
+
+class RunOutcome(Struct, frozen=True, kw_only=True):
+    result: RunResult
+    history: History
+    timeline: Timeline
+    source: str
+    """Where the workload's figures come from, one line."""
+    unfinished: Sequence[str] = ()
+    """Jobs that cannot run to their end on this cluster."""
+    log: Path | None = None
+    """The run's event log, where it was kept."""
+
+
+def labels(runs: Sequence[RunOutcome]) -> tuple[str, ...]:
+    """Return a name for each run: its policy, with the placer where the runs differ in it."""
+    has_many_placers = len({run.result.placer for run in runs}) > 1
+    names = (f"{run.result.policy} / {run.result.placer}" if has_many_placers else run.result.policy for run in runs)
+    return tuple(names)
+
+
+def warnings(runs: Sequence[RunOutcome]) -> Sequence[str]:
+    """Return one sentence for each run with unfinished jobs: its averages are over the others."""
+    return [
+        f"{label}: {counted(len(run.unfinished), 'job')} could never run to their end on this cluster, e.g. "
+        f"{run.unfinished[0][:60]}; the figures are of the others."
+        for label, run in zip(labels(runs), runs, strict=True)
+        if run.unfinished
+    ]
+
+
+def about(runs: Sequence[RunOutcome]) -> str:
+    """Return jobs, nodes and GPUs of the workload in words."""
+    sizes = runs[0].timeline.nodes
+    jobs = max(run.result.jobs + len(run.unfinished) for run in runs)
+    return f"{counted(jobs, 'job')} on {counted(len(sizes), 'node')} with {counted(sum(sizes.values()), 'GPU')}"
 
 
 class RunColumn(Struct, frozen=True):
-    """One figure of a run."""
-
     head: str
     """Two short lines."""
     value: Callable[[RunResult], float]
@@ -90,7 +125,8 @@ def comparison_table(runs: Sequence[RunOutcome], width: int) -> RenderableType:
         tables = [_table(runs, columns) for columns in layout]
         if all(measure(table).maximum <= width for table in tables):
             break
-    tables[0].title = Text(_title(runs), style="bold")
+    placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
+    tables[0].title = Text(f"{runs[0].result.workload}: {about(runs)}, placer {placers}", style="bold")
     tables[0].title_justify = "left"
     notes = [Text(note, style="yellow") for note in warnings(runs)]
     return Group(*tables, *notes)
@@ -112,8 +148,3 @@ def _table(runs: Sequence[RunOutcome], columns: Sequence[RunColumn]) -> Table:
         # A name in brackets is a name, not rich's markup.
         table.add_row(Text(label), *cells)
     return table
-
-
-def _title(runs: Sequence[RunOutcome]) -> str:
-    placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
-    return f"{runs[0].result.workload}: {about(runs)}, placer {placers}"

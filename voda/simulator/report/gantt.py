@@ -16,11 +16,9 @@ import numpy as np
 from msgspec import Struct
 
 from voda.projections.history import FinishedJob
-from voda.projections.timeline import Floats, Segment
-from voda.simulator.report.bins import edges, occupancy
-from voda.simulator.report.colours import OCCUPANCY, JobColours
-from voda.simulator.report.run_summary import RunOutcome
-from voda.simulator.report.svg import Box, element, px, rectangle_path, text
+from voda.projections.timeline import Floats, Segment, integral_until
+from voda.simulator.report.comparison_table import RunOutcome
+from voda.simulator.report.svg import OCCUPANCY, Box, JobColours, element, px, rectangle_path, text
 from voda.text import span
 
 _NODE_GAP = 5.0
@@ -30,6 +28,9 @@ _LABEL_LINE = 11.0
 _LABEL_STEP = 14.0
 _LABEL_EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _MOST_NAME = 60
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_LEVELS = 256
 
 
 class Bar(Struct, frozen=True):
@@ -121,7 +122,6 @@ class Frame(Struct, frozen=True):
     width: float
 
     def at(self, instant: float) -> float:
-        """Return the x of an instant."""
         return self.x + self.width * (instant - self.begin) / (self.end - self.begin)
 
 
@@ -157,13 +157,7 @@ def occupancy_map(run: RunOutcome, frame: Frame, box: Box) -> Iterable[str]:
     )
 
 
-def segments_of(runs: Sequence[RunOutcome]) -> Iterable[Segment]:
-    """Yield the segments of all runs."""
-    return (segment for run in runs for segment in run.timeline.segments())
-
-
 def _rows(bars: Sequence[Bar], sizes: Mapping[str, int], box: Box) -> tuple[Mapping[str, Box], float]:
-    """Return each node's rows and the height of one lane."""
     lanes = dict(sizes)
     for bar in bars:
         lanes[bar.node] = max(lanes.get(bar.node, 0), bar.lane + bar.height)
@@ -188,7 +182,6 @@ def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
 
 
 def _name(job_id: str, boxes: Sequence[Box]) -> str:
-    """Write a job's name on its largest bar, if it fits."""
     widest = max(boxes, key=lambda shape: shape.width)
     if widest.width < _LETTER * len(job_id) + 6:
         return ""
@@ -211,10 +204,6 @@ def _tooltip(job_id: str, job: FinishedJob | None) -> str:
 
 def _attributes(box: Box) -> Mapping[str, str]:
     return {"x": px(box.x), "y": px(box.y), "width": px(box.width), "height": px(box.height)}
-
-
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_LEVELS = 256
 
 
 def data_uri(shares: Floats, colour: tuple[int, int, int]) -> str:
@@ -241,3 +230,33 @@ def data_uri(shares: Floats, colour: tuple[int, int, int]) -> str:
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def edges(begin: float, end: float, count: int) -> Floats:
+    """Return the edges of `count` equal bins, shape (count + 1,)."""
+    return np.linspace(begin, max(end, begin + 1e-6), count + 1)
+
+
+def mean_per_bin(at_s: Floats, values: Floats, bins: Floats) -> Floats:
+    """Return the time-weighted mean of a step function in each of m bins, shape (m,); `bins` are the m + 1 edges.
+
+    `at_s` is as for `integral_until`, but may be empty; before at_s[0] the function is 0.
+    """
+    if not len(at_s):
+        return np.zeros(len(bins) - 1)
+    return np.diff(integral_until(at_s, values, bins)) / np.diff(bins)
+
+
+def occupancy(segments: Iterable[Segment], sizes: Mapping[str, int], bins: Floats) -> Floats:
+    """Return the share of each node's GPUs that was held in each bin, shape (nodes, bins), 0 to 1."""
+    changes: dict[str, list[tuple[float, int]]] = {node: [] for node in sizes}
+    for segment in segments:
+        changes.setdefault(segment.node, []).extend(((segment.from_s, segment.gpus), (segment.to_s, -segment.gpus)))
+    rows = [_held_share(sorted(node_changes), sizes.get(node, 0), bins) for node, node_changes in changes.items()]
+    return np.array(rows).reshape(len(changes), len(bins) - 1)
+
+
+def _held_share(changes: list[tuple[float, int]], gpus: int, bins: Floats) -> Floats:
+    columns = np.array(changes, dtype=np.float64).reshape(-1, 2)
+    held = mean_per_bin(columns[:, 0], np.cumsum(columns[:, 1]), bins)
+    return np.clip(held / max(gpus, 1), 0.0, 1.0)

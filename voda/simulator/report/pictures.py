@@ -1,4 +1,4 @@
-"""The picture of one run: which job held which GPU, GPUs in use and the queue, over one time axis."""
+"""The pictures of a page: which job held which GPU in each run, and how soon the jobs of all runs completed."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,11 +6,9 @@ import numpy as np
 
 from voda.projections.timeline import Floats
 from voda.simulator.metrics import span_of
-from voda.simulator.report.bins import edges, waiting_and_used
-from voda.simulator.report.colours import JobColours
-from voda.simulator.report.gantt import Frame, gantt, occupancy_map, segments_of
-from voda.simulator.report.run_summary import RunOutcome
-from voda.simulator.report.svg import Box, element, picture, px, text, time_ticks
+from voda.simulator.report.comparison_table import RunOutcome, labels
+from voda.simulator.report.gantt import Frame, edges, gantt, mean_per_bin, occupancy_map
+from voda.simulator.report.svg import Box, JobColours, element, line_class, log_ticks, picture, px, text, time_ticks
 from voda.text import count, number, span
 
 _WIDTH = 1080.0
@@ -22,6 +20,13 @@ _AXIS = 40.0
 _HOVER_BINS = 150
 _MOST_GPUS = 192
 _MOST_SEGMENTS = 60_000
+_MAP_CAPTION = "nodes: the deeper the colour, the more of the node's GPUs are held"
+# Of the distribution.
+_HEIGHT = 400.0
+_BOX = Box(56.0, 16.0, 1008.0, 330.0)
+_MOST_POINTS = 400
+_LEGEND_LINE = 19.0
+_MOST_INSIDE = 9
 
 
 class RunPictures:
@@ -34,9 +39,10 @@ class RunPictures:
         self.colours = JobColours(runs)
         self._most_gpus = max(sum(run.timeline.nodes.values()) for run in runs)
         self._most_nodes = max(len(run.timeline.nodes) for run in runs)
-        self.is_map = self._most_gpus > _MOST_GPUS or _count(segments_of(runs)) > _MOST_SEGMENTS
+        segments = sum(1 for run in runs for _ in run.timeline.segments())
+        self.is_map = self._most_gpus > _MOST_GPUS or segments > _MOST_SEGMENTS
         self._bins = edges(self.frame.begin, self.frame.end, int(self.frame.width))
-        queues = (waiting_and_used(run.timeline.steps(), self._bins)[0] for run in runs)
+        queues = (mean_per_bin((steps := run.timeline.steps()).at_s, steps.queued, self._bins) for run in runs)
         self._most_waiting = float(np.ceil(max(queue.max() for queue in queues)))
 
     def draw(self, run: RunOutcome, label: str) -> str:
@@ -44,10 +50,12 @@ class RunPictures:
         gpus_box = Box(_LEFT, _CAPTION, self.frame.width, self._gpus_height())
         used_box = Box(_LEFT, gpus_box.bottom + _CAPTION, gpus_box.width, _CURVE)
         queue_box = Box(_LEFT, used_box.bottom + _CAPTION, gpus_box.width, _CURVE)
-        waiting, used = waiting_and_used(run.timeline.steps(), self._bins)
+        steps = run.timeline.steps()
+        waiting = mean_per_bin(steps.at_s, steps.queued, self._bins)
+        used = mean_per_bin(steps.at_s, steps.gpus_in_use, self._bins)
         parts = [
             *_grid(self.frame, Box(_LEFT, gpus_box.y, gpus_box.width, queue_box.bottom - gpus_box.y)),
-            _caption(gpus_box, self._gpus_caption()),
+            _caption(gpus_box, _MAP_CAPTION if self.is_map else "nodes: one row per GPU, one colour per job"),
             *(
                 occupancy_map(run, self.frame, gpus_box)
                 if self.is_map
@@ -68,11 +76,6 @@ class RunPictures:
         lane = min(15.0, max(5.0, 460.0 / self._most_gpus))
         return lane * self._most_gpus + 5.0 * (self._most_nodes - 1)
 
-    def _gpus_caption(self) -> str:
-        if self.is_map:
-            return "nodes: the deeper the colour, the more of the node's GPUs are held"
-        return "nodes: one row per GPU, one colour per job"
-
     def _hover(self, waiting: Floats, used: Floats, box: Box) -> Iterable[str]:
         """Yield invisible strips with the figures of their instant as tooltips."""
         per_strip = max(1, len(used) // _HOVER_BINS)
@@ -90,7 +93,6 @@ class RunPictures:
 
 
 def _grid(frame: Frame, box: Box) -> Iterable[str]:
-    """Yield the time axis below the box, with lines through it."""
     ticks, unit = time_ticks(frame.end - frame.begin)
     for seconds, figure in ticks:
         x = frame.at(frame.begin + seconds)
@@ -139,5 +141,91 @@ def _whole_span(run: RunOutcome) -> tuple[float, float]:
     return min(first, submitted) if history.finished else submitted, max(last, run.timeline.ends_at)
 
 
-def _count(things: Iterable[object]) -> int:
-    return sum(1 for _ in things)
+def jct_picture(runs: Sequence[RunOutcome]) -> str:
+    """Return the distribution of the job completion times of each run; empty where no job completed."""
+    completed = ([job.jct_s for job in run.history.finished if job.outcome == "completed"] for run in runs)
+    jcts = [np.sort(np.array(jct_s)) for jct_s in completed]
+    if not any(len(jct_s) for jct_s in jcts):
+        return ""
+    low = max(0.05, min(float(jct_s[0]) for jct_s in jcts if len(jct_s)))
+    high = max(low * 1.01, *(float(jct_s[-1]) for jct_s in jcts if len(jct_s)))
+    names = labels(runs)
+    legend = _corner(runs)
+    is_inside = len(runs) <= _MOST_INSIDE and _is_free(legend, [jct_s for jct_s in jcts if len(jct_s)], (low, high))
+    parts = [*_axes(low, high)]
+    for i, jct_s in enumerate(jcts):
+        if len(jct_s):
+            parts.append(_steps(jct_s, i, f"{names[i]}: {_tooltip(runs[i])}", (low, high)))
+    parts += _legend(runs, legend, is_inside=is_inside)
+    height = _HEIGHT if is_inside else _HEIGHT + _LEGEND_LINE * (1 + (len(runs) - 1) // _across(legend) + 1)
+    return picture(_WIDTH, height, "Share of jobs completed within a time, one line per run", parts)
+
+
+def _tooltip(run: RunOutcome) -> str:
+    result = run.result
+    return f"half of the jobs within {span(result.p50_jct_s)}, 90 % within {span(result.p90_jct_s)}"
+
+
+def _x(seconds: float, limits: tuple[float, float]) -> float:
+    low, high = limits
+    return _BOX.x + _BOX.width * float(np.log(max(seconds, low) / low) / np.log(high / low))
+
+
+def _axes(low: float, high: float) -> Iterable[str]:
+    for quarter in range(5):
+        y = _BOX.bottom - _BOX.height * quarter / 4
+        yield element("line", class_="grid", x1=_BOX.x, x2=_BOX.right, y1=y, y2=y)
+        yield element("text", f"{25 * quarter} %", class_="tick", x=_BOX.x - 8, y=y + 4, text_anchor="end")
+    for seconds, figure in log_ticks(low, high, most=12):
+        x = _x(seconds, (low, high))
+        yield element("line", class_="grid", x1=x, x2=x, y1=_BOX.y, y2=_BOX.bottom + 4)
+        yield element("text", figure, class_="tick", x=x, y=_BOX.bottom + 18, text_anchor="middle")
+    words = "job completion time, submission to end (logarithmic)"
+    middle = _BOX.x + _BOX.width / 2
+    yield element("text", words, class_="axis", x=middle, y=_BOX.bottom + 38, text_anchor="middle")
+
+
+def _steps(jct_s: Floats, number: int, label: str, limits: tuple[float, float]) -> str:
+    """Draw the steps of the distribution; of very many jobs, some hundred."""
+    ranks = np.unique(np.linspace(0, len(jct_s) - 1, min(len(jct_s), _MOST_POINTS)).astype(int))
+    path = [f"M{px(_x(float(jct_s[0]), limits))} {px(_BOX.bottom)}"]
+    for rank in ranks.tolist():
+        x = px(_x(float(jct_s[rank]), limits))
+        path.append(f"H{x}V{px(_BOX.bottom - _BOX.height * (rank + 1) / len(jct_s))}")
+    path.append(f"H{px(_BOX.right)}")
+    d = "".join(path)
+    wide = element("path", class_="touch", d=d)
+    return element("g", element("title", text(label)), wide, element("path", class_=f"line {line_class(number)}", d=d))
+
+
+def _corner(runs: Sequence[RunOutcome]) -> Box:
+    """Return the lower right corner, as large as the names of the runs need it."""
+    width = 38 + 6.6 * max(len(name) for name in labels(runs)) + 10
+    height = _LEGEND_LINE * len(runs) + 6
+    return Box(_BOX.right - width - 10, _BOX.bottom - 8 - height, width, height)
+
+
+def _across(corner: Box) -> int:
+    return max(1, int(_BOX.width // corner.width))
+
+
+def _is_free(corner: Box, jcts: Sequence[Floats], limits: tuple[float, float]) -> bool:
+    """Return whether every distribution is above the corner where the corner begins; none ever falls."""
+    low, high = limits
+    left_s = low * (high / low) ** ((corner.x - _BOX.x) / _BOX.width)
+    least = (_BOX.bottom - corner.y) / _BOX.height
+    return all(np.searchsorted(jct_s, left_s) / len(jct_s) > least for jct_s in jcts)
+
+
+def _legend(runs: Sequence[RunOutcome], corner: Box, *, is_inside: bool) -> Iterable[str]:
+    names = labels(runs)
+    order = sorted(range(len(runs)), key=lambda i: runs[i].result.avg_jct_s)
+    if is_inside:
+        yield element("rect", class_="legend", x=corner.x, y=corner.y, width=corner.width, height=corner.height, rx="4")
+        places = [(corner.x, corner.y + 14 + _LEGEND_LINE * row) for row in range(len(runs))]
+    else:
+        across, top = _across(corner), _HEIGHT + _LEGEND_LINE
+        places = [(_BOX.x + corner.width * (n % across), top + _LEGEND_LINE * (n // across)) for n in range(len(runs))]
+    for i, (x, y) in zip(order, places, strict=True):
+        yield element("line", class_=f"line {line_class(i)}", x1=x + 8, x2=x + 30, y1=y - 1, y2=y - 1)
+        yield element("text", text(names[i]), class_="key", x=x + 38, y=y + 3)

@@ -12,24 +12,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import JobSpec
-from voda.simulator.profiles.base import Arrival, Costs, Workload
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 from voda.simulator.workloads.request import WorkloadRequest, parse_nodes
 
 _FILE = Path(__file__).parent / "voda-exp-run-1.json"
 
 
 class ReplicaBounds(Struct, frozen=True):
-    """Replicas of every job."""
-
     requested: int
     min: int
     max: int
 
 
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file's format."""
-
     source: str
     begins_at: datetime
     nodes: str

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from voda.api.schemas.service import Problem
+from voda.api.schemas import Problem
 from voda.cli.http.client import error_of
 from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound, PermanentError, TransientError
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
-from voda.api.schemas.jobs import JobView
+from voda.api.schemas import JobView
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.domain.job import Phase
 

@@ -15,11 +15,10 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
-from voda.simulator.profiles.base import Costs
-from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.whatif.epoch_times import EpochMeasurements
 from voda.simulator.whatif.hindsight import Hindsight, HindsightProfile
 from voda.simulator.whatif.job_replay import JobReplay
-from voda.simulator.whatif.measured_epochs import EpochMeasurements
+from voda.simulator.workload import Costs, SpeedupProfile, speedup_law
 
 
 def profile_of(log: Log, job_id: str = "a") -> HindsightProfile:
@@ -59,6 +58,18 @@ def test_profile_when_sizes_were_measured_gives_them_back() -> None:
     assert profile.epochs == 6
     assert profile.epoch_s(1, (1,)) == pytest.approx(100.0)
     assert profile.epoch_s(5, (2,)) == pytest.approx(60.0)
+
+
+def test_raw_epochs_are_timed_unless_the_workers_changed_within_them() -> None:
+    log, watch = a_log(epochs=6), EpochMeasurements()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    report(log, 110, epochs_done=1, workers=1, epoch_s=100.0, is_raw=True)
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=160)
+    report(log, 210, epochs_done=2, workers=2, epoch_s=100.0, is_raw=True)
+    for event in log.events:
+        watch.apply(event)
+    assert watch.jobs["a"].timed_epochs == {0: ((1, False), 100.0)}
+    assert set(watch.jobs["a"].disturbed_epochs) == {1}
 
 
 def test_costs_when_single_changes_were_seen_are_told_apart_by_kind() -> None:

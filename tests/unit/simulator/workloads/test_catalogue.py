@@ -9,7 +9,7 @@ from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.domain.job import validated
 from voda.simulator.data import PHILLY, POLLUX
-from voda.simulator.profiles.base import Workload
+from voda.simulator.workload import Workload
 from voda.simulator.workloads.catalogue import load_workload, workload_names
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes, total_gpus
 

@@ -8,8 +8,7 @@ import pytest
 from tests.public_data import folder_or_skip
 from voda.domain.errors import InvalidInput
 from voda.simulator.data import PHILLY
-from voda.simulator.profiles.base import Workload
-from voda.simulator.profiles.speedup import SpeedupProfile
+from voda.simulator.workload import SpeedupProfile, Workload
 from voda.simulator.workloads.catalogue import load_workload
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
-from voda.simulator.profiles.base import Costs, Workload
-from voda.simulator.profiles.speedup import SpeedupProfile, speedup_law
+from voda.simulator.workload import Costs, SpeedupProfile, Workload, speedup_law
 from voda.simulator.workloads.catalogue import load_workload
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 

@@ -16,9 +16,9 @@ from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
-    from voda.simulator.profiles.base import Workload
-    from voda.simulator.report.run_summary import RunOutcome
-    from voda.simulator.run import ProgressCallback, SimulationOptions
+    from voda.simulator.engine import ProgressCallback, SimulationOptions
+    from voda.simulator.report.comparison_table import RunOutcome
+    from voda.simulator.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +106,8 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
 
 def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":
     from voda.domain.state import Settings
+    from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
-    from voda.simulator.run import SimulationOptions
 
     never = float("inf")
     rates = FailureRates(
@@ -139,8 +139,8 @@ def _run(
 def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json: bool) -> None:
     from rich.console import Console
 
-    from voda.simulator.report.comparison_page import write_report
     from voda.simulator.report.comparison_table import comparison_table
+    from voda.simulator.report.pages import write_report
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:

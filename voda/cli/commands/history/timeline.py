@@ -11,7 +11,7 @@ from voda.cli.options import command
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.simulator.report.run_summary import RunOutcome
+    from voda.simulator.report.comparison_table import RunOutcome
 
 
 @command("timeline")
@@ -26,7 +26,7 @@ def timeline(
       voda timeline voda.db
       voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
     """
-    from voda.simulator.report.timeline_page import timeline_page
+    from voda.simulator.report.pages import timeline_page
 
     run = run_async(_read(log))
     if not run.timeline.nodes:
@@ -45,7 +45,7 @@ async def _read(log: str) -> "RunOutcome":
     from voda.projections.history import History
     from voda.projections.live import LiveCluster
     from voda.projections.timeline import Timeline
-    from voda.simulator.report.timeline_page import recorded_run
+    from voda.simulator.report.pages import recorded_run
 
     history, timeline, live = History(), Timeline(), LiveCluster()
     async with open_log(log) as store:

@@ -33,7 +33,7 @@ def delete(
 
 async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) -> None:
     """Cancel the jobs; if one cannot be canceled, the others still are."""
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import has_ended, state
@@ -56,7 +56,7 @@ async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) ->
 
 
 async def _wait_for_end(client: "Client", left: list[str]) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.watch.refresh import wake_on_change

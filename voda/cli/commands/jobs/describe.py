@@ -30,7 +30,7 @@ def describe(
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_details import description, load_context
     from voda.cli.render.terminal import console, now, print_answer

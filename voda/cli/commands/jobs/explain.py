@@ -48,7 +48,7 @@ def explain(
 
 
 def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
-    from voda.api.schemas.explanations import ExplanationView
+    from voda.api.schemas import ExplanationView
     from voda.cli.http.client import call_server, decode, resource_path
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.terminal import console, now, print_bytes

@@ -9,7 +9,7 @@ from voda.cli.options import Output, OutputOption, ServerOptions, command, live_
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import Client
 
 _FIELDS = (
@@ -57,7 +57,7 @@ def scale(
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
+    from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.terminal import plain, print_answer

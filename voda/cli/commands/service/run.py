@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913 - one parameter per option
           --launcher torchrun -- python train.py --epochs 30
     """
     from voda import config
-    from voda.launcher.discovery import Discovery
+    from voda.launcher.hosts import Discovery
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
 

@@ -122,7 +122,7 @@ def _settings(replica: ReplicaArguments, file: Path | None) -> "KubernetesOption
 
     from voda import config
     from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
-    from voda.app.options import is_loopback
+    from voda.app.machine import is_loopback
 
     options = read_options(file) if file is not None else KubernetesOptions()
     listen = replace(
@@ -143,7 +143,7 @@ def _on_this_machine(
 ) -> "AbstractAsyncContextManager[RunningService]":
     from voda import config
     from voda.app import replica as app
-    from voda.app.options import DEFAULT_PORT, MachineOptions
+    from voda.app.machine import DEFAULT_PORT, MachineOptions
 
     options = MachineOptions(
         home=replica.home or config.home_folder(),

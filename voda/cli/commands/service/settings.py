@@ -8,7 +8,7 @@ import typer
 from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_policies, complete_pools, provided
 
 if TYPE_CHECKING:
-    from voda.api.schemas.pools import SettingsView
+    from voda.api.schemas import SettingsView
     from voda.cli.http.client import Client
 
 
@@ -90,7 +90,7 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.pools import SettingsView
+    from voda.api.schemas import SettingsView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.terminal import print_answer

@@ -10,7 +10,7 @@ import typer
 from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption, command
 
 if TYPE_CHECKING:
-    from voda.app.options import MachineOptions
+    from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
 
 
@@ -47,9 +47,10 @@ class AccessArguments:
     port: Annotated[int, typer.Option("--port", help="0 = any that is free.")] = 8470
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file.")] = None
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file.")] = None
-    no_tokens: Annotated[bool, typer.Option("--no-tokens", help="Anybody who reaches the port may do anything.")] = (
-        False
-    )
+    no_tokens: Annotated[
+        bool,
+        typer.Option("--no-tokens", help="Anybody who reaches the port may do anything."),
+    ] = False
     open_to_everybody: Annotated[
         bool, typer.Option("--open-to-everybody", help="Allow --no-tokens beyond loopback.")
     ] = False
@@ -93,7 +94,7 @@ def up(
 
 def _options(machine: MachineArguments, decisions: DecisionArguments, access: AccessArguments) -> "MachineOptions":
     from voda import config
-    from voda.app.options import MachineOptions
+    from voda.app.machine import MachineOptions
     from voda.cli.execution import with_voda_on_path
     from voda.domain.errors import InvalidInput
 

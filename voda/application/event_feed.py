@@ -1,0 +1,161 @@
+"""Past events of the log a page at a time, and every new one, handed to all who follow the log live.
+
+Rules: a page reads a bounded number of events, whatever the filter and however long the log. The log is followed once,
+for all; the hub waits for nobody: a subscription whose buffer is full is marked late, and its owner reads on from the
+log at its own pace.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from voda.application.read_model import ReadModel
+from voda.events.envelope import Event
+from voda.events.event_text import jobs_of
+from voda.log.store import EventStore
+
+_CHUNK = 250
+"""Events read before other tasks get a turn: a few milliseconds."""
+_MOST_READ = 10_000
+
+
+class EventFilter(Struct, frozen=True, kw_only=True):
+    """Which events a caller wants."""
+
+    job_id: str = ""
+    """Only events about this job, plans that name it included; empty = all."""
+    pool: str = ""
+    """The job's."""
+    types: frozenset[str] = frozenset()
+    """Empty = all."""
+
+    def __call__(self, event: Event) -> bool:
+        """Return whether the caller wants the event."""
+        return (not self.types or event.type in self.types) and (not self.job_id or self.job_id in jobs_of(event.data))
+
+    @property
+    def streams(self) -> tuple[str | None, ...]:
+        """Streams that may hold such events; None = the whole log."""
+        return (f"job.{self.job_id}", f"decisions.{self.pool}") if self.job_id else (None,)
+
+
+class EventPage(Struct, frozen=True, kw_only=True):
+    """One page of events."""
+
+    events: tuple[Event, ...]
+    last_position: int
+    """Position up to which the page has all events."""
+    end: int
+    """Position of the log's last event."""
+
+
+async def page(store: EventStore, wanted: EventFilter, *, after: int, limit: int) -> EventPage:
+    """Return up to `limit` of the wanted events with position > `after`, in order.
+
+    A page may be short, even empty, before the end of the log: the search for rare events is cut short.
+    """
+    end = await store.position()
+    found: list[Event] = []
+    is_plain = wanted == EventFilter()
+    chunk = limit if is_plain else _CHUNK
+    left = _MOST_READ
+    while after < end and len(found) < limit and left > 0:
+        read, after = await _next(store, wanted.streams, after=after, until=end, chunk=chunk)
+        left -= max(len(read), 1)
+        for event in read:
+            if wanted(event):
+                found.append(event)
+                if len(found) == limit:
+                    after = event.position
+                    break
+    return EventPage(events=tuple(found), last_position=after, end=end)
+
+
+async def _next(
+    store: EventStore, streams: Sequence[str | None], *, after: int, until: int, chunk: int
+) -> tuple[Sequence[Event], int]:
+    """Return the next events of several streams in the order of the log, and the position up to which they go."""
+    parts = [await store.read(after, chunk, stream=stream) for stream in streams]
+    # A stream that gave a whole chunk may have more behind its last event; the others stop there too.
+    reached = min([until, *(part[-1].position for part in parts if len(part) == chunk)])
+    events = [event for part in parts for event in part if event.position <= reached]
+    events.sort(key=lambda event: event.position)
+    return events, reached
+
+
+T = TypeVar("T")
+MAX_WAITING = 10_000
+"""Events that wait for one subscription: more than a burst of submits that comes at once."""
+
+
+class Subscription(Generic[T]):
+    """The events that one follower wants, as they come."""
+
+    def __init__(self, wanted: EventFilter) -> None:
+        self.is_late = False
+        """Whether it missed events, because too many waited for it."""
+        self._wanted = wanted
+        self._waiting: deque[T] = deque()
+        self._woken = asyncio.Event()
+
+    async def next(self, timeout_s: float) -> Sequence[T]:
+        """Return what waits; empty if nothing came within the time, or the subscription is late."""
+        if not self._waiting and not self.is_late:
+            self._woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._woken.wait()
+        taken = tuple(self._waiting)
+        self._waiting.clear()
+        return taken
+
+    def offer(self, event: Event, prepared: T) -> None:
+        """Add an event if the filter matches it."""
+        if self.is_late or not self._wanted(event):
+            return
+        if len(self._waiting) == MAX_WAITING:
+            self._waiting.clear()
+            self.is_late = True
+        else:
+            self._waiting.append(prepared)
+        self._woken.set()
+
+
+class EventHub(Generic[T]):
+    """Hands the events of a read model to subscriptions.
+
+    Args:
+        view: whose events are handed on, each once it is folded.
+        prepare: is called once per event, for all subscriptions together; they get what it returns.
+    """
+
+    def __init__(self, view: ReadModel, prepare: Callable[[Event], T]) -> None:
+        self._view = view
+        self._prepare = prepare
+        self._subscriptions: dict[Subscription[T], None] = {}
+        view.subscribe(self._publish)
+
+    @property
+    def position(self) -> int:
+        """Position up to which events were handed on."""
+        return self._view.position
+
+    @contextmanager
+    def subscription(self, wanted: EventFilter) -> Iterator[Subscription[T]]:
+        """Yield a subscription to the wanted events after `position`."""
+        subscription = Subscription[T](wanted)
+        self._subscriptions[subscription] = None
+        try:
+            yield subscription
+        finally:
+            del self._subscriptions[subscription]
+
+    def _publish(self, event: Event) -> None:
+        if self._subscriptions:
+            prepared = self._prepare(event)
+            for subscription in self._subscriptions:
+                subscription.offer(event, prepared)

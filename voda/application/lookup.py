@@ -1,0 +1,96 @@
+"""Finds jobs and pools by their names: in the state that was folded or, where it has forgotten a job, in the log.
+
+Rules: an error names the closest job or pool that there is, or where to look for it; a lookup changes nothing: a pool
+that the log does not mention is empty, and stays unmentioned.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+from voda.application.backend import Backend
+from voda.domain.errors import NotFound
+from voda.domain.job import JobSpec
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState, Settings
+from voda.projections.job_record import JobRecord
+from voda.projections.job_registry import JobRegistry
+from voda.timetravel.job_explanation import submission_of
+
+_COMPARED: Final = 500
+"""Jobs whose names are compared with a mistyped one: other requests wait meanwhile."""
+_SUGGESTED: Final = 3
+
+
+def job_of(backend: Backend, name_or_id: str) -> JobRecord:
+    """Return the job with that id, else the one of that name that was submitted last.
+
+    Raises:
+        NotFound: there is none, or only the log knows it.
+    """
+    job_registry = backend.view.job_registry
+    if (record := job_registry.find(name_or_id)) is not None:
+        return record
+    if job_registry.is_known(name_or_id):
+        raise NotFound(
+            f"job {name_or_id} ended so long ago that only the log knows of it: GET /api/v1/events?job={name_or_id}"
+        )
+    raise _unknown(name_or_id, job_registry)
+
+
+async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
+    """Return the spec of the job with that id, else of the one of that name that was submitted last.
+
+    Raises:
+        NotFound: there is none.
+    """
+    job_registry = backend.view.job_registry
+    if (record := job_registry.find(name_or_id)) is not None:
+        return record.spec
+    if job_registry.is_known(name_or_id):
+        return (await submission_of(backend.store, name_or_id, backend.view.position)).spec
+    raise _unknown(name_or_id, job_registry)
+
+
+def _unknown(named: str, job_registry: JobRegistry) -> NotFound:
+    if elsewhere := job_registry.ids_named(named):
+        ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
+        return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")
+    close = get_close_matches(named[:80], list(job_registry.jobs())[-_COMPARED:], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`voda get --all` or GET /api/v1/jobs lists all jobs"
+    return NotFound(f"job {named[:80]!r} is not known: {hint}")
+
+
+def pool_names(backend: Backend) -> Sequence[str]:
+    """Return all pools, sorted."""
+    return sorted({*backend.pools, *backend.view.live.cluster.pools()})
+
+
+def known_pool(backend: Backend, name: str) -> str:
+    """Return the name if there is such a pool.
+
+    Raises:
+        NotFound: there is none; the message names the pools that there are.
+    """
+    known = pool_names(backend)
+    if name in known:
+        return name
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
+
+
+def pool_state(backend: Backend, name: str) -> ClusterState:
+    """Return the live state of a pool, without estimates; O(live jobs)."""
+    cluster = backend.view.live.cluster
+    if name in cluster.pools():
+        return cluster.state(name)
+    return ClusterState(
+        pool=name,
+        position=cluster.position,
+        jobs={},
+        nodes={},
+        plan=Plan(pool=name),
+        estimates={},
+        settings=Settings(),
+    )

@@ -1,0 +1,321 @@
+"""Tells callers by their tokens, what their role may do, and creates, lists and revokes the tokens of users.
+
+Rule: of a user's token only the hash is stored; a job's token is computed and never stored. The admin's token alone is
+written down, in a file that only its owner can read, so that the command line on this machine finds it.
+"""
+
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+import msgspec
+from msgspec import Struct
+
+from voda import secret_files
+from voda.clock import Clock
+from voda.domain.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, Unauthorized
+from voda.domain.job import JobSpec
+
+CallerRole = Literal["admin", "user", "viewer", "job"]
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Whom the server takes the caller for."""
+
+    user: str
+    role: CallerRole
+    job_id: str = ""
+
+
+def is_owner(spec: JobSpec, caller: Caller) -> bool:
+    """Return whether the caller may do and see what only a job's owner and admins may."""
+    return caller.role == "admin" or (caller.role == "user" and spec.user == caller.user)
+
+
+def require_owner(spec: JobSpec, caller: Caller, *, what: str) -> None:
+    """Refuse callers that are neither the job's owner nor an admin.
+
+    Args:
+        spec: of the job.
+        caller: of the request.
+        what: they ask for, such as "delete it".
+
+    Raises:
+        NotAllowed: the job is somebody else's.
+    """
+    if not is_owner(spec, caller):
+        raise NotAllowed(f"job {spec.job_id} belongs to {spec.user or 'nobody'}: only they and admins may {what}")
+
+
+_log = logging.getLogger(__name__)
+
+Role = Literal["admin", "user", "viewer"]
+ROLES: Sequence[Role] = get_args(Role)
+ADMIN = "admin"
+"""The user behind the admin's token."""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
+_SECRET_BYTES = 32
+_JOB_PREFIX = "vjob_"
+_TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
+_MOUNTED = (_SECRET, _ADMIN_TOKEN)
+_SHORTEST = 32
+"""Characters of a secret that an operator made: a guessed one would make its finder admin."""
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """What is stored of a token."""
+
+    name: str
+    """The user behind it."""
+    role: Role
+    sha256: str
+    """64 hexadecimal digits."""
+    created_at: datetime
+
+
+class Authenticator:
+    """Tells callers by tokens: of a data folder (`open`), of one that replicas share (`mounted`), or none (`none`)."""
+
+    def __init__(self, folder: Path | None, clock: Clock | None, secret: str) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._secret = secret.encode()
+        self._admin = sha256().digest()
+        self._stamp = secret_files.ABSENT
+        self._callers: Mapping[str, Caller] = {}
+        self._is_mounted = False
+        self._mounted_stamps: tuple[secret_files.Stamp, ...] = ()
+
+    @classmethod
+    def open(cls, folder: Path, clock: Clock) -> Self:
+        """Return the authenticator of a data folder; the first call makes its secrets.
+
+        Args:
+            folder: exists.
+            clock: dates new tokens.
+
+        Raises:
+            InvalidInput: a file cannot be read or decoded.
+            StoreNotWritable: the folder cannot be written.
+        """
+        # Not from a Clock or a seed: tokens must not be repeatable.
+        access = cls(folder, clock, secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
+        admin = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
+        access._admin = sha256(admin.encode()).digest()
+        access._load()
+        return access
+
+    @classmethod
+    def mounted(cls, folder: Path) -> Self:
+        """Return the authenticator that several replicas share, by a folder that none of them writes.
+
+        Its files may change at any time, as those of a Kubernetes Secret do.
+
+        Args:
+            folder: with `secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere.
+
+        Raises:
+            InvalidInput: a file is missing, too short to be secret, or cannot be decoded.
+        """
+        access = cls(folder, None, _mounted_secret(folder / _SECRET))
+        access._is_mounted = True
+        access._reload()
+        access._load()
+        return access
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Return whether the folder holds a service's secrets."""
+        return (folder / _SECRET).exists()
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the authenticator of a service without tokens: every caller is admin."""
+        return cls(None, None, secrets.token_hex(_SECRET_BYTES))
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether callers need a token."""
+        return self._folder is not None
+
+    def identify(self, token: str | None) -> Caller:
+        """Return the caller behind a token.
+
+        Args:
+            token: as sent; None = the request has none.
+
+        Raises:
+            Unauthorized: there is none, or it is unknown.
+        """
+        if self._folder is None:
+            return Caller(user=ADMIN, role="admin")
+        self._reload_if_changed()
+        if token and token.startswith(_JOB_PREFIX):
+            return self._job(token)
+        if not token:
+            raise Unauthorized("this needs a token: send the header `Authorization: Bearer TOKEN`")
+        # Hashes are compared, so the time that it takes tells nothing about the token.
+        digest = sha256(token.encode("utf-8", "replace"))
+        if hmac.compare_digest(digest.digest(), self._admin):
+            return Caller(user=ADMIN, role="admin")
+        if (caller := self._tokens().get(digest.hexdigest())) is None:
+            raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
+        return caller
+
+    def job_token(self, job_id: str) -> str:
+        """Return the token with which a job's processes report; the same on every call and replica."""
+        self._reload_if_changed()
+        return f"{_JOB_PREFIX}{job_id}.{self._seal(job_id)}"
+
+    def add(self, name: str, role: Role) -> str:
+        """Make a token for a user, store its hash, and return it: it cannot be shown again.
+
+        Raises:
+            AlreadyExists: the user has one.
+            InvalidInput: the role is unknown, or the name is not one for a user.
+            StoreNotWritable: the folder cannot be written.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(
+                f"user {name[:80]!r}: a user's name has 1 to 63 of a-z, 0-9, '.', '_', '-' and '@', and begins and"
+                " ends with a letter or digit"
+            )
+        if role not in ROLES:
+            raise InvalidInput(f"role {role!r} is unknown, expected one of {', '.join(ROLES)}")
+        file, clock = self._writable_file(), self._clock
+        assert clock is not None, "a folder that is written has a clock"
+        token = _new_token()
+        with secret_files.locked(file):
+            tokens = _read_tokens(file)
+            if name == ADMIN or any(other.name == name for other in tokens):
+                raise AlreadyExists(f"user {name} has a token; revoke it first (voda token revoke {name})")
+            made = Token(
+                name=name,
+                role=role,
+                sha256=sha256(token.encode()).hexdigest(),
+                created_at=datetime.fromtimestamp(clock.now(), UTC),
+            )
+            _write_tokens(file, [*tokens, made])
+        return token
+
+    def remove(self, name: str) -> None:
+        """Revoke a user's token at once and for good.
+
+        Raises:
+            NotFound: the user has none.
+            StoreNotWritable: the folder cannot be written.
+        """
+        file = self._writable_file()
+        if name == ADMIN:
+            raise InvalidInput(
+                f"the admin's token cannot be revoked; to have a new one, remove {file.with_name(_ADMIN_TOKEN)} and"
+                " start voda again"
+            )
+        with secret_files.locked(file):
+            tokens = _read_tokens(file)
+            left = [token for token in tokens if token.name != name]
+            if len(left) == len(tokens):
+                known = ", ".join(token.name for token in tokens) or "nobody"
+                raise NotFound(f"user {name[:80]!r} has no token; there are tokens of {known}")
+            _write_tokens(file, left)
+
+    def list(self) -> Sequence[Token]:
+        """Return what is stored of the tokens, oldest first; the admin's is not among them."""
+        return _read_tokens(self._file())
+
+    def _job(self, token: str) -> Caller:
+        job_id, _, seal = token.removeprefix(_JOB_PREFIX).rpartition(".")
+        if not hmac.compare_digest(seal.encode("utf-8", "replace"), self._seal(job_id).encode()):
+            raise Unauthorized("this job token is unknown: another voda started the job")
+        return Caller(user="", role="job", job_id=job_id)
+
+    def _seal(self, job_id: str) -> str:
+        return hmac.new(self._secret, job_id.encode("utf-8", "replace"), sha256).hexdigest()
+
+    def _reload_if_changed(self) -> None:
+        """Read mounted secrets again if they changed; keep the former ones while the new are incomplete."""
+        if self._is_mounted and self._stamps() != self._mounted_stamps:
+            try:
+                self._reload()
+            except InvalidInput as error:
+                _log.error("secrets not read, the former ones stay in force reason=%s", error)
+
+    def _reload(self) -> None:
+        assert self._folder is not None, "mounted secrets have a folder"
+        # Before reading, so that a write meanwhile is noticed next time.
+        self._mounted_stamps = self._stamps()
+        secret, admin = _mounted_secret(self._folder / _SECRET), _mounted_secret(self._folder / _ADMIN_TOKEN)
+        self._secret, self._admin = secret.encode(), sha256(admin.encode()).digest()
+
+    def _stamps(self) -> tuple[secret_files.Stamp, ...]:
+        return () if self._folder is None else tuple(secret_files.stamp_of(self._folder / name) for name in _MOUNTED)
+
+    def _file(self) -> Path:
+        if self._folder is None:
+            raise InvalidInput("this service runs without tokens")
+        return self._folder / _TOKENS
+
+    def _writable_file(self) -> Path:
+        if self._is_mounted:
+            raise InvalidInput(
+                f"{self._folder} is mounted: change the tokens where they were made, and mount them again"
+            )
+        return self._file()
+
+    def _tokens(self) -> Mapping[str, Caller]:
+        """Return token hash -> caller as the file says now: another process may have revoked a token."""
+        if secret_files.stamp_of(self._file()) != self._stamp:
+            try:
+                self._load()
+            except InvalidInput as error:
+                # Nobody knows which tokens are revoked, so only the admin gets in.
+                _log.error("tokens not read reason=%s", error)
+                self._callers = {}
+        return self._callers
+
+    def _load(self) -> None:
+        file = self._file()
+        # Before reading, so that a write meanwhile is noticed next time.
+        self._stamp = secret_files.stamp_of(file)
+        self._callers = {token.sha256: Caller(user=token.name, role=token.role) for token in _read_tokens(file)}
+
+
+def _mounted_secret(file: Path) -> str:
+    """Return the content of a secret file in a mounted folder.
+
+    Raises:
+        InvalidInput: it is missing or too short.
+    """
+    text = secret_files.read_secret(file).decode("utf-8", "replace").strip()
+    if len(text) < _SHORTEST:
+        state = f"has {len(text)}" if text else "is missing or empty"
+        raise InvalidInput(
+            f"{file}: expected at least {_SHORTEST} characters that nobody can guess, but it {state}: make the"
+            f" files with `voda token create NAME --home FOLDER`, and mount {_SECRET}, {_ADMIN_TOKEN} and"
+            f" {_TOKENS} of that folder"
+        )
+    return text
+
+
+def _new_token() -> str:
+    return f"voda_{secrets.token_urlsafe(_SECRET_BYTES)}"
+
+
+def _read_tokens(file: Path) -> Sequence[Token]:
+    content = secret_files.read_secret(file)
+    try:
+        return msgspec.json.decode(content, type=list[Token]) if content else []
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(
+            f"{file} does not hold tokens ({error}); restore it, or remove it and create the tokens again"
+        ) from error
+
+
+def _write_tokens(file: Path, tokens: Sequence[Token]) -> None:
+    secret_files.replace_content(file, msgspec.json.format(msgspec.json.encode(tokens), indent=2) + b"\n")

@@ -1,0 +1,224 @@
+"""How many replicas a job may have and how many GPUs each, and the other settings in annotations and environment.
+
+Rule: annotations win over the environment, the environment over elasticPolicy, and that over `replicas`; every value
+remembers the path it came from. The environment counts processes, everything else counts replicas. A replica is one
+worker, and its GPUs are the limit of the worker's container; without a limit, each of its processes needs one.
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from voda.domain.errors import InvalidField
+from voda.domain.job import MOST_REPLICAS
+from voda.kinds.base import JobManifest, refuse_outside
+from voda.kinds.pod_template import MOST_GPUS, Quantity
+from voda.manifests.programs import env_pairs, expand_env
+
+_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
+# Setting -> its annotation and its variables, the newer name first.
+_SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "min_replicas": ("voda.dev/min-replicas", ("MIN_NUM_PROC", "MIN_NP")),
+    "max_replicas": ("voda.dev/max-replicas", ("MAX_NUM_PROC", "MAX_NP")),
+    "requested": ("", ("NUM_PROC", "NP")),
+    "epochs": ("voda.dev/epochs", ("EPOCHS",)),
+    "priority": ("voda.dev/priority", ("JOB_PRIORITY",)),
+    "pool": ("voda.dev/pool", ()),
+    "category": ("", ("JOB_NAME",)),
+}
+VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
+
+# Shares of a GPU (elasticgpu.io/gpu-core: 100 is one card; aliyun.com/gpu-mem is GiB) are no count of GPUs.
+_SHARES = ("core", "mem", "percent")
+
+
+class FieldText(Struct, frozen=True):
+    text: str
+    path: str
+    is_env: bool = False
+    """Then it counts processes."""
+
+
+class ManifestBounds(Struct, frozen=True):
+    min_replicas: int
+    max_replicas: int
+    requested: int
+
+
+class JobSettings:
+    """The settings in the annotations, and in the environment of the first role's container."""
+
+    def __init__(self, job: JobManifest) -> None:
+        self._annotations = job.metadata.annotations or {}
+        self._env = _environment(job)
+
+    def get(self, setting: str) -> FieldText | None:
+        """Return a setting by its name in `_SOURCES`, such as epochs; None where it is not set."""
+        annotation, variables = _SOURCES[setting]
+        if annotation in self._annotations:
+            return FieldText(self._annotations[annotation], f"metadata.annotations[{annotation}]")
+        return next((self._env[name] for name in variables if name in self._env), None)
+
+
+class _Bound(Struct, frozen=True):
+    """A bound in replicas, and what was written where."""
+
+    replicas: int
+    path: str
+    written: int
+    source: str
+    """annotation, env, elasticPolicy or replicas."""
+
+
+def replica_bounds(job: JobManifest, settings: JobSettings) -> ManifestBounds:
+    """Return the bounds of a job, in replicas; a Master counts as one.
+
+    Raises:
+        InvalidField: a value is no number or out of bounds, or the least is more than the most.
+    """
+    requested = _set_bound(job, settings, "requested")
+    plain = requested or _field_bound(job.replica_count(), f"{job.path(job.resized_role)}.replicas", "replicas")
+    least, most = _set_bound(job, settings, "min_replicas"), _set_bound(job, settings, "max_replicas")
+    if (own := job.own_bounds()) is not None:
+        own_least = _field_bound(own.min_replicas, own.min_path, "elasticPolicy")
+        own_most = _field_bound(own.max_replicas, own.max_path, "elasticPolicy")
+        least, most = least or own_least, most or own_most
+    if least is None:
+        least = plain if most is None or plain.replicas <= most.replicas else most
+    if most is None:
+        most = plain if plain.replicas >= least.replicas else least
+    _refuse_crossed(least, most)
+    # Processes are rounded up for the least and down for the most, which may cross where both are the same.
+    greatest = max(most.replicas, least.replicas)
+    _refuse_growth_without_workers(job, greatest, most.path)
+    return ManifestBounds(least.replicas, greatest, _requested(requested, plain, (least, most)))
+
+
+def whole_number(field: FieldText, *, least: int, most: int) -> int:
+    """Return the whole number that a field holds, or refuse it."""
+    text = field.text.strip()
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise InvalidField(field.path, f"{field.path}: expected a whole number, got {field.text[:60]!r}")
+    refuse_outside(field.path, int(text), least, most)
+    return int(text)
+
+
+def _set_bound(job: JobManifest, settings: JobSettings, setting: str) -> _Bound | None:
+    field = settings.get(setting)
+    if field is None:
+        return None
+    if not field.is_env:
+        written = whole_number(field, least=1, most=MOST_REPLICAS)
+        return _Bound(written, field.path, written, "annotation")
+    processes = processes_per_replica(job)
+    written = whole_number(field, least=1, most=MOST_REPLICAS * processes)
+    replicas = max(written // processes, 1) if setting == "max_replicas" else -(-written // processes)
+    return _Bound(replicas, field.path, written, "env")
+
+
+def _field_bound(replicas: int, path: str, source: str) -> _Bound:
+    refuse_outside(path, replicas, 1, MOST_REPLICAS)
+    return _Bound(replicas, path, replicas, source)
+
+
+def _refuse_crossed(least: _Bound, most: _Bound) -> None:
+    is_rounded = least.source == most.source == "env"
+    low, high = (least.written, most.written) if is_rounded else (least.replicas, most.replicas)
+    if low > high:
+        raise InvalidField(
+            most.path, f"{most.path}: expected no less than {low}, which {least.path} asks for at least, got {high}"
+        )
+
+
+def _refuse_growth_without_workers(job: JobManifest, most: int, path: str) -> None:
+    role = job.placed_roles[-1]
+    if most > 1 and role not in job.roles:
+        field = job.path(role)
+        raise InvalidField(
+            field, f"{field} is missing: {path} asks for {most} replicas, and a {job.resized_role} alone is one"
+        )
+
+
+def _requested(requested: _Bound | None, plain: _Bound, bounds: tuple[_Bound, _Bound]) -> int:
+    """Return the size for policies that do not resize: NUM_PROC, else MIN_NUM_PROC, else the manifest's own."""
+    least, most = bounds
+    greatest = max(most.replicas, least.replicas)
+    if requested is None and least.source == "env":
+        return least.replicas
+    is_outside = not least.replicas <= plain.replicas <= greatest
+    if requested is not None and is_outside and "annotation" not in (least.source, most.source):
+        raise InvalidField(
+            requested.path,
+            f"{requested.path}: expected {least.written} ({least.path}) to {most.written} ({most.path}),"
+            f" got {requested.written}",
+        )
+    return min(max(plain.replicas, least.replicas), greatest)
+
+
+def _environment(job: JobManifest) -> dict[str, FieldText]:
+    """Return the variables that voda reads, expanded, each with its path."""
+    role = next(iter(job.roles))
+    index, container = job.main_container(role)
+    path = f"{job.path(role)}.template.spec.containers[{index}].env"
+    places = {each.name: place for place, each in enumerate(container.env or ()) if each.name in VARIABLES}
+    if not places:
+        return {}
+    env = expand_env(env_pairs(container, job.metadata.namespace or "default"), {})
+    return {name: FieldText(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}
+
+
+def is_gpu_count(resource: str) -> bool:
+    """Return whether a resource counts GPUs, such as nvidia.com/gpu or amd.com/gpu."""
+    return "gpu" in resource and not is_gpu_share(resource)
+
+
+def is_gpu_share(resource: str) -> bool:
+    """Return whether a resource is part of a GPU, such as elasticgpu.io/gpu-core."""
+    return "gpu" in resource and any(share in resource for share in _SHARES)
+
+
+def gpus_per_replica(job: JobManifest) -> int:
+    """Return the GPUs of one worker, 1 or more: its container's limit, else one for each of its processes.
+
+    Raises:
+        InvalidField: the limit is no whole number, or more than 1,024.
+    """
+    limit = _gpu_limit(job)
+    return _bounded(job.processes or 1, job.processes_field) if limit is None else max(limit, 1)
+
+
+def processes_per_replica(job: JobManifest) -> int:
+    """Return the processes of one worker; where the manifest leaves it open, one for each of its GPUs."""
+    return job.processes or gpus_per_replica(job)
+
+
+def _gpu_limit(job: JobManifest) -> int | None:
+    role = job.resized_role
+    index, container = job.main_container(role)
+    path = f"{job.path(role)}.template.spec.containers[{index}].resources"
+    resources = container.resources
+    if resources is None:
+        return None
+    limits = _gpu_count(resources.limits or {}, f"{path}.limits")
+    return limits if limits is not None else _gpu_count(resources.requests or {}, f"{path}.requests")
+
+
+def _gpu_count(resources: Mapping[str, Quantity], path: str) -> int | None:
+    counts = [_whole_gpus(value, f"{path}[{name}]") for name, value in resources.items() if is_gpu_count(name)]
+    return _bounded(sum(counts), path) if counts else None
+
+
+def _whole_gpus(value: Quantity, path: str) -> int:
+    if isinstance(value, int):
+        return _bounded(value, path)
+    text = str(value).strip()
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return _bounded(int(text), path)
+    raise InvalidField(path, f"{path}: expected a whole number of GPUs, got {text[:60]!r}")
+
+
+def _bounded(gpus: int, path: str) -> int:
+    if not 0 <= gpus <= MOST_GPUS:
+        raise InvalidField(path, f"{path}: expected 0 to {MOST_GPUS} GPUs for one replica, got {gpus}")
+    return gpus
