@@ -87,7 +87,6 @@ class MachineService:
         return lines
 
     def live_jobs(self) -> Mapping[str, Job]:
-        """Return the jobs that have not ended, by id."""
         live = self.view.live.cluster
         return {job_id: job for pool in self.pools for job_id, job in live.jobs(pool).items()}
 
@@ -112,7 +111,6 @@ class MachineService:
         }
 
     def backend(self) -> Backend:
-        """Return the ports of the use cases and the API."""
         return Backend(
             store=self.store,
             clock=self.clock,
@@ -128,12 +126,10 @@ class MachineService:
         )
 
     def see(self, event: Event) -> None:
-        """Hand an event of the log to the loops."""
         for loop in self.loops:
             loop.see(event)
 
     def publish(self) -> None:
-        """Write down where the command line finds this process."""
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
         self.home.publish(ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
