@@ -65,6 +65,11 @@ class LiveCluster(Projection):
         pool = self._pool_of.get(job_id)
         return pool.plan.pool if pool else None
 
+    def job(self, job_id: str) -> Job | None:
+        """Return a live job."""
+        pool = self._pool_of.get(job_id)
+        return pool.jobs[job_id] if pool else None
+
     def undecided(self, pool: str) -> frozenset[str]:
         """Return the live jobs of the pool that no plan has considered yet."""
         return frozenset(self._pool(pool).undecided)

@@ -110,7 +110,7 @@ class KubernetesService:
             objects=self.mirror,
             backend=self.backend,
             submits=JobSubmitter(self.backend),
-            values=TemplateValues(site=options.cluster.site(), environment=self.environment),
+            values=TemplateValues(tolerated_taints=options.cluster.tolerated_taints, environment=self.environment),
             announce=self.reporter.announce,
             telemetry=telemetry,
         )
@@ -136,7 +136,6 @@ class KubernetesService:
             yield "no tokens: anybody who reaches the port may do anything"
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
-        """Return the environment variables by which the processes of a job know voda."""
         return {
             well_known.JOB_ID_VARIABLE: spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
@@ -180,7 +179,6 @@ class KubernetesService:
                 group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.jobs.by_id).run())
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
         self.pools.see(event)
         if self.leadership.is_leading:
             log_event(event)
