@@ -89,7 +89,7 @@ from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import refuse_unrunnable
 from voda.manifests.parse import parse
-from voda.placement.rendezvous_anchor import ANCHORED
+from voda.placement.order import ANCHORED
 
 parsed = parse(manifest)
 resources = {"resources": [{"name": "jaxjobs", "kind": "JAXJob"}]}
