@@ -5,7 +5,7 @@ from collections import deque
 
 
 class Tail:
-    """Keeps the last `most_bytes` of the text, or few more."""
+    """Keeps no more of the text than its last `most_bytes` need."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

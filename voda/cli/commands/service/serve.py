@@ -142,7 +142,7 @@ def _on_this_machine(
     replica: ReplicaArguments, machine: MachineClusterArguments
 ) -> "AbstractAsyncContextManager[RunningService]":
     from voda import config
-    from voda.app import replica as app
+    from voda.app import service as app
     from voda.app.machine import DEFAULT_PORT, MachineOptions
 
     options = MachineOptions(
