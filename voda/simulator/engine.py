@@ -21,7 +21,7 @@ from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChang
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore, Snapshot
-from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
+from voda.metrics import REPLAN_DURATION, Histogram, Telemetry
 from voda.placement import PLACERS, Placer
 from voda.policies import POLICIES, Policy
 from voda.projections.live import Live
@@ -96,7 +96,7 @@ def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> Init
     return InitialState(facts=tuple(facts))
 
 
-class DecisionTimes(NoTelemetry):
+class DecisionTimes(Telemetry):
     """Collects how long each decision of a simulation took."""
 
     def __init__(self) -> None:

@@ -6,7 +6,6 @@ Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the ne
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -19,24 +18,10 @@ from voda.domain.plan import Plan
 _LIVE = (Phase.SUBMITTED, Phase.WAITING, Phase.RUNNING)
 
 
-class Candidate(Protocol):
-    """A candidate for the leadership, as far as it is shown."""
-
-    @property
-    def is_leading(self) -> bool:
-        """Whether it may act as the leader at this moment."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """Of its leadership; 0 while it does not lead."""
-        ...
-
-
-def leadership_gauges(candidate: Candidate) -> Iterator[GaugeMetricFamily]:
-    """Yield who leads, as it stands."""
-    yield _gauge("leader", "1 while this replica leads, else 0.", value=candidate.is_leading)
-    yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=candidate.epoch)
+def leadership_gauges(*, is_leading: bool, epoch: int) -> Iterator[GaugeMetricFamily]:
+    """Yield who leads; `epoch` is 0 while this replica does not."""
+    yield _gauge("leader", "1 while this replica leads, else 0.", value=is_leading)
+    yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=epoch)
 
 
 def kubernetes_gauges(mirrored: Mapping[str, int], unadopted: Mapping[str, int]) -> Iterator[GaugeMetricFamily]:

@@ -64,6 +64,8 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class EventRoutes(Routes):
     """The operation on events."""
 
+    tag = "Events"
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._hub = EventHub(backend.view, EventFrames)
@@ -76,7 +78,6 @@ class EventRoutes(Routes):
             " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
             " `Last-Event-ID` goes on behind it."
         ),
-        tag="Events",
         query=EventsQuery,
         headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
         answers=[Response(of=EventList), Response(media_type=SSE, description="When watching.")],

@@ -38,6 +38,8 @@ class ExplainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class ExplanationRoutes(Routes):
     """The operation that explains."""
 
+    tag = "Jobs"
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -46,7 +48,6 @@ class ExplanationRoutes(Routes):
         "GET",
         "/api/v1/jobs/{job_id}/explain",
         description="The reason is not looked up: the policy is asked again, with the state of that moment.",
-        tag="Jobs",
         path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
         query=ExplainQuery,
         answers=[Response(of=ExplanationView)],

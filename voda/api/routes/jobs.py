@@ -46,6 +46,8 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class JobRoutes(Routes):
     """The operations on jobs."""
 
+    tag = "Jobs"
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._limits = backend.limits
@@ -62,7 +64,6 @@ class JobRoutes(Routes):
         "/api/v1/jobs",
         description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is told in"
         " `warnings`.",
-        tag="Jobs",
         roles=WRITERS,
         query=SubmitQuery,
         headers={
@@ -74,7 +75,7 @@ class JobRoutes(Routes):
             Response(status=201, of=SubmissionView, description="It is submitted.", headers=_SUBMITTED),
             Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
         ),
-        problems=(400, 409, 413, 415, 429, 503, 507),
+        problems=(409, 429),
     )
     async def submit_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job."""
@@ -95,7 +96,6 @@ class JobRoutes(Routes):
         "GET",
         "/api/v1/jobs",
         description="Live and ended ones, as they were submitted. Ask for the next page with continue=`next`.",
-        tag="Jobs",
         query=JobsQuery,
         answers=(Response(of=JobList),),
     )
@@ -117,7 +117,6 @@ class JobRoutes(Routes):
     @Operation(
         "GET",
         JOB_PATH,
-        tag="Jobs",
         path_parameters=JOB_ID,
         headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
         answers=(
@@ -138,13 +137,12 @@ class JobRoutes(Routes):
         "PATCH",
         JOB_PATH,
         description="A JSON merge patch: what is absent stays.",
-        tag="Jobs",
         roles=WRITERS,
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
         body=RequestBody(of=JobChange, media_types=(JSON, MERGE_PATCH)),
         answers=(Response(of=JobView, headers=_ETAG),),
-        problems=(400, 404, 409, 412, 413, 415, 503, 507),
+        problems=(404, 409, 412),
     )
     async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change a job's wishes."""
@@ -158,13 +156,12 @@ class JobRoutes(Routes):
         "DELETE",
         JOB_PATH,
         description="Its workers are stopped; what it wrote stays. A job that has ended stays as it is.",
-        tag="Jobs",
         roles=WRITERS,
         query=DeleteQuery,
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
         answers=(Response(status=202, of=JobView, headers=_ETAG),),
-        problems=(404, 412, 503, 507),
+        problems=(404, 412),
     )
     async def delete_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""

@@ -19,7 +19,6 @@ from voda.cluster.port import Outputs
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
 
-_TAG = "Jobs"
 _JOB = {"job_id": "Id of the job, or its name: the latest job of that name."}
 
 
@@ -36,10 +35,11 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class LogRoutes(Routes):
     """The operations on output."""
 
+    tag = "Jobs"
+
     @Operation(
         "GET",
         "/api/v1/jobs/{job_id}/logs",
-        tag=_TAG,
         roles=WRITERS,
         path_parameters=_JOB,
         query=LogsQuery,
@@ -62,7 +62,6 @@ class LogRoutes(Routes):
     @Operation(
         "GET",
         "/api/v1/jobs/{job_id}/logs/replicas",
-        tag=_TAG,
         roles=WRITERS,
         path_parameters=_JOB,
         answers=[Response(of=tuple[str, ...])],

@@ -31,7 +31,9 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class NodeRoutes(Routes):
     """The operations on nodes."""
 
-    @Operation("GET", "/api/v1/nodes", tag="Nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
+    tag = "Nodes"
+
+    @Operation("GET", "/api/v1/nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
     async def list_nodes(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List nodes with their GPUs and who holds them."""
         pool = query_of(request, NodesQuery).pool
@@ -40,7 +42,6 @@ class NodeRoutes(Routes):
     @Operation(
         "GET",
         "/api/v1/nodes/{name}",
-        tag="Nodes",
         path_parameters={"name": "Of the node."},
         answers=[Response(of=NodeView)],
         problems=[404],
@@ -63,7 +64,6 @@ class NodeRoutes(Routes):
         return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-_TAG: Final = "Pools"
 _POOL: Final = {"pool": "Name of the pool."}
 _POOL_PATH: Final = "/api/v1/pools/{pool}"
 _ETAG: Final = {"ETag": "Changes with the content; send it back as If-Match or If-None-Match."}
@@ -71,6 +71,8 @@ _ETAG: Final = {"ETag": "Changes with the content; send it back as If-Match or I
 
 class PoolRoutes(Routes):
     """The operations on pools."""
+
+    tag = "Pools"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -80,7 +82,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         f"{_POOL_PATH}/plan",
-        tag=_TAG,
         path_parameters=_POOL,
         answers=[Response(of=PlanView)],
         problems=[404, 503],
@@ -93,7 +94,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         f"{_POOL_PATH}/plans/{{number:[0-9]{{1,15}}}}",
-        tag=_TAG,
         path_parameters={**_POOL, "number": "Of the plan; the first is 1."},
         answers=[Response(of=PlanView)],
         problems=[404, 503],
@@ -110,7 +110,7 @@ class PoolRoutes(Routes):
         plan = self._without_ended(numbered.plan)
         return json_response(plan_of(plan, position=numbered.position, changed=numbered.changed))
 
-    @Operation("GET", "/api/v1/pools", tag=_TAG, answers=[Response(of=PoolList)])
+    @Operation("GET", "/api/v1/pools", answers=[Response(of=PoolList)])
     async def list_pools(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List pools with their GPUs, jobs and settings."""
         states = (pool_state(self.backend, name) for name in pool_names(self.backend))
@@ -119,7 +119,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         _POOL_PATH,
-        tag=_TAG,
         path_parameters=_POOL,
         headers={"If-None-Match": "Answer 304 if the pool is still this one."},
         answers=[Response(of=PoolView, headers=_ETAG), Response(status=304, media_type="")],
@@ -133,7 +132,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         f"{_POOL_PATH}/settings",
-        tag=_TAG,
         path_parameters=_POOL,
         headers={"If-None-Match": "Answer 304 if the settings are still these."},
         answers=[Response(of=SettingsView, headers=_ETAG), Response(status=304, media_type="")],
@@ -148,13 +146,12 @@ class PoolRoutes(Routes):
         "PATCH",
         f"{_POOL_PATH}/settings",
         description="A JSON merge patch: what is absent stays. The next plan heeds it.",
-        tag=_TAG,
         roles=ADMINS,
         path_parameters=_POOL,
         headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
         body=RequestBody(of=SettingsChange, media_types=(JSON, MERGE_PATCH)),
         answers=[Response(of=SettingsView, headers=_ETAG)],
-        problems=[400, 404, 412, 413, 415, 503, 507],
+        problems=[404, 412],
     )
     async def change_settings(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change how a pool is decided: policy, placer, rate limit."""

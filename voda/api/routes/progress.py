@@ -24,16 +24,17 @@ from voda.events.types import JobSubmitted
 class ProgressRoutes(Routes):
     """The operations on progress and manifests."""
 
+    tag = "Jobs"
+
     @Operation(
         "POST",
         f"{JOB_PATH}/progress",
         description="With the job's own token (VODA_JOB_TOKEN of its processes); voda.report does it.",
-        tag="Jobs",
         roles=frozenset({"admin", "job"}),
         path_parameters=JOB_ID,
         body=RequestBody(of=ProgressReport),
         answers=[Response(status=204, media_type="", description="It is recorded.")],
-        problems=[400, 404, 409, 413, 415, 503, 507],
+        problems=[404, 409],
     )
     async def report_progress(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Report a job's progress."""
@@ -48,7 +49,6 @@ class ProgressRoutes(Routes):
     @Operation(
         "GET",
         f"{JOB_PATH}/progress",
-        tag="Jobs",
         path_parameters=JOB_ID,
         answers=[Response(of=ReportList)],
         problems=[404],
@@ -61,7 +61,6 @@ class ProgressRoutes(Routes):
         "GET",
         f"{JOB_PATH}/manifest",
         description="For its owner and admins, as it may hold secrets in its variables.",
-        tag="Jobs",
         roles=WRITERS,
         path_parameters=JOB_ID,
         answers=[Response(description="The manifest."), Response(media_type=YAML, description="The manifest.")],
