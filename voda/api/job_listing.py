@@ -104,11 +104,7 @@ class JobListing:
         """All jobs in the order of submission, at position `_at`."""
 
     def page(self, query: JobsQuery) -> JobPage:
-        """Return the page of a query.
-
-        Raises:
-            InvalidField: the continue token is not from this API, or belongs to another order.
-        """
+        """Return the page of a query; raises InvalidField where its token is not from this API, or of another order."""
         matching = self._matching(query)
         is_descending, by = query.sort.startswith("-"), query.sort.removeprefix("-")
         key = _KEYS[by]

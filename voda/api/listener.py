@@ -75,7 +75,6 @@ class TimedConnection(RequestHandler):
         """When the other side stopped taking bytes; None while it takes them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._asking_since = self._loop.time()
         super().connection_made(transport)
         if self._manager is not None and len(self._manager.connections) > self._most:
@@ -86,18 +85,15 @@ class TimedConnection(RequestHandler):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if self._asking_since is None and not self._is_busy:
             self._asking_since = self._loop.time()
         super().data_received(data)
 
     def pause_writing(self) -> None:
-        """See asyncio.Protocol."""
         self._stuck_since = self._loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """See asyncio.Protocol."""
         self._stuck_since = None
         super().resume_writing()
 
@@ -106,7 +102,6 @@ class TimedConnection(RequestHandler):
         self._is_busy, self._asking_since = True, None
 
     def end(self) -> None:
-        """Mark that a request is answered."""
         self._is_busy = False
 
     def cut_off_if_slow(self, limit_s: float) -> None:
@@ -162,7 +157,6 @@ class SlowConnectionReaper:
         self._next = self._loop.call_later(self._limit_s / _CHECKS, self.begin)
 
     def end(self) -> None:
-        """Stop checking."""
         if self._next is not None:
             self._next.cancel()
 
@@ -183,7 +177,7 @@ async def serving(
         host: name or address to listen at; empty, 0.0.0.0 or ::, for all.
         port: 0 = any that is free.
         tls: files of the certificate (with its chain) and of its key, PEM.
-        limits: of slow callers; see Limits.
+        limits: of slow callers.
 
     Raises:
         AlreadyExists: somebody else listens there.

@@ -216,7 +216,6 @@ def _responses(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
 
 
 def _problems(operation: Operation) -> Set[int]:
-    """Return the statuses with which the operation may fail."""
     of_token = frozenset() if operation.roles == PUBLIC else _OF_TOKEN
     of_body = frozenset() if operation.body is None else _OF_BODY
     of_write = frozenset() if operation.method == "GET" else _OF_WRITE

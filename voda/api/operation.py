@@ -94,7 +94,6 @@ class Operation:
     """None where it is declared; `Routes.operations` binds it to the resource, and takes over the resource's tag."""
 
     def __call__(self, handler: Method) -> Method:
-        """Declare the operation on the method that handles it."""
         first, *others = handler.__name__.split("_")
         summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
         declared = replace(self, name=first + "".join(map(str.title, others)), summary=summary)

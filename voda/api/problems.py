@@ -96,11 +96,7 @@ _SENTENCES: Final[Mapping[int, str]] = {
 
 
 def problems(new_id: Callable[[], str]) -> Middleware:
-    """Return the middleware that answers every error with a problem.
-
-    Args:
-        new_id: makes the id under which an unexpected error is logged; the answer names it.
-    """
+    """Return the middleware that answers every error with a problem; an unexpected one is logged under a new id."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -168,12 +164,8 @@ def _break_off_if_begun(request: web.Request, error: Exception) -> None:
     """Close the connection if a part of the answer was sent already: it cannot be taken back."""
     if request.writer.output_size == 0:
         return
-    _log.warning(
-        "answer broken off method=%s path=%r reason=%s",
-        request.method,
-        request.path,
-        f"{type(error).__name__}: {error}",
-    )
+    reason = f"{type(error).__name__}: {error}"
+    _log.warning("answer broken off method=%s path=%r reason=%s", request.method, request.path, reason)
     if request.transport is not None:
         request.transport.abort()
     raise ConnectionResetError("the answer was broken off") from error

@@ -48,11 +48,7 @@ async def wait_for_position(request: web.Request, backend: Backend) -> web.Reque
 
 
 def refuse_future_position(after: int, end: int) -> None:
-    """Refuse a position behind the end of the log.
-
-    Raises:
-        InvalidField: it is.
-    """
+    """Refuse a position behind the end of the log with InvalidField."""
     if after > end:
         raise InvalidField(
             AFTER, f"position {after} is beyond the end of the log, which is at {end}: it is of another log"

@@ -70,11 +70,10 @@ class Backend:
         Args:
             facts: at least one.
             actor: recorded with them.
-            version: that the stream must have.
+            version: that the stream must have, or VersionConflict is raised.
             event_id: of a single fact; empty = a new one.
 
         Raises:
-            VersionConflict: the stream has another version.
             StoreUnavailable: the log does not answer.
             StoreNotWritable: the log cannot be written.
         """

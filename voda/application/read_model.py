@@ -38,7 +38,6 @@ class ReadModel:
 
     @property
     def position(self) -> int:
-        """Position up to which the log is folded."""
         return self.live.position
 
     def subscribe(self, seen: Callable[[Event], None]) -> None:
@@ -56,7 +55,6 @@ class ReadModel:
             await catch_up(self._store, projections, after=level)
 
     async def run(self) -> None:
-        """Follow the log for ever."""
         async for event in self._store.tail(self.position):
             self.live.apply(event)
             self.job_registry.apply(event)

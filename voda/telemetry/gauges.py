@@ -25,22 +25,13 @@ def leadership_gauges(*, is_leading: bool, epoch: int) -> Iterator[GaugeMetricFa
 
 
 def kubernetes_gauges(mirrored: Mapping[str, int], unadopted: Mapping[str, int]) -> Iterator[GaugeMetricFamily]:
-    """Yield the gauges as they stand.
-
-    Args:
-        mirrored: collection -> objects.
-        unadopted: state -> labelled objects that are no jobs.
-    """
+    """Yield how many objects are mirrored, by collection, and how many labelled ones are no jobs, by state."""
     yield _counted("mirrored_objects", "Objects mirrored here.", "collection", mirrored)
     yield _counted("objects_unadopted", "Labelled objects that are no jobs of voda's.", "state", unadopted)
 
 
 class StateGauges(Collector):
-    """Reads the gauges off a backend.
-
-    Args:
-        backend: its view is read.
-    """
+    """Reads the gauges off the view of a backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -50,7 +41,6 @@ class StateGauges(Collector):
         """Age of the oldest of them."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all gauges."""
         yield from self._service()
         now, families = self._backend.clock.now(), _Families()
         live = self._backend.view.live.cluster

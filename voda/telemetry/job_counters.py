@@ -50,12 +50,7 @@ class _Change(Struct, frozen=True, kw_only=True):
 
 
 class JobCounters:
-    """Feeds telemetry from the events that the job_registry has folded.
-
-    Args:
-        telemetry: is fed.
-        job_registry: at the event that is shown.
-    """
+    """Feeds telemetry from each event, once the job registry has folded it."""
 
     def __init__(self, telemetry: Telemetry, job_registry: JobRegistry) -> None:
         self._telemetry = telemetry
@@ -123,7 +118,6 @@ class JobCounters:
             self._telemetry.count(metrics.RESIZES, pool, _direction(before, after), "worker.exited")
 
     def _lose_all(self, seen: _Seen, change: _Change) -> None:
-        """Count a job that holds nothing any more."""
         if change.is_canceling:
             return
         if change.planned:

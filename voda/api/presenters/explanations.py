@@ -7,12 +7,7 @@ from voda.timetravel.explanation import JobDecision, JobExplanation
 
 
 def explanation_of(explanation: JobExplanation, *, expected_start_at: float | None = None) -> ExplanationView:
-    """Return an explanation.
-
-    Args:
-        explanation: of one job at one moment.
-        expected_start_at: of a job that waits, seconds since the epoch; None = unknown.
-    """
+    """Return an explanation; a waiting job is expected to start at `expected_start_at`, seconds since the epoch."""
     spec, shortage, ended = explanation.spec, explanation.shortage, explanation.ended
     return view_of(
         ExplanationView,

@@ -57,11 +57,7 @@ def policy_of(body: bytes) -> str:
 
 
 def text_of(body: bytes) -> str:
-    """Return a body that is one word: a JSON string, as the ancestor's documents wrote it, or the bare word.
-
-    Raises:
-        InvalidInput: it is empty, no text, or more than a word.
-    """
+    """Return a body that is one word: a JSON string, as the ancestor's documents wrote it, or the bare word."""
     try:
         text = body.decode().strip()
         word = msgspec.json.decode(text, type=str) if text.startswith('"') else text
@@ -75,11 +71,7 @@ def text_of(body: bytes) -> str:
 
 
 def seconds_of(body: bytes) -> float:
-    """Return a body that is a number of seconds.
-
-    Raises:
-        InvalidInput: it is none.
-    """
+    """Return a body that is a number of seconds."""
     try:
         seconds = float(body.decode().strip().strip('"'))
     except ValueError:

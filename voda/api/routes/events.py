@@ -119,7 +119,6 @@ def _no_manifest(_event: Event) -> bool:
 
 
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
-    """Return the position behind which a stream begins."""
     after = query.after
     if resume := request.headers.get(_RESUME, ""):
         if not (resume.isascii() and resume.isdigit() and len(resume) <= 15):

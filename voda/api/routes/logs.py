@@ -94,7 +94,6 @@ def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequen
 
 
 def _why_no_output(backend: Backend, job_id: str) -> str:
-    """Say why there is no output of a job."""
     record = backend.view.job_registry.job(job_id)
     if record is not None and record.job.first_started_at is not None:
         return "has no output any more: what its replicas printed went with them"

@@ -56,7 +56,6 @@ class NodeRoutes(Routes):
         raise NotFound(f"node {name[:80]!r} is not known. Known: {known[:400]}.")
 
     def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
-        """Return the nodes of these pools, or of all, by name."""
         nodes: list[NodeView] = []
         for pool in pool_names(self.backend) if pools is None else pools:
             state = pool_state(self.backend, pool)

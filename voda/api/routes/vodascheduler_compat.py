@@ -37,7 +37,6 @@ class PoolQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _setting(path: str, kind: type, description: str) -> Operation:
-    """Return the operation that sets a setting of a pool to the word in its body."""
     return Operation(
         "PUT",
         path,
