@@ -22,7 +22,20 @@ from voda.clock import Clock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, Unauthorized
 from voda.domain.job import JobSpec
 
+_log = logging.getLogger(__name__)
+
+Role = Literal["admin", "user", "viewer"]
 CallerRole = Literal["admin", "user", "viewer", "job"]
+ROLES: Sequence[Role] = get_args(Role)
+ADMIN = "admin"
+"""The user behind the admin's token."""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
+_SECRET_BYTES = 32
+_JOB_PREFIX = "vjob_"
+_TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
+_MOUNTED = (_SECRET, _ADMIN_TOKEN)
+_SHORTEST = 32
+"""Characters of a secret that an operator made: a guessed one would make its finder admin."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -42,21 +55,6 @@ def require_owner(spec: JobSpec, caller: Caller, *, what: str) -> None:
     """Refuse callers that are neither the job's owner nor an admin with NotAllowed; `what` is like "delete it"."""
     if not is_owner(spec, caller):
         raise NotAllowed(f"job {spec.job_id} belongs to {spec.user or 'nobody'}: only they and admins may {what}")
-
-
-_log = logging.getLogger(__name__)
-
-Role = Literal["admin", "user", "viewer"]
-ROLES: Sequence[Role] = get_args(Role)
-ADMIN = "admin"
-"""The user behind the admin's token."""
-_NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
-_SECRET_BYTES = 32
-_JOB_PREFIX = "vjob_"
-_TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
-_MOUNTED = (_SECRET, _ADMIN_TOKEN)
-_SHORTEST = 32
-"""Characters of a secret that an operator made: a guessed one would make its finder admin."""
 
 
 class Token(Struct, frozen=True, kw_only=True):

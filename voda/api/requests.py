@@ -51,6 +51,15 @@ def encoded_response(body: bytes, *, status: int = 200, etag: str = "") -> web.R
     return web.Response(body=body, status=status, headers=headers)
 
 
+def cached_response(request: web.Request, body: bytes, etag: str) -> web.Response:
+    """Return bytes that are JSON, or 304 where the caller has them already (If-None-Match); `etag` without quotes."""
+    # RFC 9110's weak comparison: a proxy that compresses the body may have weakened the tag.
+    known = _tags(request, "If-None-Match")
+    if "*" in known or any(tag.removeprefix("W/").strip('"') == etag for tag in known):
+        return web.Response(status=304, headers={"ETag": f'"{etag}"'})
+    return encoded_response(body, etag=etag)
+
+
 def query_of(request: web.Request, query: type[S]) -> S:
     """Return the parameters of the query; raises InvalidField where one is unknown, given twice, or wrong."""
     if not request.rel_url.raw_query_string:
@@ -116,13 +125,6 @@ def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
         raise WrongMediaType(
             f"the body is of type {request.content_type[:80]!r}, expected {' or '.join(expected)}: set Content-Type"
         )
-
-
-def is_unchanged(request: web.Request, etag: str) -> bool:
-    """Return whether the caller has the current resource (If-None-Match); `etag` without quotes."""
-    # RFC 9110's weak comparison: a proxy that compresses the body may have weakened the tag.
-    known = _tags(request, "If-None-Match")
-    return "*" in known or any(tag.removeprefix("W/").strip('"') == etag for tag in known)
 
 
 def is_expected(request: web.Request, etag: str) -> bool:

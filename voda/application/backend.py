@@ -36,11 +36,6 @@ class CallerLimits:
     """An idle stream sends a sign of life this often, so that both sides notice when the other is gone."""
 
 
-def no_warnings(_parsed: ParsedManifest) -> Sequence[FieldWarning]:
-    """Return the warnings of a cluster that honours every field of a manifest."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """The ports."""
@@ -55,7 +50,7 @@ class Backend:
     """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
     outputs: Outputs | None = None
     """The output of jobs; None: the cluster keeps no output."""
-    warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = no_warnings
+    warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""

@@ -5,8 +5,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from voda.api.presenters.conversion import instant, view_of
-from voda.api.schemas import EventView
+from voda.api.schemas import EventView, instant, view_of
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted
 

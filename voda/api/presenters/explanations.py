@@ -1,7 +1,6 @@
 """Explanations as the API shows them."""
 
-from voda.api.presenters.conversion import instant, view_of
-from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView, instant, view_of
 from voda.projections.history import FinishedJob
 from voda.timetravel.explanation import JobDecision, JobExplanation
 

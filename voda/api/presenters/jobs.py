@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from voda.api.presenters.conversion import instant, view_of
-from voda.api.schemas import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
+from voda.api.schemas import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView, instant, view_of
 from voda.application.read_model import ReadModel
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord

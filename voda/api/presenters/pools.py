@@ -9,8 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
-from voda.api.presenters.conversion import instant, view_of
-from voda.api.schemas import NodeView, PlanView, PoolView, SettingsView
+from voda.api.schemas import NodeView, PlanView, PoolView, SettingsView, instant, view_of
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan

@@ -24,12 +24,8 @@ ALGORITHMS: Final[Mapping[str, str]] = {
 }
 """Its spelling -> ours."""
 _ROW: Final = "{:<60} {:<10} {:<10} {:<25} {:<10} {:<10} {:<10}\n"
-_HEADS: Final = ("NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL")
-
-
-def head() -> str:
-    """Return the first line of the table."""
-    return _ROW.format(*_HEADS)
+HEAD: Final = _ROW.format("NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL")
+"""First line of the table."""
 
 
 def row(record: JobRecord, now: float) -> str:

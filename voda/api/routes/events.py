@@ -86,7 +86,7 @@ class EventRoutes(Routes):
     async def list_events(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Read what happened, or watch what happens."""
         query, backend = query_of(request, EventsQuery), self.backend
-        has_manifest = _manifests_of(caller) if query.manifests else _no_manifest
+        has_manifest = _manifests_of(caller) if query.manifests else lambda _event: False
         wanted = await _filter(backend, query)
         if query.watch or SSE in request.headers.get("Accept", ""):
             after = await _begin(backend, request, query)
@@ -112,10 +112,6 @@ async def _filter(backend: Backend, query: EventsQuery) -> EventFilter:
 def _manifests_of(caller: Caller) -> Callable[[Event], bool]:
     """Return which events are shown with their manifests, which may hold secrets: those of the caller's own jobs."""
     return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, caller)
-
-
-def _no_manifest(_event: Event) -> bool:
-    return False
 
 
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:

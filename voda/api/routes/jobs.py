@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from voda.api.job_listing import JobListing, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.jobs import JobJsonCache
-from voda.api.requests import body_of, encoded_response, is_expected, is_unchanged, manifest_of, query_of
+from voda.api.requests import body_of, cached_response, encoded_response, is_expected, manifest_of, query_of
 from voda.api.schemas import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
@@ -128,10 +128,7 @@ class JobRoutes(Routes):
     async def get_job(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get a job."""
         record = job_of(self.backend, request.match_info["job_id"])
-        etag = str(record.revision)
-        if is_unchanged(request, etag):
-            return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
-        return encoded_response(self._json.job(record), etag=etag)
+        return cached_response(request, self._json.job(record), str(record.revision))
 
     @Operation(
         "PATCH",

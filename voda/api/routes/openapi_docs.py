@@ -15,7 +15,7 @@ from aiohttp import web
 
 from voda.api.openapi import document
 from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response, Routes
-from voda.api.requests import encoded_response, is_unchanged
+from voda.api.requests import cached_response
 from voda.application.backend import Backend
 from voda.auth import Caller
 
@@ -42,10 +42,7 @@ class DocumentRoutes(Routes):
         """Get this document."""
         if not self._document:
             self._document = msgspec.json.encode(document(request.app[OPERATIONS]))
-        etag = sha256(self._document).hexdigest()[:16]
-        if is_unchanged(request, etag):
-            return web.Response(status=304, headers={"ETag": f'"{etag}"'})
-        return encoded_response(self._document, etag=etag)
+        return cached_response(request, self._document, sha256(self._document).hexdigest()[:16])
 
     @Operation("GET", "/docs", roles=PUBLIC, answers=[Response(media_type=_HTML)])
     async def get_docs(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:

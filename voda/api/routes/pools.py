@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
+import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
-from voda.api.requests import body_of, is_expected, is_unchanged, json_response, query_of
+from voda.api.requests import body_of, cached_response, is_expected, json_response, query_of
 from voda.api.schemas import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
@@ -126,7 +127,7 @@ class PoolRoutes(Routes):
     async def get_pool(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get one pool."""
         pool = pool_of(self._state(request))
-        return _if_changed(request, pool, pool.revision)
+        return cached_response(request, msgspec.json.encode(pool), pool.revision)
 
     @Operation(
         "GET",
@@ -139,7 +140,7 @@ class PoolRoutes(Routes):
     async def get_settings(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get how a pool is decided."""
         settings = settings_of(self._state(request).settings)
-        return _if_changed(request, settings, revision_of(settings))
+        return cached_response(request, msgspec.json.encode(settings), revision_of(settings))
 
     @Operation(
         "PATCH",
@@ -178,9 +179,3 @@ class PoolRoutes(Routes):
 
         reasons = {job: reason for job, reason in plan.reasons.items() if job in plan.placement or not had_ended(job)}
         return replace(plan, reasons=reasons)
-
-
-def _if_changed(request: web.Request, record: PoolView | SettingsView, revision: str) -> web.Response:
-    if is_unchanged(request, revision):
-        return web.Response(status=304, headers={"ETag": f'"{revision}"'})
-    return json_response(record, etag=revision)

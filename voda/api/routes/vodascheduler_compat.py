@@ -14,7 +14,7 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
-from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
+from voda.api.presenters.vodascheduler import HEAD, dated, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
@@ -115,7 +115,7 @@ class CompatRoutes(Routes):
                 rows.append(row(record, now))
             if number % _ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return web.Response(text=head() + "".join(sorted(rows)))
+        return web.Response(text=HEAD + "".join(sorted(rows)))
 
     @_setting("/algorithm", str, "ElasticFIFO and the like, or a name of ours.")
     async def set_algorithm(self, request: web.Request, caller: Caller) -> web.StreamResponse:
