@@ -70,7 +70,6 @@ class JobPage(Struct, frozen=True):
 
     records: Sequence[JobRecord]
     total: int
-    """On all pages."""
     following: str | None
     """Token of the next page."""
 

@@ -124,6 +124,5 @@ class Routes:
 
 
 OPERATIONS: Final[web.AppKey[Sequence[Operation]]] = web.AppKey("OPERATIONS")
-"""Of all modules, in the application."""
 SHUTTING_DOWN: Final = web.AppKey("SHUTTING_DOWN", asyncio.Event)
 """Set when the server shuts down: streams end then."""

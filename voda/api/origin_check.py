@@ -13,8 +13,6 @@ from aiohttp import hdrs, web
 from voda.domain.errors import NotAllowed
 
 LISTEN_HOST: Final = web.AppKey("LISTENS_AT", str)
-"""Name or address at which the server listens."""
-_NOTHING: Final = urlsplit("")
 
 
 def refuse_foreign_origin(request: web.Request) -> None:
@@ -47,4 +45,4 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        return _NOTHING
+        return urlsplit("")

@@ -15,7 +15,6 @@ from voda.domain.job import Phase
 from voda.domain.state import ParameterValue
 
 Instant = Annotated[datetime, Meta(tz=True)]
-"""RFC 3339, in UTC."""
 
 
 class View(Struct, frozen=True, kw_only=True):

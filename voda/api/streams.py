@@ -27,11 +27,7 @@ class StreamedResponse:
         self._response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
 
     async def write(self, data: bytes) -> None:
-        """Send data; waits while the reader's buffers are full.
-
-        Raises:
-            ConnectionError: the reader is gone, or was cut off because it took nothing for too long.
-        """
+        """Send data, waiting while the reader's buffers are full; raises ConnectionError once it is gone or cut off."""
         await self._response.write(data)
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:

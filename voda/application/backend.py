@@ -60,15 +60,12 @@ class Backend:
     """Returns what telemetry took, as Prometheus reads it."""
 
     async def record(self, *facts: AnyFact, actor: str, version: int = ANY_VERSION, event_id: str = "") -> int:
-        """Append facts of one stream, and return the position once the view has folded them.
+        """Append facts of one stream, at least one, and return the position once the view has folded them.
 
-        Args:
-            facts: at least one.
-            actor: recorded with them.
-            version: that the stream must have, or VersionConflict is raised.
-            event_id: of a single fact; empty = a new one.
+        An `event_id` is that of a single fact; empty = a new one.
 
         Raises:
+            VersionConflict: the stream has another version.
             StoreUnavailable: the log does not answer.
             StoreNotWritable: the log cannot be written.
         """

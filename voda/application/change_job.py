@@ -127,12 +127,7 @@ async def cancel(
 
 
 async def report(backend: Backend, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:
-    """Record the progress that a job reports, once per report id, and return once it is folded.
-
-    Raises:
-        WrongState: the job has ended.
-        InvalidField: a figure is out of bounds.
-    """
+    """Record the progress that a live job reports, once per report id, and return once it is folded."""
     _refuse_ended(record, "reported on")
     job_id = record.spec.job_id
     _refuse_odd_metrics(progress)

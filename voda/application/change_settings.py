@@ -38,17 +38,13 @@ class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     heeds_resize_cost: bool | UnsetType = UNSET
 
 
-def _any_settings(_settings: Settings) -> bool:
-    return True
-
-
 async def change_settings(
     backend: Backend,
     pool: str,
     change: SettingsChange,
     *,
     actor: str,
-    is_expected: Callable[[Settings], bool] = _any_settings,
+    is_expected: Callable[[Settings], bool] = lambda _settings: True,
 ) -> Settings:
     """Record a change of the pool's settings, and return the settings in force.
 

@@ -29,9 +29,7 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     job_id: str = ""
     """Only events about this job, plans that name it included; empty = all."""
     pool: str = ""
-    """The job's."""
     types: frozenset[str] = frozenset()
-    """Empty = all."""
 
     def __call__(self, event: Event) -> bool:
         return (not self.types or event.type in self.types) and (not self.job_id or self.job_id in jobs_of(event.data))
@@ -49,7 +47,6 @@ class EventPage(Struct, frozen=True, kw_only=True):
     last_position: int
     """Position up to which the page has all events."""
     end: int
-    """Position of the log's last event."""
 
 
 async def page(store: EventStore, wanted: EventFilter, *, after: int, limit: int) -> EventPage:

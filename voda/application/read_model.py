@@ -63,11 +63,7 @@ class ReadModel:
             self._wake()
 
     async def wait_for(self, position: int, *, timeout_s: float = 10.0) -> None:
-        """Return once the log is folded up to `position`.
-
-        Raises:
-            StoreUnavailable: it is not within `timeout_s`; what was appended is recorded all the same.
-        """
+        """Return once the log is folded up to `position`; raises StoreUnavailable where it is not in time."""
         if self.position >= position:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

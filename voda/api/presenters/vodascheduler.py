@@ -25,7 +25,6 @@ ALGORITHMS: Final[Mapping[str, str]] = {
 """Its spelling -> ours."""
 _ROW: Final = "{:<60} {:<10} {:<10} {:<25} {:<10} {:<10} {:<10}\n"
 HEAD: Final = _ROW.format("NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL")
-"""First line of the table."""
 
 
 def row(record: JobRecord, now: float) -> str:
