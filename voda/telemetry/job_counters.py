@@ -22,7 +22,6 @@ class _Seen(Struct, kw_only=True):
     """Since when it is on its way to the plan; None: it is there."""
     cause: str = ""
     size_before: int = 0
-    """When it set out."""
 
 
 class _Change(Struct, frozen=True, kw_only=True):
