@@ -21,7 +21,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobProgressed
 from voda.log.append_plan import EventRow, HeadRow, plan_copy
 from voda.log.factory import open_store
-from voda.log.sqlite.database import INSERT_EVENT, UPSERT_HEAD
+from voda.log.sql.sqlite import INSERT_EVENT, UPSERT_HEAD
 
 TITLE = "Durable append to SQLite (WAL, synchronous=FULL)"
 _EVENTS = {1: 2_000, 100: 20_000, 1_000: 40_000}

@@ -26,7 +26,7 @@ from tests.kube.objects import an_mpijob
 from tests.postgres import serving
 from voda.events.envelope import Event
 from voda.events.types import LeaderElected, PlanAdopted
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 
 TITLE = "the leader goes, the standby plans"
 _KILLS = 3

@@ -24,8 +24,8 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.log.append_plan import Append, GroupPlan, plan_group
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
+from voda.log.store import DurableStore
 
 POOLS = ("first", "second")
 TAIL = 50_000

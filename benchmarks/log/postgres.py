@@ -21,7 +21,7 @@ from tests.postgres import Server, serving
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.log.append_plan import EventRow, GroupPlan, HeadRow
 from voda.log.factory import open_store
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 
 TITLE = "Append to PostgreSQL (fsync on), 50 concurrent writers of single events"
 _WRITERS = 50

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from tests import nats, postgres
-from voda.log.durable_store import DurableStore
 from voda.log.factory import migrate_log, open_store
+from voda.log.store import DurableStore
 
 STORES: Final = ("sqlite", "postgres", "jetstream")
 

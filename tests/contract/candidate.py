@@ -19,8 +19,7 @@ from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
 from voda.controller.leader_epochs import LeaderEpochs
-from voda.log.factory import open_store
-from voda.log.lease.factory import lease_of
+from voda.log.factory import lease_of, open_store
 
 TERMS = ElectionTimeouts(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)
 _BETWEEN_S = 0.01

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.nats import NatsServer
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.memory import MemoryStore
-from voda.log.postgres.database import PostgresDatabase
-from voda.log.store import EventStore
+from voda.log.sql.postgres import PostgresDatabase
+from voda.log.store import DurableStore, EventStore
 
 Store = TypeVar("Store", bound=EventStore)
 

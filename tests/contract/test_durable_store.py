@@ -13,8 +13,8 @@ from voda.events.envelope import ANY_VERSION, Sealed
 from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.archive.copy import copy_log
 from voda.log.archive.verify import PAGE, HashChain, verify_log
-from voda.log.durable_store import Base, DurableStore
 from voda.log.memory import MemoryStore
+from voda.log.store import Base, DurableStore
 
 WAIT_S = 60
 Open = Callable[[], Awaitable[DurableStore]]

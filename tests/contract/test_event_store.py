@@ -21,7 +21,7 @@ from voda.log.factory import open_store
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.memory import MemoryStore
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.log.store import EventStore
 
 WAIT_S = 60

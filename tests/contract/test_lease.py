@@ -25,12 +25,11 @@ from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
 from voda.domain.lease import LeaseStore
 from voda.events.types import LEADERSHIP
-from voda.log.factory import migrate_log, open_store
+from voda.log.factory import lease_of, migrate_log, open_store
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
-from voda.log.lease.factory import lease_of
 from voda.log.memory import MemoryStore
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 
 CLOCK = SystemClock()
 PATIENT = ElectionTimeouts(duration_s=60.0, renew_deadline_s=40.0, retry_s=0.4)

@@ -14,10 +14,9 @@ from voda.domain.errors import Fenced, InvalidInput
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined
 from voda.log.archive.verify import HashChain
-from voda.log.durable_store import Base, DurableStore
 from voda.log.factory import open_store
-from voda.log.postgres.database import PostgresDatabase
-from voda.log.store import EventStore
+from voda.log.sql.postgres import PostgresDatabase
+from voda.log.store import Base, DurableStore, EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 

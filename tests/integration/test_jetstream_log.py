@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests import jetstream_logs
-from tests.builders import a_fact, a_snapshot
+from tests.builders import a_fact, a_snapshot, seal
 from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
 from tests.nats import NatsServer, serving
 from tests.waiting import until_it_is
@@ -27,20 +27,19 @@ from voda.domain.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from voda.events.codec import seal
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import export_log, restore_archive
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import Base
 from voda.log.factory import display_name, open_log, open_store, sqlite_path
-from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.messages import encode_group
+from voda.log.jetstream import state as state_module
+from voda.log.jetstream.messages import encode_group
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.jetstream.transport import stream as stream_module
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
 from voda.log.memory import MemoryStore
+from voda.log.store import Base
 
 pytestmark = pytest.mark.nats
 WAIT_S = 240

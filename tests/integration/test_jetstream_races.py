@@ -14,10 +14,10 @@ from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, Store
 from voda.events.envelope import ANY_VERSION, Head
 from voda.log.append_plan import GroupPlan
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import Base
-from voda.log.jetstream.log import state as state_module
+from voda.log.jetstream import state as state_module
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.jetstream.transport import stream as stream_module
+from voda.log.store import Base
 
 pytestmark = pytest.mark.nats
 url, store = jetstream_logs.url, jetstream_logs.store

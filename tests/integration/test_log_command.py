@@ -14,8 +14,8 @@ from tests.commands import Voda
 from tests.postgres import PASSWORD, Server
 from voda.log.append_plan import GroupPlan
 from voda.log.factory import open_store
+from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.sqlite.database import SqliteDatabase
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.nats import NatsServer
 from tests.postgres import Server
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Sealed
-from voda.log.archive import common_prefix, copy
+from voda.log.archive import copy
 from voda.log.archive.archive import Archive, verify_archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.copy import back_up, copy_log, restore_archive
@@ -24,8 +24,8 @@ from voda.log.archive.retention import archive_log
 from voda.log.archive.verify import HashChain, verify_log
 from voda.log.factory import open_log, open_store
 from voda.log.jetstream.store import JetStreamStore
-from voda.log.postgres.database import PostgresDatabase
 from voda.log.sql import store as sql_store
+from voda.log.sql.postgres import PostgresDatabase
 
 KILLS = 30
 EVENTS = 3_000
@@ -43,7 +43,7 @@ Work = Callable[..., None]
 
 def _in_small_steps() -> None:
     """Have more moments between two steps, at which a kill may come."""
-    vars(common_prefix)["PAGE"] = 100
+    vars(copy)["PAGE"] = 100
     vars(copy)["SEGMENT_EVENTS"] = 170
     vars(sql_store)["_SWEEP"] = 90
 

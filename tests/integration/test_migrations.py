@@ -16,10 +16,10 @@ from tests.builders import a_fact
 from tests.sqlite_logs import fill, verified
 from voda.domain.errors import InvalidInput, NotALog
 from voda.log.factory import open_store
-from voda.log.postgres.database import PostgresDatabase
 from voda.log.sql import schema
+from voda.log.sql import sqlite_file as file
+from voda.log.sql.postgres import PostgresDatabase
 from voda.log.sql.schema import revisions_folder
-from voda.log.sqlite import file
 
 
 @pytest.fixture

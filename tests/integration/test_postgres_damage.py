@@ -13,7 +13,7 @@ from voda.domain.errors import LogDamaged
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive.verify import verify_log
 from voda.log.factory import open_store
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.log.store import EventStore
 
 pytestmark = pytest.mark.postgres

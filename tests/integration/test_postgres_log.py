@@ -11,20 +11,19 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from tests.builders import a_fact
+from tests.builders import a_fact, seal
 from tests.postgres import Server, plain
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
-from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import export_log, restore_archive
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
-from voda.log.postgres.database import PostgresDatabase
 from voda.log.sql import schema
+from voda.log.sql.postgres import PostgresDatabase
+from voda.log.store import DurableStore
 
 pytestmark = pytest.mark.postgres
 WAIT_S = 120

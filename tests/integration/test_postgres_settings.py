@@ -11,7 +11,7 @@ from tests.builders import a_fact
 from tests.postgres import Server, plain, serving
 from voda.domain.errors import InvalidInput
 from voda.log.factory import migrate_log, open_store
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.log.sql.store import SqlStore
 
 pytestmark = pytest.mark.postgres

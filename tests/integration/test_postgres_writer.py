@@ -10,11 +10,10 @@ from tests.postgres import Server
 from voda.domain.errors import Fenced, LogDamaged, VersionConflict
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import Base
 from voda.log.factory import migrate_log, open_store
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.store import EventStore
+from voda.log.store import Base, EventStore
 
 pytestmark = pytest.mark.postgres
 WAIT_S = 120

@@ -27,8 +27,8 @@ from voda.domain.errors import (
 from voda.log.append_plan import Append
 from voda.log.archive.verify import verify_log
 from voda.log.factory import open_store
+from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.sqlite.database import SqliteDatabase
 
 WAIT_S = 120
 NOBODY = 65534

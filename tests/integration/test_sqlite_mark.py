@@ -12,7 +12,7 @@ from tests.builders import a_fact
 from tests.sqlite_logs import fill, leave_killed, position_of, verified
 from voda.domain.errors import LogDamaged
 from voda.log.factory import open_store
-from voda.log.sqlite.high_water_mark import mark_path, read_mark
+from voda.log.sql.sqlite_journal import mark_path, read_mark
 
 _FRAME_BYTES = 24 + 4096
 Damage = Callable[[Path], None]

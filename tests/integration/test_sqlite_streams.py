@@ -10,11 +10,10 @@ from tests.builders import a_fact
 from tests.sqlite_logs import behind_vodas_back, fill
 from voda.domain.errors import LogDamaged
 from voda.events.envelope import ANY_VERSION, Head
-from voda.log.durable_store import Base
 from voda.log.factory import open_store
 from voda.log.sql import schema
 from voda.log.sql.store import Params, SqlStore
-from voda.log.store import EventStore
+from voda.log.store import Base, EventStore
 
 
 @pytest.fixture

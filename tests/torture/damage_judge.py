@@ -15,8 +15,8 @@ from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Event, Head, Sealed
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import DurableStore
 from voda.log.factory import migrate_log, open_store
+from voda.log.store import DurableStore
 
 _STREAMS = 7
 _SNAPSHOT = "live-1"

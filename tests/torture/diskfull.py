@@ -29,8 +29,8 @@ from voda.domain.errors import StoreNotWritable, StoreUnavailable
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import DurableStore
 from voda.log.factory import migrate_log, open_store
+from voda.log.store import DurableStore
 
 SIZES_BYTES: Final[Mapping[str, int]] = {
     "sqlite": 8 << 20,

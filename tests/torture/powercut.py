@@ -26,8 +26,8 @@ from voda.domain.errors import VodaError
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Event
 from voda.log.archive.verify import verify_log
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
+from voda.log.store import DurableStore
 
 _ROOT = Path(__file__).parents[2]
 _WRITER_S = 300

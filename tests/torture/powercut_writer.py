@@ -16,8 +16,8 @@ import msgspec
 from tests.builders import a_fact, a_snapshot
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION
-from voda.log.durable_store import DurableStore
 from voda.log.factory import open_store
+from voda.log.store import DurableStore
 
 LOG = "log.db"
 NOTES = "notes"

@@ -29,7 +29,7 @@ from voda.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from voda.log.archive.copy import CopyResult
     from voda.log.archive.retention import ArchiveResult
-    from voda.log.durable_store import DurableStore
+    from voda.log.store import DurableStore
 
 _PLACE = "An SQLite file, or a postgresql:// or nats:// URL: nothing yet, or empty."
 _FILES = (".jsonl", ".jsonl.gz")

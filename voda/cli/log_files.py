@@ -14,8 +14,7 @@ import typer
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
 
 if TYPE_CHECKING:
-    from voda.log.durable_store import DurableStore
-    from voda.log.store import EventStore
+    from voda.log.store import DurableStore, EventStore
     from voda.timetravel.moment import LogPlace
 
 LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."
@@ -147,7 +146,7 @@ def refuse_to_replace(output: Path, log: str, force: bool) -> None:
 @contextmanager
 def exported_file(output: Path | None) -> Iterator[BinaryIO]:
     """Open the file under another name, and give it its own only when it is complete."""
-    from voda.fsync import sync
+    from voda.files import sync
     from voda.log.archive.segment import GZIP_LEVEL
 
     if output is None:

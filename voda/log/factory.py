@@ -1,28 +1,32 @@
-"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file.
+"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file; finds its Lease.
 
 Rules: what is not a voda log is refused in one sentence before anything is changed; a store's libraries are imported
-with the first log of its kind, because the import takes more than half of a start.
+with the first log of its kind, because the import takes more than half of a start. The store that decides who leads is
+the one that refuses the decisions of a former leader.
 """
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from voda import config
+from voda.clock import Clock
 from voda.domain.errors import InvalidInput, NotALog
+from voda.domain.lease import LeaseStore
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.copy import restore_archive
 from voda.log.archive.segment import is_export
-from voda.log.durable_store import DurableStore
 from voda.log.jetstream.transport.url import is_nats, parse_url
+from voda.log.lease.sqlite import SqliteLease
 from voda.log.memory import MemoryStore
+from voda.log.sql import sqlite_file
+from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
-from voda.log.sqlite import file
-from voda.log.sqlite.database import SqliteDatabase
-from voda.log.store import EventStore
+from voda.log.store import DurableStore, EventStore
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -52,7 +56,7 @@ async def open_store(
 
         store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
-        from voda.log.postgres.database import PostgresDatabase
+        from voda.log.sql.postgres import PostgresDatabase
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
     else:
@@ -80,7 +84,7 @@ async def migrate_log(location: str | Path) -> None:
 
         await JetStreamStore.migrate(str(location))
     elif path is None:
-        from voda.log.postgres.database import PostgresDatabase
+        from voda.log.sql.postgres import PostgresDatabase
 
         await PostgresDatabase.migrate(str(location))
     elif not path.exists():
@@ -172,5 +176,37 @@ def display_name(location: str | Path) -> str:
 
 def _prepare_sqlite(path: Path, read_only: bool) -> None:
     if not read_only and not path.exists():
-        file.create(path)
-    file.check(path)
+        sqlite_file.create(path)
+    sqlite_file.check(path)
+
+
+NAME: Final = "leader"
+"""Of the Lease of a log."""
+
+
+def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore:
+    """Return a candidate's access to the Lease in the store of a log; nothing is opened or to be closed.
+
+    Args:
+        store: opened for appending; it must stay open while the Lease is used.
+        name: the same for all candidates; of letters, digits, `-` and `.`.
+        clock: dates renewals, for people to read.
+
+    Raises:
+        InvalidInput: the store has no Leases.
+    """
+    if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
+        return SqliteLease(Path(store.database.place), name, clock=clock)
+    # Imported only when needed, as in voda.log.factory.
+    from voda.log.jetstream.store import JetStreamStore
+    from voda.log.lease.jetstream import JetStreamLease
+    from voda.log.lease.postgres import PostgresLease
+    from voda.log.sql.postgres import PostgresDatabase
+
+    if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
+        return PostgresLease(store.database, name)
+    if isinstance(store, JetStreamStore):
+        return JetStreamLease(store.connection, name, clock=clock)
+    raise InvalidInput(
+        f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
+    )

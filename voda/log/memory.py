@@ -7,8 +7,7 @@ from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
-from voda.log.durable_store import Base, DurableStore, archived_error, refuse_other_end
-from voda.log.store import Snapshot, SnapshotStore
+from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, archived_error, refuse_other_end
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _EMPTY = Head()

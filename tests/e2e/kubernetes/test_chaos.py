@@ -26,7 +26,7 @@ from voda.domain.job import Phase
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import LiveCluster

@@ -12,7 +12,7 @@ from tests.e2e.kubernetes.service import refuse_unverified
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from tests.relay import Relay, relayed
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.events.types import LEADERSHIP, JobSubmitted, LeaderElected, PlanAdopted
 from voda.log.factory import open_log
-from voda.log.postgres.database import PostgresDatabase
+from voda.log.sql.postgres import PostgresDatabase
 
 Start = Callable[..., Replica]
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.app.runtime import last_recorded_at
-from voda.app.snapshots import Snapshots
+from voda.app.runtime import Snapshots, last_recorded_at
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
@@ -15,10 +14,9 @@ from voda.controller.follower import catch_up, restore, take_snapshots
 from voda.domain.errors import LogArchived
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted
-from voda.log.durable_store import Base
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
-from voda.log.store import EventStore, Snapshot
+from voda.log.store import Base, EventStore, Snapshot
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live

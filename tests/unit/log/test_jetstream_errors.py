@@ -7,7 +7,7 @@ import pytest
 
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import ChangedMeanwhile, StoreUnavailable
-from voda.log.jetstream.transport.errors import translate_errors
+from voda.log.jetstream.transport.client import translate_errors
 
 PLACE = "nats://127.0.0.1/log"
 

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_fact
+from tests.builders import a_fact, seal
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
-from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
-from voda.log.jetstream.log import state as state_module
-from voda.log.jetstream.log.index import GroupBoundary, IdIndex, OpenSegment, SegmentIds, boundary_before, positions_of
-from voda.log.jetstream.log.messages import Group, GroupAssembler, OutgoingGroup, encode_group
-from voda.log.jetstream.log.state import LogState
-from voda.log.jetstream.transport.blobs import name_of, token
+from voda.log.jetstream import state as state_module
+from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, SegmentIds, boundary_before, positions_of
+from voda.log.jetstream.marks import name_of, token
+from voda.log.jetstream.messages import Group, GroupAssembler, OutgoingGroup, encode_group
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.transport.stream import is_led_by_most
 from voda.log.jetstream.transport.url import NatsLocation, is_nats, parse_url
 

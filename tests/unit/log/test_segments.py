@@ -22,8 +22,8 @@ from voda.log.archive.copy import back_up, copy_log, restore_archive
 from voda.log.archive.retention import archive_log, behind_snapshots, older_than
 from voda.log.archive.segment import SegmentHeader, header_of, pack_segment
 from voda.log.archive.verify import HashChain, verify_log
-from voda.log.durable_store import Base
 from voda.log.memory import MemoryStore
+from voda.log.store import Base
 
 EVENTS = 40
 

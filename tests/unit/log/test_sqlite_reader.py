@@ -10,8 +10,8 @@ import pytest
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCompleted
 from voda.log.factory import open_store
-from voda.log.sqlite import file
-from voda.log.sqlite.database import _RowReader
+from voda.log.sql import sqlite_file as file
+from voda.log.sql.sqlite import _RowReader
 
 _WAIT_S = 30.0
 _COUNT = "SELECT count(*) FROM events"

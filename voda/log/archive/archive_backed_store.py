@@ -13,8 +13,7 @@ from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
-from voda.log.durable_store import DurableStore
-from voda.log.store import DelegatingStore, EventStore, Snapshot, SnapshotStore
+from voda.log.store import DelegatingStore, DurableStore, EventStore, Snapshot, SnapshotStore
 
 _TAIL_PAGE = 1000
 _CACHED = 2

@@ -14,11 +14,9 @@ from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import body_of
 from voda.log.archive.archive import Archive, open_to_add
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.archive.common_prefix import event_at
-from voda.log.archive.copy import add_missing
+from voda.log.archive.copy import add_missing, event_at
 from voda.log.archive.verify import HashChain, Progress
-from voda.log.durable_store import Base, DurableStore
-from voda.log.store import Snapshot
+from voda.log.store import Base, DurableStore, Snapshot
 
 LoadState = Callable[[bytes], None]
 """Loads a snapshot's state; raises any error if it cannot."""

@@ -11,8 +11,7 @@ from voda.domain.errors import LogDamaged
 from voda.events.codec import EventBody, body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.durable_store import Base, DurableStore
-from voda.log.store import EventStore, Snapshot
+from voda.log.store import Base, DurableStore, EventStore, Snapshot
 
 PAGE = 2000
 _EMPTY = Head()

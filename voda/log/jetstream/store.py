@@ -16,18 +16,16 @@ from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of
-from voda.log.durable_store import Base, DurableStore
 from voda.log.group_commit import GroupCommit
-from voda.log.jetstream.log import settings
-from voda.log.jetstream.log.reader import EventReader
-from voda.log.jetstream.log.restore import forget, restore
-from voda.log.jetstream.log.synced_log import SyncedLog
-from voda.log.jetstream.log.truncation_check import refuse_cut
-from voda.log.jetstream.log.writer import JetStreamWriter
-from voda.log.jetstream.transport.blobs import BlobKey
+from voda.log.jetstream import settings
+from voda.log.jetstream.bounds import forget, refuse_cut, restore
+from voda.log.jetstream.marks import BlobKey
+from voda.log.jetstream.reader import EventReader
+from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
-from voda.log.store import Snapshot, SnapshotHeads, SnapshotStore, load_heads
+from voda.log.jetstream.writer import JetStreamWriter
+from voda.log.store import Base, DurableStore, Snapshot, SnapshotHeads, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 SNAPSHOTS_KEPT = 8

@@ -1,4 +1,1 @@
-"""Leases in the log's own store, by which replicas elect their leader.
-
-`factory` finds the one of a store: `sqlite`, `postgres` or `jetstream`; they share `record`.
-"""
+"""Leases in the log's own store, by which replicas elect a leader: `record`; `sqlite`, `postgres`, `jetstream`."""

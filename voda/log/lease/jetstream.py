@@ -16,8 +16,8 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from voda.clock import Clock
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable
 from voda.domain.lease import Lease
+from voda.log.jetstream.transport.client import NOT_READY, STREAM_NOT_FOUND, is_conflict, translate_errors
 from voda.log.jetstream.transport.connection import NatsConnection
-from voda.log.jetstream.transport.errors import NOT_READY, STREAM_NOT_FOUND, is_conflict, translate_errors
 from voda.log.lease.record import LeaseRecord, poll
 
 _NOTHING_THERE: Final = 10037

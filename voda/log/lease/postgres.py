@@ -19,9 +19,9 @@ from voda.domain.errors import ChangedMeanwhile, InvalidInput
 from voda.domain.lease import Lease
 from voda.events.types import LEADERSHIP
 from voda.log.lease.record import poll
-from voda.log.postgres.database import PostgresDatabase
-from voda.log.postgres.errors import translate_errors
 from voda.log.sql import schema
+from voda.log.sql.postgres import PostgresDatabase
+from voda.log.sql.postgres_engine import translate_errors
 
 _NAME_PREFIX: Final = "voda leads: "
 """First words of the application_name of a session that holds a Lease; the holder follows."""

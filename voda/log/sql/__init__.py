@@ -1,1 +1,5 @@
-"""The store of a log in a relational database: `store`, `stream_reader`, `rows`, `schema`."""
+"""The log in a relational database.
+
+In reading order: `schema`, `rows` and `store`; SQLite (`sqlite`, `sqlite_file`, `sqlite_journal`) and PostgreSQL
+(`postgres`, `postgres_engine`, `postgres_writer`).
+"""

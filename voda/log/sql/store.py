@@ -13,12 +13,10 @@ from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
-from voda.log.durable_store import Base, DurableStore, archived_error
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
-from voda.log.sql.rows import StoredHead, base_of, readable_end, snapshot_of
-from voda.log.sql.stream_reader import read_stream
-from voda.log.store import Snapshot, SnapshotStore, load_heads
+from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
+from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, archived_error, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 SNAPSHOTS_KEPT = 8

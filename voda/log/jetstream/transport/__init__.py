@@ -1,1 +1,1 @@
-"""The way to NATS: `url`, `connection` (with `client`), `stream`, `blobs`, `errors`."""
+"""The way to NATS: `url`, `connection` (with `client`) and `stream`."""

@@ -17,8 +17,12 @@ from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.log.jetstream.transport.client import AbortableTransport, SerialReconnectClient
-from voda.log.jetstream.transport.errors import translate_error, translate_errors
+from voda.log.jetstream.transport.client import (
+    AbortableTransport,
+    SerialReconnectClient,
+    translate_error,
+    translate_errors,
+)
 from voda.log.jetstream.transport.url import NatsLocation
 
 API = "$JS.API."

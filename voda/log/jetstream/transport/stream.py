@@ -14,8 +14,8 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
 from voda.domain.errors import StoreUnavailable
+from voda.log.jetstream.transport.client import is_conflict, translate_error, translate_errors
 from voda.log.jetstream.transport.connection import API, NatsConnection
-from voda.log.jetstream.transport.errors import is_conflict, translate_error, translate_errors
 
 _EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 _EXPECTED_LAST_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"

@@ -1,0 +1,89 @@
+"""NVIDIA's library as it is used: with a driver that answers, one that loses a GPU, and none at all."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from voda.cluster.local.devices import open_driver
+
+
+class Answers:
+    """What the library's calls answer; two GPUs, the second of which can be lost."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.ecc = {0: 0, 1: 0}
+        self.xids: list[tuple[int, int]] = []
+
+    def pci(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(busId=f"0000:{handle:02}:00.0")
+
+    def processes(self, handle: int) -> list[object]:
+        if self.lost and handle == 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return [object()] if handle == 0 else []
+
+    def errors(self, handle: int, _kind: int, _since: int) -> int:
+        return self.ecc[handle]
+
+    def event(self, _events: object, _timeout_ms: int) -> SimpleNamespace:
+        if not self.xids:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        device, xid = self.xids.pop(0)
+        return SimpleNamespace(device=device, eventData=xid)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    answers = Answers()
+    calls: dict[str, Any] = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+        "nvmlDeviceGetName": lambda _handle: "NVIDIA H200",
+        "nvmlDeviceGetPciInfo": answers.pci,
+        "nvmlDeviceGetComputeRunningProcesses": answers.processes,
+        "nvmlDeviceGetTotalEccErrors": answers.errors,
+        "nvmlEventSetCreate": object,
+        "nvmlDeviceRegisterEvents": lambda *_: None,
+        "nvmlEventSetWait": answers.event,
+    }
+    for name, call in calls.items():
+        assert hasattr(pynvml, name)
+        monkeypatch.setattr(pynvml, name, call)
+    return answers
+
+
+def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
+    cards = open_driver()()
+    assert [(card.index, card.uuid, card.model, card.problem, card.processes) for card in cards] == [
+        (0, "GPU-0", "NVIDIA H200", "", 1),
+        (1, "GPU-1", "NVIDIA H200", "", 0),
+    ]
+
+
+def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -> None:
+    driver = open_driver()
+    answers.lost = True
+    answers.ecc[0] = 2
+    assert [card.problem for card in driver()] == [
+        "2 uncorrectable memory errors since its last reset",
+        "it fell off the bus",
+    ]
+
+
+def test_driver_when_a_gpu_reports_an_xid_tells_it_unless_it_was_the_programs_fault(answers: Answers) -> None:
+    driver = open_driver()
+    answers.xids = [(0, 31), (1, 79)]
+    assert [card.problem for card in driver()] == ["", "it reported Xid 79"]
+
+
+def test_driver_when_there_is_none_shows_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    assert open_driver()() == ()

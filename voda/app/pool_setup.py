@@ -1,0 +1,146 @@
+"""Sets a pool up, the same for every cluster: records its first settings, and builds its loop over the log.
+
+Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from voda.clock import Clock
+from voda.cluster.port import Cluster
+from voda.controller.controller import Controller
+from voda.controller.instrumented import timed_placers, timed_policies
+from voda.controller.pool_loop import PoolLoop
+from voda.domain.state import Settings
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import PolicyChanged, RatelimitChanged
+from voda.log.store import EventStore
+from voda.metrics import Telemetry
+from voda.placement import PLACERS
+from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import Parameters, changed_parameters
+from voda.projections.live import Live, LiveCluster
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+
+CONCURRENCY: Final = 16
+"""Jobs of a remote cluster whose actions are under way at a time."""
+_JITTER: Final = 0.25
+"""Share by which retries of jobs that failed together are spread."""
+
+
+class RequestedSettings(Struct, frozen=True, kw_only=True):
+    """Settings of a pool that the operator gave at the start; None = as the log has them."""
+
+    policy: str | None = None
+    placer: str | None = None
+    ratelimit_s: float | None = None
+    parameters: Parameters = {}
+    """Of policies, checked; those that are left out stay."""
+
+
+class FirstSettings(Struct, frozen=True, kw_only=True):
+    """Settings of a pool that the log does not know; None = the defaults."""
+
+    resize_cost_s: float | None = None
+    ratelimit_s: float | None = None
+
+
+ON_ONE_MACHINE: Final = FirstSettings(resize_cost_s=5.0, ratelimit_s=5.0)
+"""On one machine processes restart in seconds, pods in a minute; assumed until measured. So plans may follow sooner."""
+
+
+async def record_settings(  # noqa: PLR0913 - where, for whom, and what
+    store: EventStore,
+    clock: Clock,
+    live: LiveCluster,
+    pool: str,
+    wish: RequestedSettings,
+    beginning: FirstSettings,
+    *,
+    actor: str,
+) -> int:
+    """Record the settings that the pool does not have yet, and return the log's position.
+
+    Raises:
+        InvalidInput: there is no such policy or placer.
+    """
+    facts = [
+        Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor)
+        for data in _changes(live, pool, wish, beginning)
+    ]
+    if not facts:
+        return live.position
+    return await store.append(f"settings.{pool}", ANY_VERSION, facts)
+
+
+def _changes(
+    live: LiveCluster, pool: str, wish: RequestedSettings, beginning: FirstSettings
+) -> Iterator[PolicyChanged | RatelimitChanged]:
+    is_new = pool not in live.pools()
+    now = Settings() if is_new else live.settings(pool)
+    chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
+    placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
+    parameters = changed_parameters(wish.parameters, now)
+    if is_new or chosen or placing or parameters:
+        cost_s = beginning.resize_cost_s if is_new else None
+        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, parameters=parameters, resize_cost_s=cost_s)
+    ratelimit_s = wish.ratelimit_s
+    if ratelimit_s is None and is_new:
+        ratelimit_s = beginning.ratelimit_s
+    if ratelimit_s not in (None, now.ratelimit_s):
+        yield RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s or 0.0)
+
+
+def pool_loop(  # noqa: PLR0913 - its ports
+    pool: str,
+    cluster: Cluster,
+    *,
+    store: EventStore,
+    clock: Clock,
+    telemetry: Telemetry,
+    at_once: int = 1,
+    folded: Live | None = None,
+) -> PoolLoop:
+    """Return the loop of a pool, which leads nothing yet.
+
+    Args:
+        pool: its name.
+        cluster: of the pool.
+        store: the log.
+        clock: of the service.
+        telemetry: of the service.
+        at_once: jobs whose actions are under way at a time.
+        folded: see Controller.
+    """
+    watcher = pool_watcher(pool, store, clock)
+    return PoolLoop(
+        clock=clock,
+        cluster=cluster,
+        controller=Controller(
+            pool=pool,
+            store=store,
+            clock=clock,
+            policies=timed_policies(POLICIES.choose, telemetry, pool),
+            placers=timed_placers(PLACERS.choose, telemetry, pool),
+            telemetry=telemetry,
+            initial=folded,
+        ),
+        reconciler=WorkerReconciler(
+            cluster=cluster,
+            watcher=watcher,
+            clock=clock,
+            telemetry=telemetry,
+            concurrency=at_once,
+            jitter=_JITTER,
+        ),
+        watcher=watcher,
+        telemetry=telemetry,
+    )
+
+
+def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
+    """Return the watcher that records the observations of a pool's cluster."""
+    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

@@ -1,0 +1,181 @@
+"""Moves the beginning of a log (restore, forget), and finds out whether its end was cut or it has holes.
+
+Rules: one record says where the log begins, and it is durable before anything is deleted. The events of a restored log
+count from the moment that the record says so; until then, and if anything fails, the log is empty. Only a certain loss
+is reported: if servers lose the end of the stream *and* the records written beside it since (a few times a second), the
+log looks as if it was never longer; only a process that has read it knows better (see SyncedLog.sync).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import msgpack
+from msgspec.structs import replace
+from nats.nuid import NUID
+
+from voda.domain.errors import InvalidInput, LogDamaged
+from voda.log.append_plan import GroupPlan
+from voda.log.jetstream.index import GroupBoundary
+from voda.log.jetstream.marks import BASE, CHECKPOINT, IDS, PLACES, BlobKey, EndMark, LogStart
+from voda.log.jetstream.messages import NO_GROUP, is_appended_behind
+from voda.log.jetstream.reader import PositionIndex
+from voda.log.jetstream.state import ClosedSegment, LogState
+from voda.log.jetstream.synced_log import SyncedLog
+from voda.log.jetstream.writer import JetStreamWriter
+from voda.log.store import Base
+
+
+async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[GroupPlan]) -> None:
+    """See DurableStore.restore."""
+    state = await log.sync()
+    if not state.position and ((await log.marks.read_record()).importing or log.is_importing):
+        # An import was broken off: its process is gone, or fails now. If it wrote nothing, others may have appended.
+        if log.is_importing:
+            await _refuse_appended(log)
+        await _empty(log, log.marks.record, purge=log.is_importing)
+        state = await log.sync()
+    if state.position:
+        raise InvalidInput(f"{log.place} is not empty: it has {state.position} events")
+    origin = bytes(NUID().next())
+    await log.marks.write_record(replace(log.marks.record, importing=origin))
+    grown = LogState(GroupBoundary(0, log.assembler.sequence + 1), {})
+    closed: list[ClosedSegment] = []
+    try:
+        for batch in batches:
+            group = await writer.write_import(batch, after=grown.sequence, prev=grown.group, origin=origin)
+            last = group.after + len(group.parts)
+            if segment := grown.write(group.name, group.after + 1, last, batch.rows, batch.heads):
+                closed.append(segment)
+        await log.marks.write_record(
+            replace(log.marks.record, importing=b"", imported=origin if grown.position else b"")
+        )
+    except BaseException as error:
+        # Only this import is undone: not a later one, nor this one if it counts although its answer was lost.
+        if (await log.marks.read_record()).importing == origin:
+            # Nobody else can have written behind the first group of an import; without one there is nothing to undo.
+            await _empty(log, log.marks.record, purge=grown.group != NO_GROUP)
+        if log.marks.record.imported != origin or not isinstance(error, Exception):
+            raise
+    await log.begin_anew()
+    log.closed.extend(closed)
+    await writer.marks.save()
+
+
+async def _refuse_appended(log: SyncedLog) -> None:
+    """Raise if the import was complete: other writers, who knew that, have appended behind it."""
+    page = await log.stream.all_behind(await log.stream.last_sequence(), messages=1, most_bytes=1)
+    if page and is_appended_behind(*page[0]):
+        raise LogDamaged(
+            f"{log.place}: events were appended behind an import, but the record that it was complete is missing: the"
+            f" stream {log.marks.stream.name} has lost what it had acknowledged; restore the log from a copy"
+        )
+
+
+async def _empty(log: SyncedLog, record: LogStart, *, purge: bool) -> None:
+    """Undo an import that is not complete."""
+    sequence = record.sequence
+    if purge:
+        sequence = await log.stream.last_sequence() + 1
+        # The record first: messages before the beginning do not count, whether they are deleted or not.
+    await log.marks.write_record(replace(record, importing=b"", sequence=sequence))
+    if purge:
+        await log.stream.api("PURGE", {"seq": sequence})
+    await log.begin_anew()
+
+
+async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
+    """See DurableStore.forget."""
+    state = await log.sync()
+    if base.position > state.position:
+        raise InvalidInput(f"{log.place} ends at position {state.position}: it cannot forget up to {base.position}")
+    begins = (await log.marks.base()).position
+    if base.position < begins or not base.position:
+        return
+    # A second call finishes one that was broken off.
+    if base.position > begins:
+        boundary = await index.boundary(base.position)
+        await log.marks.blobs.put(BlobKey(BASE, "", base.position), msgpack.encode(base))
+        await log.marks.write_record(replace(log.marks.record, base=base.position, sequence=boundary.sequence))
+    # Delete the messages before that of the first remaining event.
+    await log.stream.api("PURGE", {"seq": log.marks.record.sequence})
+    for kind in (IDS, PLACES):
+        for key in await log.marks.blobs.keys(kind):
+            if key.position <= base.position:
+                await log.marks.blobs.drop(key)
+    for key in await log.marks.blobs.keys(BASE):
+        if key.position < base.position:
+            await log.marks.blobs.drop(key)
+    await log.begin_anew()
+
+
+async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
+    """See DurableStore.refuse_cut.
+
+    Args:
+        log: in the stream.
+        kinds: of further records whose positions the log once reached.
+    """
+    note = await log.marks.end()
+    reached = note.position if note else 0
+    for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
+        reached = max([reached, *(key.position for key in await log.marks.blobs.keys(kind))])
+    await _refuse_holes(log)
+    position = (await log.sync()).position
+    if reached > position:
+        # A leader that was just elected may not know its own end yet.
+        await log.stream.prove_led()
+        position = (await log.sync()).position
+    if reached > position:
+        raise LogDamaged(
+            f"{log.place}: position {position + 1}: the log ends at {position} but once reached {reached}:"
+            " its tail is cut; restore it from a copy",
+            position + 1,
+        )
+    if note:
+        await _refuse_other(log, note)
+
+
+async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
+    """Raise if another event is at the position at which the log once ended."""
+    if note.sequence < log.marks.record.sequence:
+        return
+    page = await log.stream.all_behind(note.sequence, messages=1, most_bytes=1)
+    if not page or page[0].sequence != note.sequence or not page[0].has(note.group):
+        raise LogDamaged(
+            f"{log.place}: position {note.position}: the event here is not the one that was acknowledged:"
+            " the log's tail was cut, and others were written since; restore it from a copy",
+            note.position,
+        )
+
+
+async def _refuse_holes(log: SyncedLog) -> None:
+    state = await log.stream.api("INFO", {"deleted_details": True})
+    # Read afterwards: events archived meanwhile are not missing.
+    record = await log.marks.read_record()
+    found: dict[str, Any] = state["state"]
+    first, last = int(found["first_seq"]), int(found["last_seq"])
+    if first > record.sequence and last >= record.sequence:
+        position = record.base + 1
+        raise LogDamaged(
+            f"{log.place}: position {position}: the event is missing: the stream begins at message {first}, expected"
+            f" {record.sequence}: it was purged, or its files are damaged; restore it from a copy",
+            position,
+        )
+    holes = [*(found.get("deleted") or ()), *((found.get("lost") or {}).get("msgs") or ())]
+    if missing := [sequence for sequence in holes if sequence >= record.sequence]:
+        position = await _position_at(log, min(missing))
+        raise LogDamaged(
+            f"{log.place}: position {position}: the event is missing: message {min(missing)} of the stream was deleted,"
+            " or its file is damaged; restore it from a copy",
+            position,
+        )
+
+
+async def _position_at(log: SyncedLog, sequence: int) -> int:
+    """Return the position of the first event of a missing message."""
+    position, start = log.marks.record.base, log.marks.record.sequence
+    async for group in log.groups(start):
+        if group.last_sequence >= sequence:
+            break
+        position = group.position + len(group.sealed) - 1
+    return position + 1

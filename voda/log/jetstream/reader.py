@@ -1,0 +1,299 @@
+"""Reads events by position, and finds where in the stream they are: by position, by stream, by id.
+
+Rules: a page shorter than asked for ends at the log's end, and a gap is damage. The index beside the log only saves
+time: a segment of it that is missing or damaged is made again from the events.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from voda.domain.errors import LogDamaged
+from voda.events.codec import body_of
+from voda.events.envelope import Sealed
+from voda.log.jetstream.index import (
+    GroupBoundary,
+    IdIndex,
+    OpenSegment,
+    SegmentIds,
+    SegmentLayout,
+    boundary_before,
+    positions_of,
+)
+from voda.log.jetstream.marks import IDS, PLACES, BlobKey
+from voda.log.jetstream.messages import Group
+from voda.log.jetstream.synced_log import SyncedLog
+from voda.log.store import archived_error
+
+_MOST_MESSAGES = 1000
+_FEWEST_BYTES, _MOST_BYTES = 256 * 1024, 8 * 1024 * 1024
+_EVENT_BYTES = 1024
+"""Of most events, with their overhead."""
+_NEAR = 64
+"""Events of one stream that are no further apart are read in one go, with all between them."""
+_LAYOUTS_CACHED = 4
+_BOUNDARIES_CACHED = 64
+_Segment = tuple[int, int, int]
+
+_log = logging.getLogger(__name__)
+_decode_ids = msgspec.msgpack.Decoder(SegmentIds).decode
+_decode_places = msgspec.msgpack.Decoder(SegmentLayout).decode
+
+
+class EventReader:
+    """Reads the events of a log.
+
+    Args:
+        log: in the stream.
+    """
+
+    def __init__(self, log: SyncedLog) -> None:
+        self._log = log
+        self.index = PositionIndex(log)
+        # The group in which the last page ended: the next page begins there.
+        self._last: Group | None = None
+        self._seen = 0
+        """The last position that this reader has read."""
+
+    async def sealed(self, after: int, limit: int, *, to_end: bool = True) -> list[Sealed]:
+        """Return up to `limit` events behind a position.
+
+        Args:
+            after: a position.
+            limit: number of events.
+            to_end: False: it may return fewer events than there are, and is quicker.
+
+        Raises:
+            LogArchived: the events are in the archive.
+            LogDamaged: an event is missing, or cannot be read.
+        """
+        # Events known before the stream is asked for its end must be found.
+        known = min(max(self._log.state.position if self._log.is_loaded else 0, self._seen), after + limit)
+        found = await self._page(after, limit, to_end)
+        if to_end and after + len(found) < known:
+            await self._refuse_archived(after)
+            # A server that was cut off from the others without knowing it has not lost events.
+            await self._log.stream.prove_led()
+            found = await self._page(after, limit, to_end)
+            if after + len(found) < known:
+                await self._refuse_archived(after)
+                raise _missing(after + len(found) + 1)
+        if found:
+            self._seen = max(self._seen, after + len(found))
+        return found
+
+    async def _page(self, after: int, limit: int, to_end: bool) -> list[Sealed]:
+        found: list[Sealed] = []
+        try:
+            async for group in self._from(after, limit, to_end):
+                expected = after + len(found) + 1
+                if group.position > expected:
+                    await self._refuse_archived(after)
+                    raise _missing(expected)
+                start = expected - group.position
+                found += group.sealed[start : start + limit - len(found)]
+                self._last = group
+                self.index.remember(GroupBoundary(group.position + len(group.sealed) - 1, group.last_sequence + 1))
+                if len(found) == limit:
+                    return found
+        except LogDamaged as error:
+            if error.position is not None:
+                raise
+            expected = after + len(found) + 1
+            raise LogDamaged(f"position {expected}: {error}", expected) from error
+        return found
+
+    async def of_stream(self, stream: str, after: int, limit: int) -> list[Sealed]:
+        """Return up to `limit` events of one stream behind a position.
+
+        Raises:
+            LogArchived, LogDamaged: see sealed.
+        """
+        base = await self._log.marks.base()
+        if after < base.position:
+            if stream in base.heads:
+                raise archived_error(self._log.place, base, after)
+            after = base.position
+        positions: list[int] = []
+        found: list[Sealed] = []
+        async for position in self.index.positions_of(stream, after):
+            positions.append(position)
+            if len(positions) == limit:
+                found += await self._of_stream_at(stream, positions)
+                positions = []
+                # Other streams may have the same hash, so there may be too few.
+                if len(found) >= limit:
+                    return found[:limit]
+        return (found + await self._of_stream_at(stream, positions))[:limit]
+
+    async def has(self, event_id: str, position: int) -> bool:
+        """Return whether the event at a position is of that id; ids of archived events are not known."""
+        if position <= (await self._log.marks.base()).position:
+            return False
+        found = await self.sealed(position - 1, 1)
+        return bool(found) and body_of(found[0]).event_id == event_id
+
+    async def _of_stream_at(self, stream: str, positions: Sequence[int]) -> list[Sealed]:
+        found: list[Sealed] = []
+        for near in _runs(positions):
+            wanted = set(near)
+            page = await self.sealed(near[0] - 1, near[-1] - near[0] + 1)
+            found += [one for one in page if one.position in wanted and body_of(one).stream == stream]
+        return found
+
+    async def _from(self, after: int, limit: int, to_end: bool) -> AsyncIterator[Group]:
+        if after < self._log.marks.record.base or not self._log.is_loaded:
+            await self._refuse_archived(after)
+        last = self._last
+        if last is not None and last.position <= after + 1 < last.position + len(last.sealed):
+            yield last
+            boundary = GroupBoundary(0, last.last_sequence + 1)
+        else:
+            boundary = await self.index.boundary(after)
+        most_bytes = min(max(limit * _EVENT_BYTES, _FEWEST_BYTES), _MOST_BYTES)
+        messages = min(limit + 1, _MOST_MESSAGES)
+        async for group in self._log.groups(boundary.sequence, messages=messages, most_bytes=most_bytes, to_end=to_end):
+            yield group
+
+    async def _refuse_archived(self, after: int) -> None:
+        base = await self._log.marks.base()
+        if after < base.position:
+            raise archived_error(self._log.place, base, after)
+
+
+class PositionIndex:
+    """Finds events in the stream.
+
+    Args:
+        log: in the stream.
+    """
+
+    def __init__(self, log: SyncedLog) -> None:
+        self._log = log
+        self._generation = log.generation
+        self._ids = IdIndex()
+        self._layouts: dict[int, SegmentLayout] = {}
+        # Where readers stopped, and will go on.
+        self._boundaries: dict[int, GroupBoundary] = {}
+
+    async def boundary(self, after: int) -> GroupBoundary:
+        """Return the boundary from which to read the events behind a position, which is not below the base."""
+        self._refresh()
+        if found := self._boundaries.get(after):
+            return found
+        log = self._log
+        if after == log.marks.record.base and not log.is_loaded:
+            await log.marks.base()
+            if after == log.marks.record.base:
+                return GroupBoundary(after, log.marks.record.sequence)
+        state = log.state if log.is_loaded and after < log.state.position else await log.sync()
+        if after >= state.position:
+            return GroupBoundary(state.position, state.sequence + 1)
+        if after >= state.recent.after:
+            return state.recent.boundary(after + 1)
+        for segment in reversed(state.segments):
+            if segment[0] <= after < segment[2]:
+                return boundary_before(await self._layout(segment), after + 1)
+        return GroupBoundary(log.marks.record.base, log.marks.record.sequence)
+
+    def remember(self, boundary: GroupBoundary) -> None:
+        """Remember a boundary at which a reader stopped."""
+        self._refresh()
+        self._boundaries[boundary.position] = boundary
+        if len(self._boundaries) > _BOUNDARIES_CACHED:
+            del self._boundaries[next(iter(self._boundaries))]
+
+    async def positions_of(self, stream: str, after: int) -> AsyncIterator[int]:
+        """Yield the positions behind `after` that events of a stream may have, in order."""
+        state = await self._log.sync()
+        recent = state.recent.places()
+        for segment in [segment for segment in state.segments if segment[2] > after]:
+            for position in positions_of(await self._layout(segment), stream):
+                if position > after:
+                    yield int(position)
+        for position in positions_of(recent, stream):
+            if position > after:
+                yield int(position)
+
+    async def ids(self) -> IdIndex:
+        """Return the ids of all closed segments."""
+        self._refresh()
+        segments = self._log.state.segments
+        while len(self._ids) < len(segments):
+            segment = segments[len(self._ids)]
+            self._ids.add(await self._ids_of(segment))
+            segments = self._log.state.segments
+        return self._ids
+
+    def _refresh(self) -> None:
+        if self._generation != self._log.generation:
+            self._generation = self._log.generation
+            self._ids = IdIndex()
+            self._layouts.clear()
+            self._boundaries.clear()
+
+    async def _ids_of(self, segment: _Segment) -> SegmentIds:
+        for closed in self._log.closed:
+            if closed.last == segment[2]:
+                return closed.ids
+        data = await self._stored(IDS, segment)
+        return _decode_ids(data) if data else (await self._rebuilt(segment))[0]
+
+    async def _layout(self, segment: _Segment) -> SegmentLayout:
+        self._refresh()
+        last = segment[2]
+        if last not in self._layouts:
+            self._layouts[last] = await self._layout_of(segment)
+            if len(self._layouts) > _LAYOUTS_CACHED:
+                del self._layouts[next(iter(self._layouts))]
+        return self._layouts[last]
+
+    async def _layout_of(self, segment: _Segment) -> SegmentLayout:
+        for closed in self._log.closed:
+            if closed.last == segment[2]:
+                return closed.places
+        data = await self._stored(PLACES, segment)
+        return _decode_places(data) if data else (await self._rebuilt(segment))[1]
+
+    async def _stored(self, kind: str, segment: _Segment) -> bytes | None:
+        try:
+            return await self._log.marks.blobs.get(BlobKey(kind, "", segment[2]))
+        except LogDamaged as error:
+            _log.warning("segment made again place=%s reason=%s", self._log.place, error)
+            return None
+
+    async def _rebuilt(self, segment: _Segment) -> tuple[SegmentIds, SegmentLayout]:
+        """Make a segment again, without its archived events."""
+        first, sequence, last = segment
+        # Read the base anew: events archived meanwhile would shift all positions.
+        await self._log.marks.base()
+        position = max(first, self._log.marks.record.base)
+        recent = OpenSegment(position)
+        async for group in self._log.groups(max(sequence, self._log.marks.record.sequence)):
+            sealed = [one for one in group.sealed if one.position > position]
+            recent.add(GroupBoundary(position, group.sequence), _names(sealed))
+            position += len(sealed)
+            if position >= last:
+                break
+        return recent.segment()
+
+
+def _names(sealed: Sequence[Sealed]) -> list[tuple[str, str]]:
+    bodies = map(body_of, sealed)
+    return [(body.stream, body.event_id) for body in bodies]
+
+
+def _missing(position: int) -> LogDamaged:
+    return LogDamaged(f"position {position}: the event is missing", position)
+
+
+def _runs(positions: Sequence[int]) -> list[list[int]]:
+    """Split ascending positions where they are far apart."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and position - runs[-1][-1] <= _NEAR:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs

@@ -1,0 +1,286 @@
+"""The two streams of a log: creates them, and refuses settings that may lose events.
+
+Rule: nothing is appended to a stream that may drop, expire or overwrite messages; the error names the setting, its
+value and the expected value. Only `voda log migrate` creates and changes streams.
+"""
+
+import asyncio
+import json
+import logging
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+from nats.js.errors import APIError
+
+from voda.domain.errors import InvalidInput, LogTooNew, NotALog
+from voda.log.jetstream.messages import FORMAT
+from voda.log.jetstream.transport.client import STREAM_NOT_FOUND, translate_error
+from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.url import NatsLocation
+
+OLDEST_SERVER = (2, 11)
+"""The first version that returns messages in batches."""
+_MARK = "voda_log"
+"""Key in a stream's metadata; the value is the format of its messages."""
+_CLUSTER_REPLICAS = 3
+_MONITOR_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+# Required settings, as JetStream's interface spells them; a stream does not report settings that are not set.
+_SAFE: Mapping[str, object] = {
+    "retention": "limits",
+    "storage": "file",
+    "max_msgs": -1,
+    "max_age": 0,
+    "no_ack": False,
+    "sealed": False,
+    "allow_rollup_hdrs": False,
+    "allow_msg_ttl": False,
+    "allow_msg_schedules": False,
+    "allow_msg_counter": False,
+    "mirror": None,
+    "sources": None,
+    "subject_transform": None,
+    "persist_mode": "",
+}
+_SAFE_LOG: Mapping[str, object] = {**_SAFE, "max_msgs_per_subject": -1, "deny_delete": True}
+_SAFE_MARKS: Mapping[str, object] = {**_SAFE, "max_msgs_per_subject": 1}
+_UNSET: Mapping[str, object] = {
+    "max_msgs": -1,
+    "max_msgs_per_subject": -1,
+    "max_age": 0,
+    "persist_mode": "",
+    "retention": "limits",
+}
+_SAME: Mapping[tuple[str, object], object] = {("persist_mode", "default"): ""}
+
+
+def marks_of(stream: str) -> str:
+    """Return the name of the stream beside the log's, with the records of LogMarks."""
+    return f"{stream}_marks"
+
+
+def events_subject(stream: str) -> str:
+    """Return the subject of the log's messages."""
+    return f"{stream}.events"
+
+
+def grown_subject(stream: str) -> str:
+    """Return the subject on which the server notifies of new messages."""
+    return f"{stream}_grown"
+
+
+def refuse_old_server(connection: NatsConnection) -> None:
+    """Raise unless the server is new enough.
+
+    Raises:
+        InvalidInput: it is too old.
+    """
+    version = connection.server_version
+    numbers = version.split("-")[0].split(".")[:2]
+    if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        raise InvalidInput(f"{connection.place}: nats-server {version or '?'} is too old, expected {oldest} or newer")
+
+
+async def migrate(connection: NatsConnection) -> None:
+    """Create the streams of a log, or update existing ones to the current settings.
+
+    It warns of servers that answer before they have written to the disk.
+
+    Raises:
+        NotALog: a stream of that name belongs to another application.
+        InvalidInput: the servers cannot do this.
+        LogTooNew, StoreUnavailable, StoreNotWritable: see their descriptions.
+    """
+    refuse_old_server(connection)
+    name = connection.location.stream
+    await _make(connection, _log_settings(name), _SAFE_LOG)
+    await _make(connection, _marks_settings(name), _SAFE_MARKS)
+    # A warning is enough here; to open such a log for writing is refused.
+    await _check_sync(replace(connection.location, sync="any"))
+
+
+async def refuse_unsafe(connection: NatsConnection) -> None:
+    """Raise if the streams may lose events, and warn of other risks.
+
+    Raises:
+        InvalidInput: a setting would lose events.
+        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
+    """
+    name = connection.location.stream
+    for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
+        config = (await _api(connection, f"STREAM.INFO.{stream}"))["config"]
+        _refuse_foreign(connection, config)
+        _refuse_settings(connection, config, safe)
+        _refuse_replicas(connection, config)
+    await _check_sync(connection.location)
+
+
+async def refuse_foreign(connection: NatsConnection) -> None:
+    """Raise unless the streams are a log that this version reads.
+
+    Raises:
+        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
+    """
+    name = connection.location.stream
+    for stream in (name, marks_of(name)):
+        _refuse_foreign(connection, (await _api(connection, f"STREAM.INFO.{stream}"))["config"])
+
+
+async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
+    try:
+        found = (await connection.api(f"STREAM.INFO.{wanted['name']}"))["config"]
+    except APIError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise translate_error(error, connection.place) from error
+        wanted["num_replicas"] = connection.location.replicas or _default_replicas(connection)
+        await _api(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
+        return
+    _refuse_foreign(connection, found)
+    # An update must not change a setting that protects events, in either direction.
+    _refuse_settings(connection, found, safe)
+    replicas = connection.location.replicas or found["num_replicas"]
+    changed = {**found, **wanted, "num_replicas": replicas}
+    if changed != found:
+        await _api(connection, f"STREAM.UPDATE.{wanted['name']}", changed)
+
+
+def _log_settings(name: str) -> dict[str, Any]:
+    subject = events_subject(name)
+    return {
+        "name": name,
+        "subjects": [subject],
+        "description": "event log of voda",
+        "metadata": {_MARK: str(FORMAT)},
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "allow_direct": True,
+        "deny_delete": True,
+        "republish": {"src": subject, "dest": grown_subject(name), "headers_only": True},
+    }
+
+
+def _marks_settings(name: str) -> dict[str, Any]:
+    marks = marks_of(name)
+    return {
+        "name": marks,
+        "subjects": [f"{marks}.>"],
+        "description": "snapshots and index of an event log of voda",
+        "metadata": {_MARK: str(FORMAT)},
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "discard_new_per_subject": False,
+        "max_msgs_per_subject": 1,
+        "allow_direct": True,
+    }
+
+
+def _default_replicas(connection: NatsConnection) -> int:
+    return _CLUSTER_REPLICAS if connection.is_cluster else 1
+
+
+def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> None:
+    mark = (config.get("metadata") or {}).get(_MARK, "")
+    if not mark.isdigit():
+        raise NotALog(
+            f"{connection.place}: the stream {config['name']} belongs to another application: give voda a name of its"
+            " own at the URL's end, such as nats://host/voda"
+        )
+    if int(mark) > FORMAT:
+        raise LogTooNew(
+            f"{connection.place} was written by a newer voda (format {mark}, this version knows up to {FORMAT}):"
+            " upgrade voda to open it"
+        )
+
+
+def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
+    for setting, expected in safe.items():
+        got = config.get(setting, _UNSET.get(setting))
+        got = _SAME.get((setting, got), got) if isinstance(got, str) else got
+        if (got or None) != (expected or None):
+            raise InvalidInput(
+                f"{connection.place}: the stream {config['name']} may lose events: expected"
+                f" {setting}={_json(expected)}, got {_json(got)}; correct it with the nats program,"
+                " then run 'voda log migrate'"
+            )
+    if config.get("max_bytes", -1) > 0 and config.get("discard") != "new":
+        raise InvalidInput(
+            f"{connection.place}: the stream {config['name']} drops its oldest events when it is full: expected"
+            " max_bytes=-1 or discard=new, got discard=old; correct it with the nats program"
+        )
+
+
+def _refuse_replicas(connection: NatsConnection, config: Mapping[str, Any]) -> None:
+    place, replicas = connection.place, int(config["num_replicas"])
+    if replicas == 2:
+        raise InvalidInput(f"{place}: expected 1, 3 or 5 replicas, got 2: if one is lost, both stop; use replicas=3")
+    asked = connection.location.replicas
+    if asked and asked != replicas:
+        raise InvalidInput(
+            f"{place}: the stream {config['name']} has {replicas} replicas, the URL asks for {asked}: run"
+            f" 'voda log migrate' with that URL to change it"
+        )
+    if replicas == 1 and connection.is_cluster:
+        _log.warning(
+            "%s: the log is on one server of the cluster alone (stream %s, replicas=1) and is lost with it;"
+            " run 'voda log migrate' with ?replicas=3",
+            place,
+            config["name"],
+        )
+
+
+async def _check_sync(where: NatsLocation) -> None:
+    if not where.monitor:
+        _log.warning(
+            "%s: it is not known whether the servers write to the disk before they answer: set"
+            " 'jetstream { sync_interval: always }' on each, and add ?monitor=http://host:8222 to the URL to have it"
+            " checked",
+            where.place,
+        )
+    for url in where.monitor:
+        await _check_sync_of(where, url)
+
+
+async def _check_sync_of(where: NatsLocation, url: str) -> None:
+    try:
+        config = (await asyncio.to_thread(_varz, url)).get("jetstream", {}).get("config", {})
+    except (OSError, ValueError) as error:
+        _log.warning("%s: %s does not report sync_interval: %s", where.place, url, getattr(error, "reason", error))
+        return
+    if config.get("sync_always"):
+        return
+    if "sync_interval" not in config:
+        # A server that was just started reports its settings only once it has read its data.
+        _log.warning("%s: %s does not report sync_interval yet", where.place, url)
+        return
+    seconds = float(config["sync_interval"]) / 1e9
+    problem = (
+        f"{where.place}: the server at {url} writes to the disk only every {seconds:g} s, so a power cut loses events"
+        " that were answered: expected sync_interval=always in the server's jetstream settings"
+    )
+    if where.sync != "any":
+        raise InvalidInput(f"{problem}; or add ?sync=any to the URL to take the risk")
+    _log.warning("%s", problem)
+
+
+def _varz(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/varz", timeout=_MONITOR_S) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+async def _api(connection: NatsConnection, what: str, body: object = None) -> dict[str, Any]:
+    try:
+        return await connection.api(what, body)
+    except APIError as error:
+        raise translate_error(error, connection.place) from error
+
+
+def _json(value: object) -> str:
+    return json.dumps(value)

@@ -1,0 +1,166 @@
+"""The state of a log, folded from its groups: heads, ids, and the index of the stream. Pure.
+
+Rule: the same groups give the same state in every process; a group that does not follow the one before is damage.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.errors import LogDamaged, LogTooNew
+from voda.events.codec import body_of, head_after
+from voda.events.envelope import Head, Sealed
+from voda.log.append_plan import EventRow
+from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
+from voda.log.jetstream.messages import NO_GROUP, Group
+
+FORMAT = 1
+_EMPTY = Head()
+
+
+class Checkpoint(Struct, frozen=True, array_like=True):
+    """The state at the end of a segment, as stored beside the log."""
+
+    format: int
+    position: int
+    sequence: int
+    """Of the last message folded."""
+    group: bytes
+    """Name of the last group."""
+    segments: list[tuple[int, int, int]]
+    """Of each closed segment: position before it, sequence of its first message, position of its last event."""
+    heads: dict[str, tuple[int, bytes, int]]
+
+
+class ClosedSegment(Struct, frozen=True):
+    """A segment of the index that is complete."""
+
+    ids: SegmentIds
+    places: SegmentLayout
+    checkpoint: bytes
+    """Empty if there are newer ones."""
+    last: int
+    """Position of its last event."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Checkpoint).decode
+
+
+class LogState:
+    """See the module.
+
+    Args:
+        base: position of the event before the log's first, and sequence of the first message.
+        heads: of every stream at the base.
+    """
+
+    def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
+        self.position = base.position
+        self.sequence = base.sequence - 1
+        """Of the last message of the last group."""
+        self.group = NO_GROUP
+        """Name of the last group."""
+        self.heads = dict(heads)
+        self.recent = OpenSegment(base.position)
+        self.segments: list[tuple[int, int, int]] = []
+        """See Checkpoint."""
+        self._first_sequence = base.sequence
+
+    @classmethod
+    def load(cls, data: bytes) -> "LogState":
+        """Return the state of a checkpoint.
+
+        Raises:
+            LogDamaged: the bytes are no checkpoint.
+            LogTooNew: a newer voda wrote it.
+        """
+        try:
+            kept = _decode(data)
+        except msgspec.MsgspecError as error:
+            raise LogDamaged(f"a checkpoint of the log cannot be read ({error})") from error
+        if kept.format > FORMAT:
+            raise LogTooNew(f"a checkpoint of the log is of format {kept.format}, this version knows up to {FORMAT}")
+        heads = {stream: Head(version, digest.hex(), epoch) for stream, (version, digest, epoch) in kept.heads.items()}
+        state = cls(GroupBoundary(kept.position, kept.sequence + 1), heads)
+        state.group = kept.group
+        state.segments = kept.segments
+        return state
+
+    def fold(self, group: Group) -> ClosedSegment | None:
+        """Take the next group, as read from the stream; return the segment that it closes.
+
+        Raises:
+            LogDamaged: the group does not follow the one before, or an event is not what was written.
+        """
+        group = self._trimmed(group)
+        self._refuse_misfit(group)
+        events: list[tuple[str, str]] = []
+        heads: dict[str, Head] = {}
+        for sealed in group.sealed:
+            body = body_of(sealed)
+            before = heads.get(body.stream) or self.heads.get(body.stream, _EMPTY)
+            if not sealed.is_intact or body.version != before.version + 1 or body.prev != before.hash:
+                raise _misfit(sealed, body.stream)
+            heads[body.stream] = head_after(sealed, body, before)
+            events.append((body.stream, body.event_id))
+        return self._take(group.name, group.sequence, group.last_sequence, events, heads)
+
+    def write(
+        self, name: bytes, first_sequence: int, last_sequence: int, rows: Sequence[EventRow], heads: Mapping[str, Head]
+    ) -> ClosedSegment | None:
+        """Take the next group, which this process has written; return the segment that it closes."""
+        return self._take(name, first_sequence, last_sequence, [(row[1], row[3]) for row in rows], heads)
+
+    def _take(
+        self,
+        name: bytes,
+        first_sequence: int,
+        last_sequence: int,
+        events: Sequence[tuple[str, str]],
+        heads: Mapping[str, Head],
+    ) -> ClosedSegment | None:
+        self.recent.add(GroupBoundary(self.position, first_sequence), events)
+        self.position += len(events)
+        self.sequence = last_sequence
+        self.group = name
+        self.heads.update(heads)
+        return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
+
+    def _close(self) -> ClosedSegment:
+        ids, places = self.recent.segment()
+        self.segments = [*self.segments, (self.recent.after, self._first_sequence, self.position)]
+        self.recent = OpenSegment(self.position)
+        self._first_sequence = self.sequence + 1
+        heads = {stream: (head.version, bytes.fromhex(head.hash), head.epoch) for stream, head in self.heads.items()}
+        kept = Checkpoint(FORMAT, self.position, self.sequence, self.group, self.segments, heads)
+        return ClosedSegment(ids, places, _encode(kept), self.position)
+
+    def _trimmed(self, group: Group) -> Group:
+        """Leave out archived events: a log may begin within its first group."""
+        known = self.position + 1 - group.position
+        if self.group != NO_GROUP or not 0 < known < len(group.sealed):
+            return group
+        return group._replace(position=self.position + 1, sealed=group.sealed[known:])
+
+    def _refuse_misfit(self, group: Group) -> None:
+        expected = self.position + 1
+        if group.position != expected:
+            raise LogDamaged(f"position {expected}: the event is missing, {group.position} follows", expected)
+        if self.group != NO_GROUP and group.prev != self.group:
+            raise LogDamaged(
+                f"position {expected}: this event was written after other events than those before it:"
+                " acknowledged events were lost and others took their place; restore the log from a copy",
+                expected,
+            )
+
+
+def encoded(part: SegmentIds | SegmentLayout) -> bytes:
+    """Return a part of a segment as it is stored."""
+    return _encode(part)
+
+
+def _misfit(sealed: Sealed, stream: str) -> LogDamaged:
+    what = "does not follow the one before it" if sealed.is_intact else "is not what was written"
+    return LogDamaged(f"position {sealed.position}: stream {stream}: the event {what}", sealed.position)

@@ -1,1 +1,0 @@
-"""A log in PostgreSQL: `database`, over `engine` (connections) and `writer`; `notify`, `errors`."""

@@ -1,1 +1,0 @@
-"""A log in an SQLite file: `database`, `file`, `high_water_mark`, `notify`, `errors`."""

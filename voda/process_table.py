@@ -1,0 +1,111 @@
+"""What the kernel knows of processes: their starts and ends, who holds a lock, which have a mark in their environment.
+
+Rules: a process is named by its id and its start, since ids are used again. Locks are plain flock and not filelock's:
+shim and agent run without packages, and the program that an agent becomes inherits its shared lock.
+"""
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+REPLICA_MARK: Final = "VODA_REPLICA"
+"""Names the folder of a local replica in the environment of all its processes."""
+
+
+def boot_id() -> str:
+    """Return what changes with every boot of this machine; no process is older."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None if there is none of that id."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The program's name, in parentheses, may hold anything.
+    return int(stat.rpartition(b")")[2].split()[19])
+
+
+def open_process(pid: int, start: int) -> int | None:
+    """Return a descriptor of the process of that id and start, readable once it ended; None if it is gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    # Checked last: the descriptor is of the process that has the id at this moment.
+    if start_of(pid) == start:
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def send_signal(pidfd: int, number: signal.Signals) -> None:
+    """Signal a process, if it is still there."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def exit_status(pidfd: int) -> int | None:
+    """Return the exit status of an ended process (minus the signal that killed it); None if it is no child of ours."""
+    with suppress(ChildProcessError):
+        if found := os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG):
+            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return None
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether any process holds the lock on a file."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        return not _is_taken(file)
+
+
+@contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock on a file, which is created if need be, during the block; yield False if another process has it."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
+        yield _is_taken(file)
+
+
+def _is_taken(file: IO[bytes]) -> bool:
+    """Take the lock on a file until it is closed; False: another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def marked_processes(folder: Path, mark: str = REPLICA_MARK) -> Iterator[tuple[int, bytes]]:
+    """Yield id and environment of every process whose variable `mark` is a folder or lies below it.
+
+    The environment of a zombie is empty.
+    """
+    wanted = os.fsencode(f"{mark}={folder}")
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environment = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:
+            continue
+        # Most processes are dismissed by the first look.
+        entries = environment.split(b"\0") if wanted in environment else ()
+        if any(entry == wanted or entry.startswith(wanted + b"/") for entry in entries):
+            yield int(name), environment
+
+
+def kill_marked(folder: Path, mark: str = REPLICA_MARK) -> list[int]:
+    """Kill every process whose variable `mark` is a folder or lies below it, and return their ids."""
+    killed = []
+    for pid, _ in marked_processes(folder, mark):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+    return killed
