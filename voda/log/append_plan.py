@@ -48,13 +48,11 @@ class GroupPlan(NamedTuple):
     outcomes: list[Outcome]
 
     def head_rows(self) -> list[HeadRow]:
-        """Return the new heads, as stored."""
         ends = {row[1]: row[0] for row in self.rows}
         return [(stream, head.version, head.hash, head.epoch, ends[stream]) for stream, head in self.heads.items()]
 
     @property
     def has_failures(self) -> bool:
-        """Whether an append of the group was refused."""
         return any(isinstance(outcome, Exception) for outcome in self.outcomes)
 
 
@@ -98,7 +96,6 @@ def plan_group(
     """Return the plan by which all appends of the group take effect one after the other.
 
     Args:
-        group: in order of arrival.
         position: position of the log's last event.
         heads: of the streams that the group appends to; a stream that is not in it is empty.
         known: event id -> position, of the facts that the log has already.
@@ -128,7 +125,6 @@ def seal_batch(
 
     Args:
         append: its facts whose event id is in `recorded` add nothing.
-        head: of the append's stream.
         position: position of the log's last event.
         recorded: event id -> position.
 

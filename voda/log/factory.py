@@ -40,7 +40,6 @@ async def open_store(
         location: a path or `sqlite:///path` (created, and migrated, as needed unless read-only), or
             `postgresql://user:password@host/database` or `nats://user:password@host/stream` (made and migrated by
             `voda log migrate` alone).
-        read_only: create and change nothing.
         timeout_s: longest wait for a database's answer or for another process's lock.
 
     Raises:

@@ -25,8 +25,6 @@ class InstrumentedStore(DelegatingStore[EventStore]):
     """An EventStore around another one.
 
     Args:
-        store: the log.
-        telemetry: counts and times every append.
         appended: is called with the outcome of every append.
     """
 

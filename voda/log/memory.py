@@ -45,7 +45,6 @@ class _SealedEvents:
 
     @property
     def end(self) -> int:
-        """Position of the last event."""
         return self._after + len(self._bodies)
 
     def add(self, body: bytes, digest: str) -> None:
@@ -89,11 +88,7 @@ class MemoryStore(DurableStore):
         return self._ids[facts[-1].event_id]
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Take over the events of another log, all or nothing.
-
-        Raises:
-            InvalidInput: this log is not empty.
-        """
+        """Take over the events of another log, all or nothing; raises InvalidInput if this log is not empty."""
         if self._events.end:
             raise InvalidInput(f"the log is not empty: it has {self._events.end} events")
         for batch in list(batches):

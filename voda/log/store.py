@@ -74,11 +74,7 @@ class SnapshotHeads(Mapping[str, Head]):
 
 
 def load_heads(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with its heads decoded.
-
-    Raises:
-        LogDamaged: the stored heads cannot be decoded.
-    """
+    """Return the snapshot with its heads decoded; raises LogDamaged if the stored heads cannot be decoded."""
     dict(snapshot.heads)
     return snapshot
 
@@ -88,11 +84,9 @@ class SnapshotStore(Protocol):
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store the snapshot; the store may drop an older one of the same name."""
-        ...
 
     async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
         """Return the newest snapshot of that name at a position <= `at_most`, or None; a damaged one is skipped."""
-        ...
 
     def all(self) -> AsyncIterator[Snapshot]:
         """Yield every stored snapshot, lowest position first.
@@ -100,7 +94,6 @@ class SnapshotStore(Protocol):
         Raises:
             LogDamaged: a snapshot is not what was written.
         """
-        ...
 
 
 class EventStore(Protocol):
@@ -124,7 +117,6 @@ class EventStore(Protocol):
             StoreUnavailable: try again.
             StoreNotWritable: disk full or read-only.
         """
-        ...
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, in order; of one stream where given.
@@ -133,46 +125,34 @@ class EventStore(Protocol):
             LogDamaged: an event's bytes are not what was written.
             LogTooNew: an event's schema is unknown to this version.
         """
-        ...
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """Return up to `limit` stored events with position > `after`, in order, bytes as stored."""
-        ...
 
     def tail(self, after: int) -> AsyncIterator[Event]:
         """Yield every event with position > `after`, then wait for new ones, for ever."""
-        ...
 
     async def position(self) -> int:
         """Return the position of the last event; 0 in an empty log."""
-        ...
 
     async def head(self, stream: str) -> Head:
         """Return the last event's version, hash and epoch of one stream."""
-        ...
 
     async def heads(self) -> Mapping[str, Head]:
         """Return the head of every stream, all read at one instant."""
-        ...
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         """Return the position of the last event and the head of every stream, both read at one instant."""
-        ...
 
     async def close(self) -> None:
         """Release all connections and files. Safe to call twice."""
-        ...
 
 
 StoreT = TypeVar("StoreT", bound=EventStore)
 
 
 class DelegatingStore(EventStore, Generic[StoreT]):
-    """An EventStore that passes every call to another one; a wrapper overrides the calls that it changes.
-
-    Args:
-        store: the other store.
-    """
+    """An EventStore that passes every call to another one; a wrapper overrides the calls that it changes."""
 
     def __init__(self, store: StoreT) -> None:
         self._store = store
@@ -246,11 +226,9 @@ class DurableStore(EventStore, Protocol):
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
         """Return up to `limit` events with the columns that the store has beside their bodies; gaps are not refused."""
-        ...
 
     async def damage(self) -> str | None:
         """Return the damage that the store itself finds in its files; None = no damage."""
-        ...
 
     async def refuse_cut(self) -> None:
         """Raise if the log once reached further than it does now.
@@ -258,7 +236,6 @@ class DurableStore(EventStore, Protocol):
         Raises:
             LogDamaged: it did.
         """
-        ...
 
     # ---- copies
 
@@ -268,7 +245,6 @@ class DurableStore(EventStore, Protocol):
         Raises:
             InvalidInput: the log is not empty.
         """
-        ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, byte for byte, all or none, durably.
@@ -280,7 +256,6 @@ class DurableStore(EventStore, Protocol):
         Raises:
             VersionConflict: this log ends elsewhere.
         """
-        ...
 
     # ---- archive
     #
@@ -289,7 +264,6 @@ class DurableStore(EventStore, Protocol):
 
     async def base(self) -> Base:
         """Return where the log begins."""
-        ...
 
     async def forget(self, base: Base) -> None:
         """Forget the events up to the base's position, durably; a base below that of the log changes nothing.
@@ -305,4 +279,3 @@ class DurableStore(EventStore, Protocol):
         Raises:
             InvalidInput: the position is beyond the last event.
         """
-        ...

@@ -41,7 +41,6 @@ class VerifyReport(NamedTuple):
 
     @property
     def is_intact(self) -> bool:
-        """Whether no damage was found."""
         return not self.problem
 
 
@@ -50,7 +49,6 @@ class HashChain:
 
     Args:
         position: of the last event before the first step; 0 = the chain begins with the log.
-        heads: of every stream at that position.
     """
 
     def __init__(self, position: int = 0, heads: Mapping[str, Head] | None = None) -> None:
@@ -58,11 +56,7 @@ class HashChain:
         self.heads: dict[str, Head] = dict(heads or {})
 
     def step(self, sealed: Sealed) -> EventBody:
-        """Take the next event and return its body.
-
-        Raises:
-            LogDamaged: it is not the event that follows.
-        """
+        """Take the next event and return its body; raises LogDamaged if it is not the event that follows."""
         expected = self.position + 1
         if sealed.position != expected:
             raise LogDamaged(f"position {expected}: the event is missing, {sealed.position} follows", expected)
@@ -96,7 +90,6 @@ async def verify_log(
     Args:
         store: the log; if it has a base, the chain begins there.
         archive: heads at the base to which the archive's events were proven to lead; None = not known.
-        progress: called once per page.
     """
     chain = HashChain()
     snapshots = _SnapshotHeads()
@@ -167,7 +160,6 @@ class _SnapshotHeads:
             )
 
     def refuse_problem(self) -> None:
-        """Raise the first damage found in a snapshot, if any."""
         if self._problem:
             raise self._problem
 

@@ -112,7 +112,6 @@ async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
     """See DurableStore.refuse_cut.
 
     Args:
-        log: in the stream.
         kinds: of further records whose positions the log once reached.
     """
     note = await log.marks.end()

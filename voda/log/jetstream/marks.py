@@ -82,8 +82,6 @@ class BlobStore:
     Args:
         stream: one that keeps the last message of each subject.
         prefix: of all its subjects.
-        place: URL of the log, without password.
-        max_payload_bytes: of the server.
     """
 
     def __init__(self, stream: MessageStream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
@@ -117,11 +115,7 @@ class BlobStore:
             await self._drop(self._piece(key, before.sha256))
 
     async def get(self, key: BlobKey) -> bytes | None:
-        """Return the record of a key, or None.
-
-        Raises:
-            LogDamaged: it is not what was written.
-        """
+        """Return the record of a key, or None; raises LogDamaged if it is not what was written."""
         record = await self._record(key)
         if record is None:
             return None
@@ -162,7 +156,6 @@ class BlobStore:
         )
 
     async def drop(self, key: BlobKey) -> None:
-        """Delete a record, if there is one."""
         await self._drop(self._subject(key))
         await self._drop(f"{self._pieces(key)}.>")
 
@@ -220,11 +213,7 @@ class LogMarks:
         self._base: Base | None = None
 
     async def base(self) -> Base:
-        """Return the log's base.
-
-        Raises:
-            LogDamaged: its record is missing or cannot be read.
-        """
+        """Return the log's base; raises LogDamaged if its record is missing or cannot be read."""
         await self.read_record()
         if self._base is None or self._base.position != self.record.base:
             self._base = Base()

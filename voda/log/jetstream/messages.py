@@ -85,7 +85,6 @@ def encode_group(
         after: sequence of the stream's last message.
         prev: name of the last group that counts.
         limit_bytes: largest message that the server accepts.
-        origin: see Part.
 
     Raises:
         InvalidInput: an event is larger than a message may be, or there are too many events for one group.
@@ -138,7 +137,6 @@ class GroupAssembler:
 
     @property
     def finished_parts(self) -> int:
-        """Number of parts of the unfinished group."""
         return len(self._parts)
 
     def take(self, sequence: int, data: bytes) -> Group | None:
@@ -167,11 +165,7 @@ class GroupAssembler:
 
 
 def is_appended_behind(sequence: int, data: bytes) -> bool:
-    """Return whether a message was appended, not imported, by a writer that knew of events before it.
-
-    Raises:
-        LogDamaged, LogTooNew: see Assembly.take.
-    """
+    """Return whether a message was appended, not imported, by a writer that knew of events before it."""
     part = _part(sequence, data)
     return not part.origin and part.prev != NO_GROUP
 

@@ -42,11 +42,7 @@ _decode_places = msgspec.msgpack.Decoder(SegmentLayout).decode
 
 
 class EventReader:
-    """Reads the events of a log.
-
-    Args:
-        log: in the stream.
-    """
+    """Reads the events of a log."""
 
     def __init__(self, log: SyncedLog) -> None:
         self._log = log
@@ -60,8 +56,6 @@ class EventReader:
         """Return up to `limit` events behind a position.
 
         Args:
-            after: a position.
-            limit: number of events.
             to_end: False: it may return fewer events than there are, and is quicker.
 
         Raises:
@@ -105,11 +99,6 @@ class EventReader:
         return found
 
     async def of_stream(self, stream: str, after: int, limit: int) -> list[Sealed]:
-        """Return up to `limit` events of one stream behind a position.
-
-        Raises:
-            LogArchived, LogDamaged: see sealed.
-        """
         base = await self._log.marks.base()
         if after < base.position:
             if stream in base.heads:
@@ -163,11 +152,7 @@ class EventReader:
 
 
 class PositionIndex:
-    """Finds events in the stream.
-
-    Args:
-        log: in the stream.
-    """
+    """Finds events in the stream."""
 
     def __init__(self, log: SyncedLog) -> None:
         self._log = log
@@ -198,7 +183,6 @@ class PositionIndex:
         return GroupBoundary(log.marks.record.base, log.marks.record.sequence)
 
     def remember(self, boundary: GroupBoundary) -> None:
-        """Remember a boundary at which a reader stopped."""
         self._refresh()
         self._boundaries[boundary.position] = boundary
         if len(self._boundaries) > _BOUNDARIES_CACHED:
@@ -217,7 +201,6 @@ class PositionIndex:
                 yield int(position)
 
     async def ids(self) -> IdIndex:
-        """Return the ids of all closed segments."""
         self._refresh()
         segments = self._log.state.segments
         while len(self._ids) < len(segments):

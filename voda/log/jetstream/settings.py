@@ -94,7 +94,6 @@ async def migrate(connection: NatsConnection) -> None:
     Raises:
         NotALog: a stream of that name belongs to another application.
         InvalidInput: the servers cannot do this.
-        LogTooNew, StoreUnavailable, StoreNotWritable: see their descriptions.
     """
     refuse_old_server(connection)
     name = connection.location.stream
@@ -109,7 +108,6 @@ async def refuse_unsafe(connection: NatsConnection) -> None:
 
     Raises:
         InvalidInput: a setting would lose events.
-        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
     """
     name = connection.location.stream
     for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
@@ -121,11 +119,7 @@ async def refuse_unsafe(connection: NatsConnection) -> None:
 
 
 async def refuse_foreign(connection: NatsConnection) -> None:
-    """Raise unless the streams are a log that this version reads.
-
-    Raises:
-        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
-    """
+    """Raise unless the streams are a log that this version reads."""
     name = connection.location.stream
     for stream in (name, marks_of(name)):
         _refuse_foreign(connection, (await _api(connection, f"STREAM.INFO.{stream}"))["config"])

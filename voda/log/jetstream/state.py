@@ -53,7 +53,6 @@ class LogState:
 
     Args:
         base: position of the event before the log's first, and sequence of the first message.
-        heads: of every stream at the base.
     """
 
     def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:

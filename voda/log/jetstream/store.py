@@ -117,12 +117,7 @@ class _GrowthListener:
 
 
 class JetStreamStore(DurableStore):
-    """A DurableStore.
-
-    Args:
-        connection: to the servers; the store closes it.
-        read_only: refuse to write.
-    """
+    """A DurableStore over a connection, which it closes."""
 
     def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
         self.connection = connection
@@ -142,14 +137,11 @@ class JetStreamStore(DurableStore):
         """Connect to a log.
 
         Args:
-            url: see voda.log.jetstream.transport.url.
             read_only: refuse to write, and do not check whether the servers are safe to write to.
-            timeout_s: longest wait for the servers' answer.
 
         Raises:
             NotALog: there is none; only `voda log migrate` makes one.
             InvalidInput: the servers may lose events, or refuse the user.
-            LogTooNew, StoreUnavailable: see their descriptions.
         """
         connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s)
         try:
@@ -162,7 +154,6 @@ class JetStreamStore(DurableStore):
 
     @staticmethod
     async def migrate(url: str, *, timeout_s: float = 60.0) -> None:
-        """Create or update the log's streams; see settings.migrate."""
         async with await NatsConnection.open(parse_url(url), timeout_s=timeout_s) as connection:
             await settings.migrate(connection)
 

@@ -67,7 +67,6 @@ class SyncedLog:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether `sync` has been called."""
         return self._state is not None
 
     def has(self, name: bytes) -> bool:
@@ -75,11 +74,6 @@ class SyncedLog:
         return name in self._names
 
     async def sync(self) -> LogState:
-        """Bring the state up to date, and return it.
-
-        Raises:
-            LogDamaged, LogTooNew, StoreUnavailable: see their descriptions.
-        """
         async with self._turn:
             if self._state is None:
                 await self._load()
@@ -231,9 +225,6 @@ class SyncedLog:
         """Yield the groups from a message on, which must begin a group, up to the stream's end.
 
         Args:
-            sequence: of the first message.
-            messages: how many to ask for at once.
-            most_bytes: how many bytes of them.
             to_end: False: stop where the nearest server has no more, without asking the leader.
         """
         assembly = GroupAssembler(sequence - 1)

@@ -53,13 +53,11 @@ class MarksWriter:
             self._saving = asyncio.get_running_loop().create_task(self._save_closed())
 
     async def save(self) -> None:
-        """Store all closed segments beside the log."""
         self.begin()
         if self._saving is not None:
             await asyncio.wait([self._saving])
 
     async def close(self) -> None:
-        """Wait until the records are written."""
         self._closing.set()
         if tasks := [task for task in (self._saving, self._noting) if task is not None]:
             await asyncio.wait(tasks)
@@ -94,12 +92,7 @@ class MarksWriter:
 
 
 class JetStreamWriter(Committer):
-    """Writes to a log. Implements `Committer`.
-
-    Args:
-        log: in the stream.
-        reader: of the log.
-    """
+    """Writes to a log. Implements `Committer`."""
 
     def __init__(self, log: SyncedLog, reader: EventReader) -> None:
         self._log = log

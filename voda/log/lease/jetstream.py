@@ -34,8 +34,6 @@ class JetStreamLease:
     """See LeaseStore.
 
     Args:
-        connection: to the log's servers.
-        name: of the Lease.
         clock: dates the renewals, for people to read.
     """
 
@@ -50,11 +48,6 @@ class JetStreamLease:
         connection.on_reconnect(self._nudge.set)
 
     async def read(self) -> Lease | None:
-        """See LeaseStore.read.
-
-        Raises:
-            StoreUnavailable: no server answers, or there are too few.
-        """
         jetstream = await self._connection.jetstream()
         async with translate_errors(self._connection.place):
             try:
@@ -81,11 +74,9 @@ class JetStreamLease:
         return await self._put(record, seen.version if seen else _NEVER)
 
     async def renew(self, mine: Lease) -> Lease:
-        """See LeaseStore.renew."""
         return await self._put(LeaseRecord.renewed(self._clock, mine), mine.version)
 
     async def release(self, mine: Lease) -> None:
-        """See LeaseStore.release."""
         await self._put(LeaseRecord(transitions=mine.transitions, duration_s=mine.duration_s), mine.version)
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
@@ -129,7 +120,6 @@ class JetStreamLease:
             raise ChangedMeanwhile(f"{self.key}: there is no bucket {self._bucket}") from error
 
     async def _make(self) -> None:
-        """Create the bucket unless it exists."""
         jetstream = await self._connection.jetstream()
         if _version(self._connection.server_version) < _FIRST_WITH_TTL:
             raise InvalidInput(

@@ -59,7 +59,6 @@ class LeaseSession:
         """Connect.
 
         Args:
-            database: whose server to connect to.
             name: shown to administrators and to other sessions of the same role.
             silence_s: after so long without a statement the server ends the session; to the millisecond.
 
@@ -94,15 +93,12 @@ class LeaseSession:
         return bool(self._driver.is_closed())
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Have `call` called when the session ends."""
         self._driver.add_termination_listener(lambda _: call())
 
     async def fetch_value(self, sql: str) -> Any:
-        """Return the one value of a query."""
         return await self._driver.fetchval(sql)
 
     async def fetch_row(self, sql: str) -> tuple[Any, ...]:
-        """Return the one row of a query."""
         return tuple(await self._driver.fetchrow(sql))
 
     def abort(self) -> None:
@@ -115,7 +111,6 @@ class PostgresLease:
 
     Args:
         database: of the log; the Lease uses connections of its own.
-        name: of the Lease.
     """
 
     def __init__(self, database: PostgresDatabase, name: str) -> None:
@@ -131,11 +126,6 @@ class PostgresLease:
         self._nudge = asyncio.Event()
 
     async def read(self) -> Lease | None:
-        """See LeaseStore.read.
-
-        Raises:
-            StoreUnavailable: the server does not answer.
-        """
         if self._session is not None and self._session.is_lost:
             # This is known without asking the server, which may be away.
             return _free(epoch=0, version="lost")
@@ -173,7 +163,6 @@ class PostgresLease:
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
-        """See LeaseStore.renew."""
         session = self._held()
         async with translate_errors(self._database.place):
             row = _Row(*await session.fetch_row(self._look))
@@ -184,7 +173,6 @@ class PostgresLease:
         return mine
 
     async def release(self, mine: Lease) -> None:
-        """See LeaseStore.release."""
         try:
             session = self._held()
             async with translate_errors(self._database.place):
@@ -193,7 +181,6 @@ class PostgresLease:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
-        """See LeaseStore.watch."""
         return poll(self.read, self._nudge)
 
     def _held(self) -> LeaseSession:

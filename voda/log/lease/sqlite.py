@@ -34,7 +34,6 @@ class SqliteLease:
 
     Args:
         log: the SQLite file; the Lease is beside it.
-        name: of the Lease.
         clock: dates the renewals, for people to read.
     """
 
@@ -49,7 +48,6 @@ class SqliteLease:
         self._nudge = asyncio.Event()
 
     async def read(self) -> Lease | None:
-        """See LeaseStore.read."""
         if self._handle is not None:
             return self._mine if self._is_in_place(self._handle) else None
         try:
@@ -91,7 +89,6 @@ class SqliteLease:
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
-        """See LeaseStore.renew."""
         handle = self._held()
         record = LeaseRecord.renewed(self._clock, mine)
         self._write(handle, record)
@@ -99,14 +96,12 @@ class SqliteLease:
         return self._mine
 
     async def release(self, mine: Lease) -> None:
-        """See LeaseStore.release."""
         try:
             self._write(self._held(), LeaseRecord(transitions=mine.transitions))
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
-        """See LeaseStore.watch."""
         return poll(self.read, self._nudge)
 
     def _held(self) -> int:

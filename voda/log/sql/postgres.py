@@ -63,7 +63,6 @@ class PostgresDatabase(Database):
         Raises:
             NotALog: its tables are missing or old; only `voda log migrate` makes them.
             InvalidInput: the server may lose events, or refuses the user.
-            LogTooNew, StoreUnavailable: see their descriptions.
         """
         database = cls(make_url(url), read_only=read_only, timeout_s=timeout_s)
         try:
@@ -81,7 +80,6 @@ class PostgresDatabase(Database):
 
         Raises:
             NotALog: tables of these names belong to another application.
-            InvalidInput, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
         """
         database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
         try:

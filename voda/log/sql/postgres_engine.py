@@ -36,11 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def engine(url: URL, *, read_only: bool, timeout_s: float) -> AsyncEngine:
-    """Return the engine; it makes no connection yet.
-
-    Raises:
-        InvalidInput: the URL has an unknown option.
-    """
+    """Return the engine; without a connection yet; raises InvalidInput if the URL has an unknown option."""
     settings = {
         "application_name": "voda",
         "default_transaction_read_only": "on" if read_only else "off",
@@ -69,8 +65,6 @@ async def refuse_loose(connection: AsyncConnection, place: str, *, takes_any: bo
     """Raise if a power cut may lose events that the server acknowledged, and warn of other risky settings.
 
     Args:
-        connection: to the server.
-        place: of the log.
         takes_any: warn instead of raising.
 
     Raises:
@@ -169,7 +163,6 @@ class PostgresNotifier:
             self._is_connecting = False
 
     async def close(self) -> None:
-        """End the connection."""
         connection, driver = self._connection, self._driver
         self._connection = self._driver = None
         if connection is not None:

@@ -66,11 +66,6 @@ class PostgresWriter:
         """Of some streams, at that position."""
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """Write the group in one durable transaction.
-
-        Raises:
-            PostgresError, InterfaceError, DBAPIError, OSError: as the driver raises them.
-        """
         try:
             return await self._commit(group)
         except BaseException:
@@ -80,7 +75,6 @@ class PostgresWriter:
             raise
 
     async def close(self) -> None:
-        """End the connection."""
         connection, driver = self._connection, self._driver
         self._connection = self._driver = None
         if connection is not None:
@@ -140,7 +134,6 @@ class PostgresWriter:
             self._heads.update({row[0]: StoredHead(*row).proven() for row in await self._driver.fetch(_HEADS, unread)})
 
     async def _write_after_read(self, group: Sequence[Append]) -> GroupPlan:
-        """Write the group after reading the log's present state."""
         self._forget()
         streams = [append.stream for append in group]
         ids = [fact.event_id for append in group for fact in append.facts]

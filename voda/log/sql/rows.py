@@ -64,11 +64,7 @@ class StoredHead(NamedTuple):
 
 
 def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
-    """Return the base of a log from its row.
-
-    Raises:
-        LogDamaged: the row is not what was written.
-    """
+    """Return the base of a log from its row; raises LogDamaged if the row is not what was written."""
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(body, str) or hash_of(body) != digest:
         raise LogDamaged(f"{place}: the record of the archive (position {position}) is not what was written")
@@ -99,7 +95,6 @@ async def readable_end(fetch: Fetch, *, base: int, marked: int) -> int:
     """Return the position of the last readable event, assuming that only the log's end may be lost.
 
     Args:
-        fetch: of the database.
         base: position of the last archived event.
         marked: a position that the log is known to have reached.
     """
@@ -142,7 +137,6 @@ class Gap(NamedTuple):
     """Version of the event that follows; None if the stream's last event is missing."""
 
     def damage(self) -> LogDamaged:
-        """Return the error that names the missing event."""
         got = "nothing" if self.found is None else f"{self.found}"
         return LogDamaged(
             f"position {self.position}: stream {self.stream}: expected version {self.version}, got {got}", self.position
@@ -153,9 +147,6 @@ async def read_stream(fetch: Fetch, stream: str, after: int, limit: int) -> tupl
     """Return up to `limit` events of a stream behind a position, and the first event that is missing.
 
     A missing event may have been archived: the caller checks that afterwards.
-
-    Raises:
-        LogDamaged, LogTooNew: see EventStore.read.
     """
     # Before the events: more may follow meanwhile.
     head = await fetch(schema.HEAD_POSITION, {"stream": stream})

@@ -72,11 +72,6 @@ class SqliteDatabase(Database):
 
         Args:
             path: of a file that voda.log.sql.sqlite_file.check accepts.
-            timeout_s: longest wait for another process's lock.
-            read_only: create and change nothing.
-
-        Raises:
-            InvalidInput, NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
         """
         writer = None if read_only else await asyncio.to_thread(_Writer, path, timeout_s)
         try:
@@ -175,7 +170,6 @@ class _RowReader:
         (self._frozen_at,) = stamps
 
     async def fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
-        """Return the rows of one query."""
         async with self._turn:
             while True:
                 try:
@@ -193,7 +187,6 @@ class _RowReader:
                 await outdated.close()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
     def _is_outdated(self) -> bool:
@@ -244,19 +237,16 @@ class _Writer:
             self._in_use.release()
 
     def commit(self, group: Sequence[Append]) -> list[Outcome]:
-        """Write the group, waiting for other processes."""
         with self._waiting_for_locks():
             return self._commit(group)
 
     def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        """See Database.write."""
         with self._waiting_for_locks(), self._transaction():
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
 
     def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See Database.restore."""
         with self._waiting_for_locks(), self._transaction():
             if self._position:
                 raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
@@ -268,13 +258,11 @@ class _Writer:
         self._data_version = -1
 
     def take_over(self, plan: GroupPlan, after: int) -> None:
-        """See Database.take_over."""
         with self._waiting_for_locks(), self._transaction():
             refuse_other_end(str(self._path), self._position, after)
             self._record(plan)
 
     def close(self) -> None:
-        """Close the connection."""
         with self._in_use:
             self._connection.close()
             self._mark.close(journal=sqlite_file.journal(self._path))

@@ -80,11 +80,7 @@ def check(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open a log for writing, and migrate it if it is of an older revision.
-
-    Raises:
-        NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
-    """
+    """Open a log for writing, and migrate it if it is of an older revision."""
     with translate_errors(path):
         writer = _connect(path, "mode=rw")
         try:
@@ -100,11 +96,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
-    """Open a log for reading; if a stamp is returned, results are valid only while the file has this stamp.
-
-    Raises:
-        NotALog, LogDamaged, LogTooNew: see their descriptions.
-    """
+    """Open a log for reading; if a stamp is returned, results are valid only while the file has this stamp."""
     frozen_at = stamp(path)
     with translate_errors(path):
         # Without a journal no process writes; immutable keeps SQLite from creating files of its own.

@@ -59,7 +59,6 @@ class SqliteNotifier:
             self._seen, self._looks, self._last = _look(self._journal), 2, _LAST_AFTER_OWN
 
     def close(self) -> None:
-        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -113,11 +112,7 @@ def read_mark(path: Path) -> int:
 
 
 class HighWaterMark:
-    """The mark of one writer; of several writers, each writes its own position.
-
-    Args:
-        path: of the log.
-    """
+    """The mark of one writer; of several writers, each writes its own position."""
 
     def __init__(self, path: Path) -> None:
         self._path = mark_path(path)

@@ -40,15 +40,12 @@ class Database(Committer, Protocol):
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Any]:
         """Return the rows of one query, all read at one instant."""
-        ...
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """Run the statements in one durable transaction."""
-        ...
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Fill an empty log in one durable transaction, which is rolled back if the iterator raises."""
-        ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, in one durable transaction.
@@ -56,23 +53,18 @@ class Database(Committer, Protocol):
         Raises:
             VersionConflict: this log ends elsewhere.
         """
-        ...
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """Call `on_growth` when another process appended, as far as the database can tell."""
-        ...
 
     async def damage(self) -> str | None:
         """Return the damage that the database itself finds in its files; None = no damage."""
-        ...
 
     def reached(self) -> tuple[int, str]:
         """Return a position that the log once reached, by a mark beside the database, and its name; 0 = no mark."""
-        ...
 
     async def close(self) -> None:
         """Release all connections. Safe to call twice."""
-        ...
 
 
 class SqlSnapshots(SnapshotStore):
@@ -174,11 +166,7 @@ class SqlStore(DurableStore):
         return int((await self.database.fetch(schema.POSITION, {}))[0][0])
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head.
-
-        Raises:
-            LogDamaged: the stream's last event is not the one in the list of streams.
-        """
+        """See EventStore.head; raises LogDamaged if the stream's last event is not the one in the list of streams."""
         rows = await self.database.fetch(schema.HEAD, {"stream": stream})
         return StoredHead(*rows[0]).proven() if rows else Head()
 

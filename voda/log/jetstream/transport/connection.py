@@ -43,7 +43,6 @@ class NatsConnection:
     """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it.
 
     Args:
-        location: of the log.
         timeout_s: longest wait for an answer, and for a connection that was lost.
     """
 
@@ -85,7 +84,6 @@ class NatsConnection:
 
         Raises:
             StoreUnavailable: there is no connection within the timeout.
-            InvalidInput: see open.
         """
         self._refuse_closed()
         if not self._client.is_connected:
@@ -98,11 +96,7 @@ class NatsConnection:
         return self._client
 
     async def jetstream(self) -> JetStreamContext:
-        """Return nats-py's JetStream client; wrap its calls in `translate_errors(place)`.
-
-        Raises:
-            StoreUnavailable, InvalidInput: see client.
-        """
+        """Return nats-py's JetStream client; wrap its calls in `translate_errors(place)`."""
         return (await self.client()).jetstream(timeout=self.timeout_s)
 
     async def request(
@@ -116,9 +110,6 @@ class NatsConnection:
         """Send a request and return the answer.
 
         Args:
-            subject: of the request.
-            payload: of the request.
-            headers: of the request.
             wait_s: longest wait for the answer; None = timeout_s.
 
         Raises:
@@ -135,7 +126,6 @@ class NatsConnection:
         """Call JetStream's API, such as `STREAM.INFO.name`, and return the answer.
 
         Raises:
-            APIError: JetStream refuses; the caller knows what that means (see translate_error).
             StoreUnavailable: there is no answer in time.
         """
         answer = await self._repeated_request(API + subject, b"" if body is None else msgspec.json.encode(body))
@@ -158,11 +148,7 @@ class NatsConnection:
             await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
     async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Call `on_message` for every message of a subject, until the client is closed (see client).
-
-        Raises:
-            StoreUnavailable: not connected.
-        """
+        """Call `on_message` for every message of a subject, until the client is closed (see client)."""
         client = await self.client()
         async with translate_errors(self.place):
             # No limits: messages are few, and nats-py drops those above a limit without an error.
@@ -181,12 +167,10 @@ class NatsConnection:
 
     @property
     def server_version(self) -> str:
-        """Version of the server that answers."""
         return str(self._client._server_info.get("version", ""))
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the server belongs to a cluster."""
         return bool(self._client._server_info.get("cluster"))
 
     async def close(self) -> None:

@@ -53,7 +53,6 @@ class MessageStream:
     """See the module.
 
     Args:
-        connection: to the servers.
         name: of the stream, which need not exist.
     """
 
@@ -66,7 +65,6 @@ class MessageStream:
 
         Raises:
             NotALog: there is no such stream.
-            StoreUnavailable, InvalidInput, StoreNotWritable: see explain.
         """
         try:
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)

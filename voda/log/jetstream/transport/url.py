@@ -80,11 +80,7 @@ def is_nats(location: object) -> bool:
 
 
 def parse_url(url: str) -> NatsLocation:
-    """Parse a URL.
-
-    Raises:
-        InvalidInput: it is no URL of a log in NATS.
-    """
+    """Parse a URL; raises InvalidInput if it is no URL of a log in NATS."""
     found = _URL.fullmatch(url)
     if not found:
         raise InvalidInput(f"{_without_secrets(url)!r} is no URL of a log in NATS: expected {_EXPECTED}")
