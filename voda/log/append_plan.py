@@ -57,11 +57,7 @@ class GroupPlan(NamedTuple):
 
 
 def refuse_unstorable(append: Append) -> None:
-    """Raise for names and numbers that not every database can store; one of them would fail its whole group.
-
-    Raises:
-        InvalidInput: the stream or an event id holds NUL or half a character, or the epoch is out of range.
-    """
+    """Raise InvalidInput for what some database cannot store (NUL, half a character): it would fail its whole group."""
     names = "".join([append.stream, *[fact.event_id for fact in append.facts]])
     if "\0" in names or not _is_encodable(names):
         raise InvalidInput(f"stream {append.stream!a}: a name holds a character that cannot be stored")
@@ -78,12 +74,7 @@ def _is_encodable(names: str) -> bool:
 
 
 def check_append(stream: str, head: Head, expected_version: int, epoch: int) -> None:
-    """Raise unless a writer of `epoch` that expects `expected_version` may append after `head`.
-
-    Raises:
-        Fenced: the stream has seen a higher epoch.
-        VersionConflict: the stream is at another version.
-    """
+    """Raise Fenced or VersionConflict unless a writer of `epoch` that expects that version may append after `head`."""
     if epoch < head.epoch:
         raise Fenced(f"stream {stream}: epoch {epoch} was followed by epoch {head.epoch}; this leader must stop")
     if expected_version not in (ANY_VERSION, head.version):
@@ -153,14 +144,7 @@ def seal_batch(
 
 
 def plan_copy(events: Iterable[Sealed]) -> GroupPlan:
-    """Return the plan that copies the first events of a log to an empty one.
-
-    Args:
-        events: from position 1 on; their hashes are not checked here.
-
-    Raises:
-        LogDamaged: the bytes are not an event.
-    """
+    """Return the plan that copies the first events of a log, whose hashes are not checked, to an empty one."""
     plan = GroupPlan([], {}, [])
     for sealed in events:
         body = body_of(sealed)

@@ -71,12 +71,7 @@ async def open_store(
 
 
 async def migrate_log(location: str | Path) -> None:
-    """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file.
-
-    Raises:
-        InvalidInput: there is no such file, or the servers cannot do this.
-        NotALog, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
-    """
+    """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file."""
     path = sqlite_path(location)
     if is_nats(location):
         from voda.log.jetstream.store import JetStreamStore
@@ -127,12 +122,7 @@ async def refuse_cut(store: EventStore) -> None:
 
 
 def open_archive(path: Path) -> Archive:
-    """Open a folder that holds an archive or a backup, or an exported file.
-
-    Raises:
-        NotALog: the folder has no segments, or the file is no export.
-        InvalidInput, LogDamaged, LogTooNew: see Archive.open and Archive.open_export.
-    """
+    """Open a folder that holds an archive or a backup, or an exported file; raises NotALog if it has no segments."""
     if not path.is_dir():
         return Archive.open_export(path)
     archive = Archive.open(path)
@@ -144,11 +134,7 @@ def open_archive(path: Path) -> Archive:
 
 
 def sqlite_path(location: str | Path) -> Path | None:
-    """Return the file that a path or an SQLite URL names; None for PostgreSQL and NATS.
-
-    Raises:
-        InvalidInput: it is a URL of something else.
-    """
+    """Return the file of a path or an SQLite URL; None for PostgreSQL and NATS; raises InvalidInput for other URLs."""
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
     if is_nats(location):

@@ -89,11 +89,7 @@ class SnapshotStore(Protocol):
         """Return the newest snapshot of that name at a position <= `at_most`, or None; a damaged one is skipped."""
 
     def all(self) -> AsyncIterator[Snapshot]:
-        """Yield every stored snapshot, lowest position first.
-
-        Raises:
-            LogDamaged: a snapshot is not what was written.
-        """
+        """Yield every stored snapshot, lowest position first; raises LogDamaged at one that is not what was written."""
 
 
 class EventStore(Protocol):
@@ -231,11 +227,7 @@ class DurableStore(EventStore, Protocol):
         """Return the damage that the store itself finds in its files; None = no damage."""
 
     async def refuse_cut(self) -> None:
-        """Raise if the log once reached further than it does now.
-
-        Raises:
-            LogDamaged: it did.
-        """
+        """Raise LogDamaged if the log once reached further than it does now."""
 
     # ---- copies
 

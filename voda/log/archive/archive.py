@@ -43,12 +43,7 @@ class Archive:
 
     @classmethod
     def open(cls, folder: Path) -> "Archive":
-        """List the segments of a folder.
-
-        Raises:
-            InvalidInput: the folder cannot be read.
-            LogDamaged: a segment is missing, or two hold the same positions.
-        """
+        """List the segments of a folder; raises LogDamaged if one is missing, or two hold the same positions."""
         try:
             segments = [segment for path in folder.iterdir() if (segment := parse_segment_name(path))]
         except OSError as error:
@@ -96,11 +91,7 @@ class Archive:
         return chain
 
     def groups(self, chain: HashChain, until: int | None = None) -> Iterator[GroupPlan]:
-        """Yield the events from the chain's position to `until` (None = the end), page by page; the chain moves along.
-
-        Raises:
-            LogDamaged, LogTooNew: a segment is not what was written.
-        """
+        """Yield the proven events from the chain's position to `until` (None = the end), in pages; moves the chain."""
         end = self.position if until is None else until
         previous = ""
         for segment in self.segments:
@@ -121,12 +112,7 @@ class Archive:
         return None
 
     def add(self, events: Sequence[Sealed], chain: HashChain) -> None:
-        """Write a segment of the events that follow, durably, and move the chain from the archive's old end to the new.
-
-        Raises:
-            LogDamaged: the events do not follow.
-            StoreNotWritable: the folder cannot be written.
-        """
+        """Write the events that follow as a segment, durably, and move the chain from the archive's end to the new."""
         name, content = pack_segment(events, chain, self.segments[-1].name if self.segments else "")
         part, path = self.path / _PART, self.path / name
         try:

@@ -120,11 +120,7 @@ async def restore_archive(
 
 
 async def export_log(source: EventStore, file: BinaryIO, *, progress: Progress | None = None) -> CopyResult:
-    """Write the log as it is now, proven, as a single segment.
-
-    Raises:
-        LogDamaged: an event is not what was written; the file then lacks events that its header names.
-    """
+    """Write the log as it is now as one segment; raises LogDamaged in its middle at an event that was changed."""
     end = await source.position()
     # Without heads: the log's list of streams may be damaged, and an export of its sound events repairs that.
     file.write(encode_header(SegmentHeader(version=FORMAT_VERSION, after=0, last=end, previous="", heads={})))

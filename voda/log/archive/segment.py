@@ -146,12 +146,7 @@ def is_export(path: Path) -> bool:
 
 
 def export_segment(path: Path) -> SegmentFile:
-    """Return the single segment of an exported log.
-
-    Raises:
-        InvalidInput: there is no such file, or it cannot be read.
-        NotALog, LogDamaged, LogTooNew: the file is no export, or its header is damaged or from a newer version.
-    """
+    """Return the single segment of an exported log; raises NotALog if the file is none."""
     segment = SegmentFile(path, 1, 0)
     try:
         if path.exists() and not path.is_file():

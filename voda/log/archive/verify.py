@@ -45,11 +45,7 @@ class VerifyReport(NamedTuple):
 
 
 class HashChain:
-    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head.
-
-    Args:
-        position: of the last event before the first step; 0 = the chain begins with the log.
-    """
+    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head."""
 
     def __init__(self, position: int = 0, heads: Mapping[str, Head] | None = None) -> None:
         self.position = position

@@ -109,11 +109,7 @@ async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
 
 
 async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
-    """See DurableStore.refuse_cut.
-
-    Args:
-        kinds: of further records whose positions the log once reached.
-    """
+    """See DurableStore.refuse_cut; `kinds` are further records whose positions the log once reached."""
     note = await log.marks.end()
     reached = note.position if note else 0
     for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):

@@ -63,11 +63,7 @@ class GroupBoundary(NamedTuple):
 
 
 class OpenSegment:
-    """The index of the events since the last segment was closed.
-
-    Args:
-        after: position before the first of them.
-    """
+    """The index of the events behind position `after`, where the last segment was closed."""
 
     def __init__(self, after: int) -> None:
         self.after = after

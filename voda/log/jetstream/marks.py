@@ -77,12 +77,7 @@ _decode_base = msgspec.msgpack.Decoder(Base).decode
 
 
 class BlobStore:
-    """Stores records.
-
-    Args:
-        stream: one that keeps the last message of each subject.
-        prefix: of all its subjects.
-    """
+    """Large records in a stream that keeps the last message of each subject; all subjects begin with `prefix`."""
 
     def __init__(self, stream: MessageStream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
         self._stream = stream
@@ -91,11 +86,7 @@ class BlobStore:
         self._chunk_bytes = min(_CHUNK_BYTES, max_payload_bytes - _OVERHEAD_BYTES)
 
     async def put(self, key: BlobKey, data: bytes) -> None:
-        """Store a record, durably, in place of the former one of its key.
-
-        Raises:
-            StoreUnavailable, StoreNotWritable: it is not stored, or the outcome is not known.
-        """
+        """Store a record, durably, in place of the former one of its key; after an error it may be stored or not."""
         name = sha256(data).hexdigest()
         before = await self._record(key)
         if before is not None and before.sha256 == name:
@@ -240,20 +231,12 @@ class LogMarks:
         return self.record
 
     async def write_record(self, record: LogStart) -> None:
-        """Write another beginning, unless another writer has done so since it was read.
-
-        Raises:
-            StoreUnavailable: another writer has, or it is not known whether it was written.
-        """
+        """Write another beginning; raises StoreUnavailable if another writer has done so since it was read."""
         sequence = await self.stream.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
         self.record, self._record_sequence = record, sequence
 
     async def end(self) -> EndMark | None:
-        """Return the last end that a writer wrote down; None if there is none.
-
-        Raises:
-            LogDamaged: the note cannot be read.
-        """
+        """Return the last end that a writer wrote down, or None; raises LogDamaged if the note cannot be read."""
         found = await self.stream.last_of(self._end_subject)
         try:
             return _decode_end(found.data) if found else None

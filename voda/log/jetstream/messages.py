@@ -118,11 +118,7 @@ def encode_group(
 
 
 class GroupAssembler:
-    """Puts groups together from the messages of the stream, in order.
-
-    Args:
-        sequence: of the message before the first one, which must begin a group.
-    """
+    """Puts groups together from the messages of the stream, in order; the first one must begin a group."""
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -140,12 +136,7 @@ class GroupAssembler:
         return len(self._parts)
 
     def take(self, sequence: int, data: bytes) -> Group | None:
-        """Take the next message, and return the group that it completes.
-
-        Raises:
-            LogDamaged: it is no part of a log.
-            LogTooNew: it was written by a newer voda.
-        """
+        """Take the next message, and return the group that it completes; raises LogDamaged if it is not a log's."""
         part = _part(sequence, data)
         is_next = sequence == self._last + 1
         self.sequence = self._last = sequence

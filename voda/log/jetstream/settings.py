@@ -74,11 +74,7 @@ def grown_subject(stream: str) -> str:
 
 
 def refuse_old_server(connection: NatsConnection) -> None:
-    """Raise unless the server is new enough.
-
-    Raises:
-        InvalidInput: it is too old.
-    """
+    """Raise InvalidInput unless the server is new enough."""
     version = connection.server_version
     numbers = version.split("-")[0].split(".")[:2]
     if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
@@ -104,11 +100,7 @@ async def migrate(connection: NatsConnection) -> None:
 
 
 async def refuse_unsafe(connection: NatsConnection) -> None:
-    """Raise if the streams may lose events, and warn of other risks.
-
-    Raises:
-        InvalidInput: a setting would lose events.
-    """
+    """Raise InvalidInput if a setting of the streams may lose events, and warn of other risks."""
     name = connection.location.stream
     for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
         config = (await _api(connection, f"STREAM.INFO.{stream}"))["config"]

@@ -49,11 +49,7 @@ _decode = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
 class LogState:
-    """See the module.
-
-    Args:
-        base: position of the event before the log's first, and sequence of the first message.
-    """
+    """See the module; `base` is where the log begins, with these heads."""
 
     def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
         self.position = base.position
@@ -69,12 +65,7 @@ class LogState:
 
     @classmethod
     def load(cls, data: bytes) -> "LogState":
-        """Return the state of a checkpoint.
-
-        Raises:
-            LogDamaged: the bytes are no checkpoint.
-            LogTooNew: a newer voda wrote it.
-        """
+        """Return the state of a checkpoint; raises LogDamaged or LogTooNew if it cannot be read."""
         try:
             kept = _decode(data)
         except msgspec.MsgspecError as error:
@@ -88,11 +79,7 @@ class LogState:
         return state
 
     def fold(self, group: Group) -> ClosedSegment | None:
-        """Take the next group, as read from the stream; return the segment that it closes.
-
-        Raises:
-            LogDamaged: the group does not follow the one before, or an event is not what was written.
-        """
+        """Take the next group, and return the segment that it closes; raises LogDamaged if it does not follow."""
         group = self._trimmed(group)
         self._refuse_misfit(group)
         events: list[tuple[str, str]] = []

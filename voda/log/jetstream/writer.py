@@ -125,12 +125,7 @@ class JetStreamWriter(Committer):
         self.marks.begin()
 
     async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
-        """Write a group of an import, which counts once the import is complete.
-
-        Raises:
-            StoreUnavailable: another writer has written to the stream.
-            StoreUnavailable: it is not known whether the group is written.
-        """
+        """Write a group of an import, which counts once the import is complete."""
         limit = self._log.connection.max_payload_bytes
         group = encode_group(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
         errors = await self._publish(group, 0)

@@ -31,11 +31,7 @@ _BETWEEN_ATTEMPTS_S: Final = 0.05
 
 
 class JetStreamLease:
-    """See LeaseStore.
-
-    Args:
-        clock: dates the renewals, for people to read.
-    """
+    """See LeaseStore; the clock dates the renewals, for people to read."""
 
     def __init__(self, connection: NatsConnection, name: str, *, clock: Clock) -> None:
         self.key = f"{name} in {connection.place}"

@@ -107,11 +107,7 @@ class LeaseSession:
 
 
 class PostgresLease:
-    """See LeaseStore.
-
-    Args:
-        database: of the log; the Lease uses connections of its own.
-    """
+    """See LeaseStore; it uses connections of its own to the log's database."""
 
     def __init__(self, database: PostgresDatabase, name: str) -> None:
         self.key = f"{name} in {database.place}"

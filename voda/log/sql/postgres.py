@@ -76,11 +76,7 @@ class PostgresDatabase(Database):
 
     @classmethod
     async def migrate(cls, url: str, *, timeout_s: float = 60.0) -> None:
-        """Bring the tables to the current revision; create them if there are none.
-
-        Raises:
-            NotALog: tables of these names belong to another application.
-        """
+        """Bring the tables to the current revision, or make them; raises NotALog where another application has such."""
         database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
         try:
             async with database._transaction() as connection:

@@ -62,14 +62,7 @@ def takes_any_sync(url: URL) -> bool:
 
 
 async def refuse_loose(connection: AsyncConnection, place: str, *, takes_any: bool) -> None:
-    """Raise if a power cut may lose events that the server acknowledged, and warn of other risky settings.
-
-    Args:
-        takes_any: warn instead of raising.
-
-    Raises:
-        InvalidInput: the server has fsync=off.
-    """
+    """Raise InvalidInput (`takes_any`: warn) if a power cut may lose acknowledged events; warn of other risks."""
     fsync, full_pages = (await connection.execute(_FSYNC)).one()
     if fsync == "off":
         problem = (
@@ -88,12 +81,7 @@ async def refuse_loose(connection: AsyncConnection, place: str, *, takes_any: bo
 
 
 async def give_up(connection: AsyncConnection, driver: Any) -> None:
-    """End a connection in any state.
-
-    Args:
-        connection: it leaves the pool in any case.
-        driver: the driver's own connection, if known.
-    """
+    """End a connection in any state; it leaves the pool in any case."""
     try:
         await connection.invalidate()
     except BaseException as error:

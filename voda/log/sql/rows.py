@@ -39,11 +39,7 @@ class StoredHead(NamedTuple):
     """Position of the last archived event."""
 
     def proven(self) -> Head:
-        """Return the head.
-
-        Raises:
-            LogDamaged: the stream's last event is missing, or it is not the one that the row names.
-        """
+        """Return the head; raises LogDamaged if the stream's last event is missing, or not the one of the row."""
         head = Head(self.version, self.hash, self.epoch)
         if self.body is None:
             if _is_number(self.version) and _is_number(self.position) and self.position <= self.base:
@@ -78,11 +74,7 @@ def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
 
 
 def snapshot_of(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
-    """Return a snapshot from its row; its heads are decoded when first used.
-
-    Raises:
-        LogDamaged: the state is not what was written.
-    """
+    """Return a snapshot, its heads not decoded yet, from its row; raises LogDamaged if the state was changed."""
     where = f"snapshot {name} at position {position}"
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(state, str) or hash_of(state) != state_hash:

@@ -68,11 +68,7 @@ class SqliteDatabase(Database):
 
     @classmethod
     async def open(cls, path: Path, *, timeout_s: float = 5.0, read_only: bool = False) -> Self:
-        """Open a log.
-
-        Args:
-            path: of a file that voda.log.sql.sqlite_file.check accepts.
-        """
+        """Open a log that voda.log.sql.sqlite_file.check accepts."""
         writer = None if read_only else await asyncio.to_thread(_Writer, path, timeout_s)
         try:
             reader = _RowReader(path)

@@ -27,11 +27,7 @@ _Stat = tuple[int, int, int] | None
 
 
 class SqliteNotifier:
-    """Looks at the journal for as long as `listen` is called again and again.
-
-    Args:
-        journal: the file that every append changes; it need not exist.
-    """
+    """Looks at the journal, which need not exist, for as long as `listen` is called again and again."""
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal

@@ -40,11 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class NatsConnection:
-    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it.
-
-    Args:
-        timeout_s: longest wait for an answer, and for a connection that was lost.
-    """
+    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it."""
 
     def __init__(self, location: NatsLocation, *, timeout_s: float) -> None:
         self.location = location
@@ -63,12 +59,7 @@ class NatsConnection:
 
     @classmethod
     async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0) -> Self:
-        """Connect.
-
-        Raises:
-            InvalidInput: the server refuses the user, or a file that the location names cannot be read.
-            StoreUnavailable: no server answers.
-        """
+        """Connect; raises InvalidInput if the server refuses the user, StoreUnavailable if none answers."""
         connection = cls(location, timeout_s=timeout_s)
         await connection.client()
         return connection
@@ -80,11 +71,7 @@ class NatsConnection:
         await self.close()
 
     async def client(self) -> Client:
-        """Return the connected client, after waiting for a reconnection if necessary.
-
-        Raises:
-            StoreUnavailable: there is no connection within the timeout.
-        """
+        """Return the connected client, or raise StoreUnavailable if it is not connected again within the timeout."""
         self._refuse_closed()
         if not self._client.is_connected:
             async with translate_errors(self.place), asyncio.timeout(self.timeout_s), self._connecting:
@@ -123,11 +110,7 @@ class NatsConnection:
             )
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
-        """Call JetStream's API, such as `STREAM.INFO.name`, and return the answer.
-
-        Raises:
-            StoreUnavailable: there is no answer in time.
-        """
+        """Call JetStream's API, such as `STREAM.INFO.name`; raises APIError if JetStream refuses."""
         answer = await self._repeated_request(API + subject, b"" if body is None else msgspec.json.encode(body))
         found: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in found:

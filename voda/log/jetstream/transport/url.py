@@ -61,11 +61,7 @@ class NatsLocation(Struct, frozen=True, kw_only=True):
         return [f"{self.scheme}://{host}" for host in self.hosts]
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS settings; None if TLS is not required.
-
-        Raises:
-            InvalidInput: the certificates cannot be read.
-        """
+        """Return the TLS settings, or None; raises InvalidInput if the certificates cannot be read."""
         if self.scheme != "tls" and not self.ca:
             return None
         try:
