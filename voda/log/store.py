@@ -24,6 +24,9 @@ from voda.domain.errors import LogArchived, LogDamaged, VersionConflict
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import EventRow, GroupPlan
 
+SNAPSHOTS_KEPT = 8
+"""So many of the newest snapshots of each name a store keeps; older ones would only speed up travel to the far past."""
+
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """A projection's state at a position, with the head of every stream, so that a cut tail is noticed."""
@@ -42,10 +45,6 @@ class SnapshotHeads(Mapping[str, Head]):
     """Stream -> head, as stored with a snapshot; decoded when first used.
 
     Proofs need them; a start needs the state alone, and a log of years has hundreds of thousands of streams.
-
-    Args:
-        decode: returns stream -> (version, hash, epoch) as stored, or raises a MsgspecError.
-        where: names the snapshot in errors.
     """
 
     def __init__(self, decode: Callable[[], Mapping[str, tuple[int, str, int]]], where: str) -> None:
@@ -192,6 +191,17 @@ class Base(Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Of the archive, when the log was archived; a hint for readers who look for it."""
 
+    def refuse_archived(self, place: str, after: int, stream: str | None = None) -> None:
+        """Raise LogArchived for a read behind `after` where the log does not have all of these events any more."""
+        if after >= self.position or (stream is not None and stream not in self.heads):
+            return
+        where = f" to {self.folder}" if self.folder else ""
+        raise LogArchived(
+            f"{place}: the events up to position {self.position} were archived{where} (asked for: {after + 1} and"
+            " later); name that folder with --archive, or have VODA_ARCHIVE name it",
+            self.position,
+        )
+
 
 def refuse_other_end(place: str, position: int, after: int) -> None:
     """Raise VersionConflict unless a log that ends at `position` can continue behind `after`."""
@@ -199,16 +209,6 @@ def refuse_other_end(place: str, position: int, after: int) -> None:
         raise VersionConflict(
             f"{place}: expected its end at position {after}, got {position}: another process writes to it"
         )
-
-
-def archived_error(place: str, base: Base, after: int) -> LogArchived:
-    """Return the error for a read behind `after` where the log does not have all of these events any more."""
-    where = f" to {base.folder}" if base.folder else ""
-    return LogArchived(
-        f"{place}: the events up to position {base.position} were archived{where} (asked for: {after + 1} and later);"
-        " name that folder with --archive, or have VODA_ARCHIVE name it",
-        base.position,
-    )
 
 
 @runtime_checkable
@@ -251,7 +251,7 @@ class DurableStore(EventStore, Protocol):
 
     # ---- archive
     #
-    # In a log with a base, read, read_sealed, read_rows and tail raise `archived_error(...)` for an `after` below it. A
+    # In a log with a base, read, read_sealed, read_rows and tail raise LogArchived for an `after` below it. A
     # stream that is not among the base's heads has no archived events: it can be read alone from any `after`.
 
     async def base(self) -> Base:

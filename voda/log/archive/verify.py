@@ -93,8 +93,8 @@ async def verify_log(
     try:
         await snapshots.collect(store)
         end, heads = await store.ends()
-        chain = await _chain_at_base(store)
-        first = chain.position
+        base = await store.base() if isinstance(store, DurableStore) else Base()
+        chain, first = HashChain(base.position, base.heads), base.position
         if archive is not None:
             compare_heads(archive, chain, "the archive")
         async for sealed, row in _events(store, first, end, progress):
@@ -110,11 +110,6 @@ async def verify_log(
     except LogDamaged as error:
         return VerifyReport(chain.position, len(chain.heads), snapshots.count, error.position, str(error), first)
     return VerifyReport(chain.position, len(chain.heads), snapshots.count, None, "", first)
-
-
-async def _chain_at_base(store: EventStore) -> HashChain:
-    base = await store.base() if isinstance(store, DurableStore) else Base()
-    return HashChain(base.position, base.heads)
 
 
 class _SnapshotHeads:

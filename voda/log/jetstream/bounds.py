@@ -43,8 +43,7 @@ async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[Gro
     try:
         for batch in batches:
             group = await writer.write_import(batch, after=grown.sequence, prev=grown.group, origin=origin)
-            last = group.after + len(group.parts)
-            if segment := grown.write(group.name, group.after + 1, last, batch.rows, batch.heads):
+            if segment := grown.write(group, batch.rows, batch.heads):
                 closed.append(segment)
         await log.marks.write_record(
             replace(log.marks.record, importing=b"", imported=origin if grown.position else b"")

@@ -74,6 +74,15 @@ class OutgoingGroup(NamedTuple):
     """Sequence of the message that its first part must follow."""
     parts: list[bytes]
 
+    @property
+    def sequence(self) -> int:
+        """Of its first message."""
+        return self.after + 1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.after + len(self.parts)
+
 
 def encode_group(
     rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b""

@@ -24,7 +24,6 @@ from voda.log.jetstream.index import (
 from voda.log.jetstream.marks import IDS, PLACES, BlobKey
 from voda.log.jetstream.messages import Group
 from voda.log.jetstream.synced_log import SyncedLog
-from voda.log.store import archived_error
 
 _MOST_MESSAGES = 1000
 _FEWEST_BYTES, _MOST_BYTES = 256 * 1024, 8 * 1024 * 1024
@@ -100,10 +99,8 @@ class EventReader:
 
     async def of_stream(self, stream: str, after: int, limit: int) -> list[Sealed]:
         base = await self._log.marks.base()
-        if after < base.position:
-            if stream in base.heads:
-                raise archived_error(self._log.place, base, after)
-            after = base.position
+        base.refuse_archived(self._log.place, after, stream)
+        after = max(after, base.position)
         positions: list[int] = []
         found: list[Sealed] = []
         async for position in self.index.positions_of(stream, after):
@@ -146,9 +143,7 @@ class EventReader:
             yield group
 
     async def _refuse_archived(self, after: int) -> None:
-        base = await self._log.marks.base()
-        if after < base.position:
-            raise archived_error(self._log.place, base, after)
+        (await self._log.marks.base()).refuse_archived(self._log.place, after)
 
 
 class PositionIndex:

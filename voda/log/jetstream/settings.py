@@ -123,7 +123,7 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mappin
     except APIError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise translate_error(error, connection.place) from error
-        wanted["num_replicas"] = connection.location.replicas or _default_replicas(connection)
+        wanted["num_replicas"] = connection.location.replicas or (_CLUSTER_REPLICAS if connection.is_cluster else 1)
         await _api(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
         return
     _refuse_foreign(connection, found)
@@ -167,10 +167,6 @@ def _marks_settings(name: str) -> dict[str, Any]:
     }
 
 
-def _default_replicas(connection: NatsConnection) -> int:
-    return _CLUSTER_REPLICAS if connection.is_cluster else 1
-
-
 def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> None:
     mark = (config.get("metadata") or {}).get(_MARK, "")
     if not mark.isdigit():
@@ -192,7 +188,7 @@ def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe
         if (got or None) != (expected or None):
             raise InvalidInput(
                 f"{connection.place}: the stream {config['name']} may lose events: expected"
-                f" {setting}={_json(expected)}, got {_json(got)}; correct it with the nats program,"
+                f" {setting}={json.dumps(expected)}, got {json.dumps(got)}; correct it with the nats program,"
                 " then run 'voda log migrate'"
             )
     if config.get("max_bytes", -1) > 0 and config.get("discard") != "new":
@@ -266,7 +262,3 @@ async def _api(connection: NatsConnection, what: str, body: object = None) -> di
         return await connection.api(what, body)
     except APIError as error:
         raise translate_error(error, connection.place) from error
-
-
-def _json(value: object) -> str:
-    return json.dumps(value)

@@ -13,7 +13,7 @@ from voda.events.codec import body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
 from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
-from voda.log.jetstream.messages import NO_GROUP, Group
+from voda.log.jetstream.messages import NO_GROUP, Group, OutgoingGroup
 
 FORMAT = 1
 _EMPTY = Head()
@@ -91,26 +91,19 @@ class LogState:
                 raise _misfit(sealed, body.stream)
             heads[body.stream] = head_after(sealed, body, before)
             events.append((body.stream, body.event_id))
-        return self._take(group.name, group.sequence, group.last_sequence, events, heads)
+        return self._take(group, events, heads)
 
-    def write(
-        self, name: bytes, first_sequence: int, last_sequence: int, rows: Sequence[EventRow], heads: Mapping[str, Head]
-    ) -> ClosedSegment | None:
+    def write(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> ClosedSegment | None:
         """Take the next group, which this process has written; return the segment that it closes."""
-        return self._take(name, first_sequence, last_sequence, [(row[1], row[3]) for row in rows], heads)
+        return self._take(group, [(row[1], row[3]) for row in rows], heads)
 
     def _take(
-        self,
-        name: bytes,
-        first_sequence: int,
-        last_sequence: int,
-        events: Sequence[tuple[str, str]],
-        heads: Mapping[str, Head],
+        self, group: Group | OutgoingGroup, events: Sequence[tuple[str, str]], heads: Mapping[str, Head]
     ) -> ClosedSegment | None:
-        self.recent.add(GroupBoundary(self.position, first_sequence), events)
+        self.recent.add(GroupBoundary(self.position, group.sequence), events)
         self.position += len(events)
-        self.sequence = last_sequence
-        self.group = name
+        self.sequence = group.last_sequence
+        self.group = group.name
         self.heads.update(heads)
         return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
 

@@ -97,10 +97,9 @@ class SyncedLog:
         if self.state.position != rows[0][0] - 1:
             # The stream was read since the group was written, or is being folded again.
             return
-        last = group.after + len(group.parts)
-        self.assembler = GroupAssembler(last)
+        self.assembler = GroupAssembler(group.last_sequence)
         self._names.append(group.name)
-        self._add_closed(self.state.write(group.name, group.after + 1, last, rows, heads))
+        self._add_closed(self.state.write(group, rows, heads))
 
     async def _begins_later(self) -> bool:
         """Begin anew if the next events were archived, or belonged to an import that failed."""

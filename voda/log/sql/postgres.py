@@ -31,11 +31,7 @@ from voda.log.sql.store import Database, Params
 from voda.log.store import refuse_other_end
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
-_UPSERT_HEAD = (
-    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES ($1, $2, $3, $4, $5)"
-    " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
-    " position = excluded.position"
-)
+_UPSERT_HEAD = f"INSERT INTO streams VALUES ($1, $2, $3, $4, $5) {schema.REPLACING_HEAD}"
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 _COLUMNS = tuple(schema.events.columns.keys())
 # A long transaction may wait for its own input.

@@ -40,11 +40,7 @@ INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 # One statement for many rows avoids a turn through Python, with its interpreter lock, for each row.
 _HUNDRED = 100
 _INSERT_HUNDRED = INSERT_EVENT.replace("INSERT", "INSERT OR FAIL") + ", (?, ?, ?, ?, ?, ?, ?, ?)" * (_HUNDRED - 1)
-UPSERT_HEAD = (
-    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES (?, ?, ?, ?, ?) ON CONFLICT (stream)"
-    " DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
-    " position = excluded.position"
-)
+UPSERT_HEAD = f"INSERT INTO streams VALUES (?, ?, ?, ?, ?) {schema.REPLACING_HEAD}"
 _KNOWN = "SELECT event_id, position FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 _HEADS = f"{schema.STORED_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
 
@@ -237,13 +233,13 @@ class _Writer:
             return self._commit(group)
 
     def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        with self._waiting_for_locks(), self._transaction():
+        with self._waiting_for_locks(), _Transaction(self):
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
 
     def restore(self, batches: Iterator[GroupPlan]) -> None:
-        with self._waiting_for_locks(), self._transaction():
+        with self._waiting_for_locks(), _Transaction(self):
             if self._position:
                 raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
             for batch in batches:
@@ -254,7 +250,7 @@ class _Writer:
         self._data_version = -1
 
     def take_over(self, plan: GroupPlan, after: int) -> None:
-        with self._waiting_for_locks(), self._transaction():
+        with self._waiting_for_locks(), _Transaction(self):
             refuse_other_end(str(self._path), self._position, after)
             self._record(plan)
 
@@ -266,13 +262,13 @@ class _Writer:
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
         # Nearly always every fact is new, so facts are looked up only after a conflict.
         try:
-            with self._transaction():
+            with _Transaction(self):
                 plan = self._plan(group, known={})
                 if not plan.has_failures:
                     return self._record(plan)
         except sqlite3.IntegrityError:
             pass
-        with self._transaction():
+        with _Transaction(self):
             return self._record(self._plan(group, known=self._known(group)))
 
     def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
@@ -302,9 +298,6 @@ class _Writer:
             self._connection.execute(_INSERT_HUNDRED, values)
         self._connection.executemany(INSERT_EVENT, plan.rows[in_hundreds:])
         self._connection.executemany(UPSERT_HEAD, plan.head_rows())
-
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self)
 
     def begin(self) -> None:
         """Take the write lock and bring the cache up to date."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import astuple
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
@@ -16,11 +17,9 @@ from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
-from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, archived_error, load_heads
+from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
-SNAPSHOTS_KEPT = 8
-"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SWEEP = 10_000
 """So many events are deleted at once, for which a writer waits some hundredths of a second."""
 
@@ -74,7 +73,7 @@ class SqlSnapshots(SnapshotStore):
         self._database = database
 
     async def save(self, snapshot: Snapshot) -> None:
-        heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
+        heads = {stream: astuple(head) for stream, head in snapshot.heads.items()}
         row = {
             "name": snapshot.name,
             "position": snapshot.position,
@@ -208,8 +207,7 @@ class SqlStore(DurableStore):
 
     async def _refuse_archived(self, after: int, stream: str | None = None) -> Base:
         base = await self.base()
-        if after < base.position and (stream is None or stream in base.heads):
-            raise archived_error(self.place, base, after)
+        base.refuse_archived(self.place, after, stream)
         return base
 
     async def refuse_cut(self) -> None:
