@@ -87,7 +87,7 @@ def plan_group(
     """Return the plan by which all appends of the group take effect one after the other.
 
     Args:
-        position: position of the log's last event.
+        position: of the log's last event.
         heads: of the streams that the group appends to; a stream that is not in it is empty.
         known: event id -> position, of the facts that the log has already.
     """
@@ -116,7 +116,7 @@ def seal_batch(
 
     Args:
         append: its facts whose event id is in `recorded` add nothing.
-        position: position of the log's last event.
+        position: of the log's last event.
         recorded: event id -> position.
 
     Raises:

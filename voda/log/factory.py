@@ -95,9 +95,6 @@ async def open_log(location: str | Path, *, archive: Path | None = None) -> Even
     Args:
         location: as in open_store, an export, or a folder of segments.
         archive: folder of the log's archive; None = the one that VODA_ARCHIVE names, else the one that the log names.
-
-    Raises:
-        InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
     """
     path = sqlite_path(location)
     if path is None or not (path.is_dir() or is_export(path)):
@@ -110,12 +107,9 @@ async def open_log(location: str | Path, *, archive: Path | None = None) -> Even
 
 
 async def refuse_cut(store: EventStore) -> None:
-    """Raise if the log once reached further than it does now; `store` is what open_log returned.
+    """Raise LogDamaged if the log that open_log returned once reached further than it does now.
 
     A folder of segments cannot tell, and an exported file without its end is not opened.
-
-    Raises:
-        LogDamaged: it did.
     """
     if isinstance(store, ArchiveBackedStore):
         await store.refuse_cut()

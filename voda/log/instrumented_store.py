@@ -22,11 +22,7 @@ OUTCOMES: Final[Mapping[type[Exception], str]] = {
 
 
 class InstrumentedStore(DelegatingStore[EventStore]):
-    """An EventStore around another one.
-
-    Args:
-        appended: is called with the outcome of every append.
-    """
+    """An EventStore around another one; `appended` is called with the outcome of every append."""
 
     def __init__(
         self,

@@ -241,10 +241,6 @@ class DurableStore(EventStore, Protocol):
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, byte for byte, all or none, durably.
 
-        Args:
-            plan: rows from position `after + 1` on, and the heads they lead to.
-            after: position of this log's last event.
-
         Raises:
             VersionConflict: this log ends elsewhere.
         """

@@ -14,8 +14,8 @@ from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
 from voda.log.store import DelegatingStore, DurableStore, EventStore, Snapshot, SnapshotStore
+from voda.log.tail import TAIL_PAGE
 
-_TAIL_PAGE = 1000
 _CACHED = 2
 """Segments kept in memory, about 50 MB each."""
 
@@ -61,7 +61,7 @@ class SegmentStore(EventStore):
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Nothing comes after the last event."""
-        while events := await self.read(after, _TAIL_PAGE):
+        while events := await self.read(after, TAIL_PAGE):
             for event in events:
                 yield event
             after = events[-1].position
@@ -162,7 +162,7 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
                     yield event
                     after = event.position
             except LogArchived as error:
-                for event in await (await self._archive_behind(error)).read(after, _TAIL_PAGE):
+                for event in await (await self._archive_behind(error)).read(after, TAIL_PAGE):
                     if event.position <= error.base:
                         yield event
                         after = event.position

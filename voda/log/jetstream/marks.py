@@ -77,13 +77,13 @@ _decode_base = msgspec.msgpack.Decoder(Base).decode
 
 
 class BlobStore:
-    """Large records in a stream that keeps the last message of each subject; all subjects begin with `prefix`."""
+    """Large records in a stream that keeps the last message of each subject; all subjects begin with its name."""
 
-    def __init__(self, stream: MessageStream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
+    def __init__(self, stream: MessageStream, connection: NatsConnection) -> None:
         self._stream = stream
-        self._prefix = prefix
-        self._place = place
-        self._chunk_bytes = min(_CHUNK_BYTES, max_payload_bytes - _OVERHEAD_BYTES)
+        self._prefix = stream.name
+        self._place = connection.place
+        self._chunk_bytes = min(_CHUNK_BYTES, connection.max_payload_bytes - _OVERHEAD_BYTES)
 
     async def put(self, key: BlobKey, data: bytes) -> None:
         """Store a record, durably, in place of the former one of its key; after an error it may be stored or not."""
@@ -194,9 +194,7 @@ class LogMarks:
         name = settings.marks_of(connection.location.stream)
         self.place = connection.place
         self.stream = MessageStream(connection, name)
-        self.blobs = BlobStore(
-            self.stream, name, place=connection.place, max_payload_bytes=connection.max_payload_bytes
-        )
+        self.blobs = BlobStore(self.stream, connection)
         self.record = LogStart()
         self._record_subject = f"{name}.log"
         self._record_sequence = 0

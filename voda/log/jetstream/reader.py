@@ -250,16 +250,12 @@ class PositionIndex:
         recent = OpenSegment(position)
         async for group in self._log.groups(max(sequence, self._log.marks.record.sequence)):
             sealed = [one for one in group.sealed if one.position > position]
-            recent.add(GroupBoundary(position, group.sequence), _names(sealed))
+            names = [(body.stream, body.event_id) for body in map(body_of, sealed)]
+            recent.add(GroupBoundary(position, group.sequence), names)
             position += len(sealed)
             if position >= last:
                 break
         return recent.segment()
-
-
-def _names(sealed: Sequence[Sealed]) -> list[tuple[str, str]]:
-    bodies = map(body_of, sealed)
-    return [(body.stream, body.event_id) for body in bodies]
 
 
 def _missing(position: int) -> LogDamaged:

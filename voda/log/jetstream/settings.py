@@ -85,8 +85,6 @@ def refuse_old_server(connection: NatsConnection) -> None:
 async def migrate(connection: NatsConnection) -> None:
     """Create the streams of a log, or update existing ones to the current settings.
 
-    It warns of servers that answer before they have written to the disk.
-
     Raises:
         NotALog: a stream of that name belongs to another application.
         InvalidInput: the servers cannot do this.

@@ -133,10 +133,7 @@ class JetStreamStore(DurableStore):
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
-        """Connect to a log.
-
-        Args:
-            read_only: refuse to write, and do not check whether the servers are safe to write to.
+        """Connect to a log; where it is only read, the servers need not be safe to write to.
 
         Raises:
             NotALog: there is none; only `voda log migrate` makes one.

@@ -57,13 +57,7 @@ class JetStreamLease:
         return LeaseRecord.decode(found.data or b"{}", unreadable_holder="").lease(str(found.seq))
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """See LeaseStore.take.
-
-        Raises:
-            ChangedMeanwhile: another candidate was faster.
-            InvalidInput: the server cannot expire keys.
-            StoreUnavailable: no server answers, or there are too few.
-        """
+        """See LeaseStore.take; raises InvalidInput if the server cannot expire keys."""
         if seen is None:
             await self._make()
         record = LeaseRecord.now(self._clock, holder=holder, transitions=transitions, duration_s=duration_s)

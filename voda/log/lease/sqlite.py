@@ -30,11 +30,7 @@ class SqliteLease:
     """See LeaseStore.
 
     Its calls touch one small local file and never wait for a lock, so they run on the event loop: a caller that cancels
-    one knows whether the lock was taken.
-
-    Args:
-        log: the SQLite file; the Lease is beside it.
-        clock: dates the renewals, for people to read.
+    one knows whether the lock was taken. The clock dates the renewals, for people to read.
     """
 
     def __init__(self, log: Path, name: str, *, clock: Clock) -> None:
@@ -64,13 +60,7 @@ class SqliteLease:
         return _lease(replace(record, holder="") if is_free else record)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """See LeaseStore.take.
-
-        Raises:
-            ChangedMeanwhile: another process holds the lock.
-            StoreNotWritable: the file cannot be written.
-            StoreUnavailable: the file system has no locks.
-        """
+        """See LeaseStore.take; raises StoreUnavailable if the file system has no locks."""
         self._drop()
         try:
             handle = self._open(os.O_RDWR | os.O_CREAT)

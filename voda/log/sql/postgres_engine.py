@@ -18,6 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
 
+CHANNEL = "voda_log"
+# The driver raises InternalClientError if it has not noticed yet that the server ended the connection.
+_FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
 _OPTIONS: Final = {"sslmode": "ssl", "host": "host", "port": "port"}
 """Option of a URL, in PostgreSQL's words -> the driver's word for it."""
 _SYNC: Final = "sync"
@@ -120,9 +123,6 @@ def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
     return {_OPTIONS[option]: value for option, value in url.query.items() if option != _SYNC}
 
 
-CHANNEL = "voda_log"
-
-
 class PostgresNotifier:
     """A LISTEN that is made when first needed, and made again when its connection is lost."""
 
@@ -156,10 +156,6 @@ class PostgresNotifier:
         if connection is not None:
             # Not returned to the pool, where it would go on listening.
             await give_up(connection, driver)
-
-
-# The driver raises InternalClientError if it has not noticed yet that the server ended the connection.
-_FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
 
 
 @asynccontextmanager

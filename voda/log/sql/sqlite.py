@@ -90,7 +90,8 @@ class SqliteDatabase(Database):
             self._took(loop.time() - began_s)
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not _is_small(group):
+        is_small = sum(len(append.facts) for append in group) <= INLINE_FACTS
+        if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not is_small:
             return None
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -336,7 +337,3 @@ class _Writer:
 
     def _set_timeout(self, timeout_ms: int) -> None:
         self._connection.execute(f"PRAGMA busy_timeout = {timeout_ms}")
-
-
-def _is_small(group: Sequence[Append]) -> bool:
-    return sum(len(append.facts) for append in group) <= INLINE_FACTS

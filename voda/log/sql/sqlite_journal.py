@@ -21,6 +21,9 @@ _AGAIN: Final = frozenset({1, 2, 4, 8, 16, 32})
 disk is slow, and two appends within a tick of the file system's clock, 4 to 10 ms, may leave the same time."""
 _LAST_AFTER_OWN: Final = 4
 """The last of those looks after a commit of this process: only another process's within the same tick can be missed."""
+_DIGITS: Final = 20
+_BYTES: Final = 64
+"""Less than a sector of a disk, which is written whole or not at all."""
 _STOP_AFTER_S: Final = 3.0
 
 _Stat = tuple[int, int, int] | None
@@ -83,10 +86,6 @@ def _look(journal: Path) -> _Stat:
 
 
 _log = logging.getLogger(__name__)
-
-_DIGITS: Final = 20
-_BYTES: Final = 64
-"""Less than a sector of a disk, which is written whole or not at all."""
 
 
 def mark_path(path: Path) -> Path:

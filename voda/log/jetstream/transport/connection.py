@@ -94,15 +94,7 @@ class NatsConnection:
         *,
         wait_s: float | None = None,
     ) -> Msg:
-        """Send a request and return the answer.
-
-        Args:
-            wait_s: longest wait for the answer; None = timeout_s.
-
-        Raises:
-            StoreUnavailable: there is no answer in time; the request may have been received or not.
-            InvalidInput: the payload is larger than the server accepts.
-        """
+        """Send a request and return the answer, or raise StoreUnavailable: it may have been received or not."""
         client = await self.client()
         async with translate_errors(self.place):
             return await client.request(

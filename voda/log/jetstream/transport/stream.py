@@ -69,11 +69,7 @@ class MessageStream:
         A leader that is cut off from the others stays leader for up to 20 s, and answers even then; if it still hears
         some of them, it learns within a second that there is another leader.
 
-        Args:
-            until: time of the loop after which the request is not repeated; None = the connection's timeout.
-
-        Raises:
-            StoreUnavailable: the server that answers has not heard of a majority for that long.
+        So it is asked again until it has heard of a majority, or the loop's time is `until`: then StoreUnavailable.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._connection.timeout_s if until is None else until
