@@ -246,7 +246,6 @@ class DurableStore(EventStore, Protocol):
         """
 
     # ---- archive
-    #
     # In a log with a base, read, read_sealed, read_rows and tail raise LogArchived for an `after` below it. A
     # stream that is not among the base's heads has no archived events: it can be read alone from any `after`.
 
