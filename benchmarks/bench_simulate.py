@@ -61,10 +61,10 @@ def _simulated(workload: str) -> tuple[float, float]:
 def _main(workload: str) -> None:
     import asyncio
 
-    from voda.simulator.engine import SimulationOptions, simulate
+    from voda.simulator.engine import Simulation, SimulationOptions
     from voda.simulator.workloads.catalogue import load_workload
 
-    outcome = asyncio.run(simulate(load_workload(workload), SimulationOptions()))
+    outcome = asyncio.run(Simulation(load_workload(workload), SimulationOptions()).run())
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps([outcome.wall_s, peak_gib]))
 

@@ -25,7 +25,7 @@ from voda.controller.follower import catch_up
 from voda.domain.state import Settings
 from voda.projections.history import History
 from voda.simulator.data import POLLUX, find_folder
-from voda.simulator.engine import SimulationOptions, SimulationRun, simulate
+from voda.simulator.engine import Simulation, SimulationOptions, SimulationRun
 from voda.simulator.workloads.catalogue import load_workload
 
 WORKLOADS: Final = (1, 3, 4, 6, 8)
@@ -147,7 +147,7 @@ async def peer_run(case: Case, data: Path | None = None) -> SimulationRun:
         end_of=whole_second_ends(workload.begins_at),
     )
     placer = PeerPlacer(policy)
-    return await simulate(workload, options, policies=lambda _: policy, placers=lambda _: placer)
+    return await Simulation(workload, options, policies=lambda _: policy, placers=lambda _: placer).run()
 
 
 def published(case: Case, data: Path | None = None) -> tuple[Mapping[str, int], float]:

@@ -7,8 +7,8 @@ from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState, Estimate, Settings
-from voda.events.codec import seal, unseal
-from voda.events.envelope import Event, Fact, Head, hash_of
+from voda.events.codec import encode_body, unseal
+from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.events.types import AnyFact, JobProgressed
 from voda.log.store import Snapshot
 
@@ -74,6 +74,12 @@ class Log:
         log = Log()
         log.events = self.events[:position]
         return log
+
+
+def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
+    """Return the event that follows `head` in `stream`, in its stored form."""
+    body = encode_body(fact, stream=stream, version=head.version + 1, prev=head.hash, epoch=epoch)
+    return Sealed(position, body, hash_of(body))
 
 
 def a_fact(event_id: str = "1", *, at: float = 0.0, epochs_done: float = 1.0, **fields: Any) -> Fact:

@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.builders import a_fact
+from tests.builders import a_fact, seal
 from tests.nats import NatsServer
 from voda.domain.errors import LogDamaged
-from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.jetstream.store import JetStreamStore

@@ -14,9 +14,8 @@ from tests.waiting import DEADLINE_S, until, until_it_is
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
-from voda.cluster.local.devices import Device, cpu_slots
-from voda.cluster.local.gpus import Card
-from voda.cluster.local.processes.folder import JobFolder
+from voda.cluster.local.devices import Card, Device, cpu_slots
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
@@ -203,7 +202,7 @@ class FakeNvml:
         self.shown = list(cards)
 
     def cards(self) -> Sequence[Card]:
-        """See Nvml.cards."""
+        """Return the GPUs as they are now."""
         return self.shown
 
     def change(self, index: int, **fields: Any) -> None:

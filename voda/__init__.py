@@ -2,7 +2,8 @@
 
 docs/architecture.md says what each folder holds and how they work together; read `planner` and `controller` first.
 Modules beside the folders: `clock` and `config` (the only readers of time and environment), `backoff`, `concurrency`,
-`fsync`, `tail`, `text` (mechanisms that exist once), `metrics` (what is measured), `report` (for training programs).
+`files`, `process_table`, `tail`, `text` (mechanisms that exist once), `metrics` (what is measured), `report` (for
+training programs).
 """
 
 __version__ = "0.1.0"

@@ -26,11 +26,8 @@ class _Delay(NamedTuple):
 class Backoff:
     """Delays by key.
 
-    Args:
-        first_s: the first delay.
-        longest_s: the longest one.
-        jitter: share by which a delay may be longer, >= 0, drawn for every key and attempt: keys that failed together
-            are not tried again together.
+    A delay is longer by up to the share `jitter` (>= 0), drawn for every key and attempt: keys that failed together are
+    not tried again together.
     """
 
     def __init__(self, *, first_s: float, longest_s: float, jitter: float = 0.0) -> None:
@@ -42,10 +39,7 @@ class Backoff:
     def failed(self, key: str, now: float, *, at_least_s: float = 0.0) -> int:
         """Delay a key from now on, and return how often it failed in a row.
 
-        Args:
-            key: what failed.
-            now: the present.
-            at_least_s: the shortest delay, such as a server's Retry-After; may exceed the longest one.
+        The shortest delay, such as a server's Retry-After, may exceed the longest one.
         """
         attempts = (self._delays[key].attempts if key in self._delays else 0) + 1
         span_s = max(delay_s(attempts, first_s=self._first_s, longest_s=self._longest_s), at_least_s)
@@ -60,7 +54,6 @@ class Backoff:
         return delay.until if delay else 0.0
 
     def is_due(self, key: str, now: float) -> bool:
-        """Say whether a key may be tried; one that has not failed may."""
         return self.due_at(key) <= now
 
     def due(self, now: float) -> list[str]:
@@ -72,7 +65,6 @@ class Backoff:
         self._delays.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all failures."""
         self._delays.clear()
 
     def forget_before(self, instant: float) -> None:

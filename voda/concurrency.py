@@ -5,21 +5,21 @@ Rule: an error that was foreseen is handled where it is understood; only the oth
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from voda.domain.errors import VodaError
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def log_unexpected(doing: str, about: str) -> Iterator[None]:
-    """Go on after the block, whatever error it raised, and log that error.
+    """Go on after the block, whatever error it raised, and log the error.
 
-    Args:
-        doing: what the block does, one or two words.
-        about: the one object or job it does it for.
+    The log line has what the block does, in one or two words, and the one object or job that it is about.
     """
     try:
         yield
@@ -28,14 +28,23 @@ def log_unexpected(doing: str, about: str) -> Iterator[None]:
 
 
 async def gather_all(works: Iterable[Awaitable[object]]) -> None:
-    """Wait for all of it, whatever becomes of one part.
-
-    Raises:
-        Exception: the first that any of it raised, once all of it is over.
-    """
+    """Wait for all of it, whatever becomes of one part; then raise the first error of any."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
+
+
+async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[object]], *, at_once: int) -> None:
+    """Do the work for each item in order, so many at a time."""
+    queue = iter(items)
+
+    async def take() -> None:
+        for item in queue:
+            await work(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(at_once, len(items))):
+            group.create_task(take())
 
 
 def single_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:

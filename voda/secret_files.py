@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from voda.domain.errors import InvalidInput, StoreNotWritable
-from voda.fsync import sync
+from voda.files import sync
 
 Stamp = tuple[int, int, int]
 """Changes whenever the file does."""

@@ -17,11 +17,10 @@ from tests.dst.sight import ClusterConnection
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.server import application
 from voda.app.election import ElectionTimeouts
-from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
-from voda.app.snapshots import Snapshots
+from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
 from voda.auth import Authenticator
@@ -90,8 +89,7 @@ class Service:
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
         for live in (*(loop.live for loop in self.loops.values()), self.view.live):
-            pool = live.cluster.pool_of(job_id)
-            if pool is not None and (job := live.cluster.jobs(pool).get(job_id)) is not None:
+            if (job := live.cluster.job(job_id)) is not None:
                 return job.spec
         return None
 

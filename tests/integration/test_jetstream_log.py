@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests import jetstream_logs
-from tests.builders import a_fact, a_snapshot
+from tests.builders import a_fact, a_snapshot, seal
 from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
 from tests.nats import NatsServer, serving
 from tests.waiting import until_it_is
@@ -27,7 +27,6 @@ from voda.domain.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from voda.events.codec import seal
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import export_log, restore_archive

@@ -11,10 +11,9 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from tests.builders import a_fact
+from tests.builders import a_fact, seal
 from tests.postgres import Server, plain
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
-from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.archive.archive import Archive

@@ -15,7 +15,7 @@ from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import Live
 from voda.simulator.compare import ComparedRun, compare
-from voda.simulator.engine import SimulationOptions, SimulationRun, simulate
+from voda.simulator.engine import Simulation, SimulationOptions, SimulationRun
 from voda.simulator.failures import FailureRates
 from voda.simulator.workload import Arrival, SpeedupProfile, Workload
 from voda.simulator.workloads.catalogue import load_workload
@@ -37,7 +37,7 @@ async def a_run(
     options = SimulationOptions(
         settings=Settings(policy=policy, placer=placer), seed=seed, failures=failures or FailureRates()
     )
-    return await simulate(a_workload(seed), options)
+    return await Simulation(a_workload(seed), options).run()
 
 
 class Invariants:
@@ -101,7 +101,7 @@ async def test_job_too_large_for_the_cluster_is_reported_and_holds_up_nobody(pol
     specs = [huge, a_spec("small"), a_spec("large", min_replicas=8, max_replicas=8)]
     arrivals = tuple(Arrival(spec=spec, submitted_s=0, profile=profile) for spec in specs)
     workload = Workload(name="w", source="", arrivals=arrivals, nodes=parse_nodes("2x4"))
-    run = await simulate(workload, SimulationOptions(settings=Settings(policy=policy)))
+    run = await Simulation(workload, SimulationOptions(settings=Settings(policy=policy))).run()
     history = History()
     await catch_up(run.store, [history], after=0)
     assert {job.job_id for job in history.finished} == {"small", "large"}

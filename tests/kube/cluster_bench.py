@@ -14,7 +14,7 @@ from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.kinds.base import Site
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
@@ -98,7 +98,7 @@ class KubernetesBench:
             fields = {"name": job_id, "namespace": self.world.namespace, "pool": POOL, "manifest": manifest}
             spec = a_spec(job_id, max_replicas=4, **fields)
             kind = self.mirror.kinds["MPIJob"]
-            body = kind.new_object(spec, Site(), {})
+            body = kind.new_object(spec, GPU_TAINTS, {})
             made = await self.mirror.api.create(kind.collection(self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from tests.kube import client
 from tests.kube.client import Key, Object, Refused, Resource, key_of
-from voda.cluster.kubernetes.kinds.base import apply_patch
+from tests.kube.merge_patch import apply_patch
 
 GROUP: Final = "kubeflow.org"
 _CORE: Final = (

@@ -26,9 +26,10 @@ from voda.auth import Caller
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector
-from voda.cluster.kubernetes.kinds.base import JobKind, Site
+from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange
 from voda.domain.errors import ActionRefused
@@ -220,7 +221,7 @@ async def a_registry(
             objects=objects,
             backend=backend,
             submits=submits,
-            values=TemplateValues(site=Site(), environment=environment),
+            values=TemplateValues(tolerated_taints=GPU_TAINTS, environment=environment),
             announce=reporter.announce if announces else announced.append,
         )
         backend.view.subscribe(registrar.see)

@@ -23,7 +23,7 @@ from tests.commands import Voda
 from tests.nats import NatsServer, Node, binary
 from tests.postgres import plain
 from tests.service import a_service
-from voda.controller.follower import Foldable, catch_up, restore
+from voda.controller.follower import Restorable, catch_up, restore
 from voda.events.envelope import ANY_VERSION
 from voda.log.archive.verify import verify_log
 from voda.log.factory import open_log, open_store
@@ -39,7 +39,7 @@ LOGS: Final = sorted(EXPECTED["logs"])
 IN_STORES: Final = ("kubernetes", "replicas")
 """The logs that lie in every store; of `replicas` the beginning is in the archive only."""
 ALL: Final = 100_000
-PROJECTIONS: Final[Sequence[Callable[[], Foldable]]] = (Live, JobRegistry)
+PROJECTIONS: Final[Sequence[Callable[[], Restorable]]] = (Live, JobRegistry)
 """Of which snapshots are taken."""
 
 

@@ -20,7 +20,7 @@ from voda.log.store import EventStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.simulator.engine import SimulationOptions, simulate
+from voda.simulator.engine import Simulation, SimulationOptions
 from voda.simulator.whatif.forecast import expected_start
 from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
 from voda.simulator.workloads.catalogue import load_workload
@@ -215,7 +215,8 @@ def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start()
 
 
 async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> None:
-    run = await simulate(load_workload("voda-exp/run_1"), SimulationOptions(settings=Settings(policy="elastic-fifo")))
+    settings = Settings(policy="elastic-fifo")
+    run = await Simulation(load_workload("voda-exp/run_1"), SimulationOptions(settings=settings)).run()
     verdict = await compare_with(run.store, 0, AlternativePolicy(policy="elastic-fifo"))
     assert (verdict.jobs, verdict.left_out) == (24, 0)
     assert verdict.resimulated == verdict.what_if
@@ -226,8 +227,8 @@ async def test_what_if_with_the_same_policy_gives_about_the_recorded_run() -> No
 async def test_what_if_with_another_policy_tells_what_that_policy_would_really_have_done() -> None:
     workload = load_workload("voda-exp/run_1")
     # An elastic policy has tried all sizes; after a rigid one, the speeds at other sizes are extrapolated.
-    recorded = await simulate(workload, SimulationOptions(settings=Settings(policy="elastic-fifo")))
-    truth = await simulate(workload, SimulationOptions(settings=Settings(policy="afs-l")))
+    recorded = await Simulation(workload, SimulationOptions(settings=Settings(policy="elastic-fifo"))).run()
+    truth = await Simulation(workload, SimulationOptions(settings=Settings(policy="afs-l"))).run()
     told = await compare_with(recorded.store, 0, AlternativePolicy(policy="afs-l"))
     really = await compare_with(truth.store, 0, AlternativePolicy(policy="afs-l"))
     assert told.what_if.avg_jct_s == pytest.approx(really.recorded.avg_jct_s, rel=0.05)

@@ -31,8 +31,6 @@ PURE = [
     "voda.events.types",
     "voda.events.envelope",
     "voda.events.codec",
-    "voda.events.upcasters",
-    "voda.events.plan_diff",
 ]
 # numpy, scipy and msgspec load time, socket and logging themselves; those only the linter can watch.
 SHELL = {"aiohttp", "aiosqlite", "asyncio", "asyncpg", "kubernetes_asyncio", "nats", "sqlalchemy"}

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.fsync import sync
+from voda.files import sync, write_whole
 from voda.secret_files import write_once
 
 
@@ -98,11 +98,8 @@ class Home:
             os.umask(before)
 
     def publish(self, server: ServerFile) -> None:
-        """Write down where the server is, atomically, because others read it at any time."""
-        # A draft of its own: replicas publish at the same time, and none must move another's away.
-        draft = self._server.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(msgspec.json.encode(server))
-        draft.replace(self._server)
+        """Write down where the server is."""
+        write_whole(self._server, msgspec.json.encode(server))
 
     def is_served(self) -> bool:
         """Return whether the published server's process lives."""

@@ -1,26 +1,89 @@
-"""Finds what this machine offers, GPUs by model or else CPU slots, and makes one local cluster per pool.
+"""What `voda up` runs on: its options, and the devices of this machine, of which it makes one local cluster per pool.
 
-Rule: one pool per GPU model, because a job's speed on one says little about its speed on another.
+Rules: the first contradiction between options is refused in one sentence. GPUs make one pool per model, because a job's
+speed on one says little about its speed on another; without a GPU, CPU slots make one pool.
 """
 
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
 
-from voda.app.options import MachineOptions
+from msgspec import Struct
+
 from voda.clock import Clock
-from voda.cluster.local import gpus
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
-from voda.cluster.local.devices import Device, cpu_slots
+from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 
+DEFAULT_PORT = 8470
 Specs = Callable[[str, str], JobSpec | None]
 """(pool, job id) -> the spec of a live job."""
+
+
+class MachineOptions(Struct, frozen=True, kw_only=True):
+    """How the service runs on one machine."""
+
+    home: Path
+    environment: Mapping[str, str]
+    """Of the processes that it starts; their own variables are laid over it."""
+    log: str = ""
+    """Path or URL of the log; by default voda.db in `home`."""
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 = any that is free."""
+    api_url: str = ""
+    """Where jobs report; empty: to the process that started them."""
+    slots: int | None = None
+    """CPU slots where there is no GPU; by default one per core."""
+    pool: str = "default"
+    policy: str | None = None
+    placer: str | None = None
+    ratelimit_s: float | None = None
+    """Settings to change at the start; None = as the log has them."""
+    has_tokens: bool = True
+    is_open_on_purpose: bool = False
+    """Whether the operator explicitly allows listening beyond this machine without tokens."""
+    tls: tuple[Path, Path] | None = None
+    """Certificate and key, PEM."""
+    metrics_folder: Path | None = None
+    """Of CSV files that jobs write."""
+    jobs_per_user: int = 1_000
+    halts_on_exit: bool = False
+    """Whether jobs are halted when the service ends; otherwise they train on, and the next start takes them over."""
+
+
+def refuse_contradictions(options: MachineOptions) -> None:
+    """Refuse options that contradict each other or are out of bounds.
+
+    Raises:
+        InvalidInput: one sentence, naming the option.
+    """
+    if not options.has_tokens and not is_loopback(options.host) and not options.is_open_on_purpose:
+        raise InvalidInput(
+            f"--host {options.host} without tokens lets everybody on the network run programs here: leave out"
+            " --no-tokens, or add --open-to-everybody if that is what you want"
+        )
+    if options.slots is not None and not 1 <= options.slots <= 4_096:
+        raise InvalidInput(f"--slots is {options.slots}, expected 1 to 4096")
+    if not 0 <= options.port <= 65_535:
+        raise InvalidInput(f"--port is {options.port}, expected 0 (any) to 65535")
+    if options.ratelimit_s is not None and not 0 <= options.ratelimit_s <= 86_400:
+        raise InvalidInput(f"--ratelimit is {options.ratelimit_s:g} s, expected 0 to 86400")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Machine:
@@ -28,8 +91,8 @@ class Machine:
 
     def __init__(self, options: MachineOptions) -> None:
         self._options = options
-        self._nvml = gpus.open_driver()
-        found = gpus.find_gpus(self._nvml, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
+        self._driver = open_driver()
+        found = find_gpus(self._driver, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
         if found and options.slots is not None:
             raise InvalidInput(
                 f"--slots offers CPU slots, but this machine has {len(found)} GPUs: leave it out, or hide the GPUs"
@@ -61,7 +124,7 @@ class Machine:
                     jobs=partial(specs, pool),
                     base=self._options.environment,
                     environment=environment,
-                    health=gpus.GpuMonitor(self._nvml, devices) if devices[0].is_gpu else None,
+                    health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
             )
             for pool, devices in self.pools.items()
@@ -78,7 +141,7 @@ class Machine:
     def _divided(self, found: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
         if not found:
             return {self._options.pool: cpu_slots(self._options.slots or os.cpu_count() or 1)}
-        by_model = gpus.gpu_pools(found)
+        by_model = gpu_pools(found)
         return {self._options.pool: found} if len(by_model) == 1 else by_model
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from voda.app.election import LOG_TIMEOUTS
 from voda.app.home import Home
 from voda.app.leadership import Leadership
-from voda.app.options import MachineOptions, refuse_contradictions
+from voda.app.machine import MachineOptions, refuse_contradictions
 from voda.app.runtime import cancel_and_wait
 from voda.app.service import MachineService, serving_from
 from voda.controller.leader_epochs import LeaderEpochs

@@ -15,13 +15,10 @@ from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
-from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
 from voda.app.leadership import Leadership
-from voda.app.machine import Machine
-from voda.app.options import MachineOptions, refuse_contradictions
-from voda.app.pool_loop_factory import pool_loop, pool_watcher
-from voda.app.runtime import cancel_and_wait, last_recorded_at, tune_garbage_collector
-from voda.app.snapshots import Snapshots
+from voda.app.machine import Machine, MachineOptions, refuse_contradictions
+from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
+from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
 from voda.application.read_model import ReadModel

@@ -16,7 +16,7 @@ from voda.domain.state import ParameterValue, Settings
 from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import Parameters, check_parameters, parameters_in_force
+from voda.policies.toolkit.parameters import changed_parameters, check_parameters
 
 _ATTEMPTS = 5
 _SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
@@ -93,19 +93,10 @@ def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact
     facts: list[AnyFact] = []
     if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
         facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
-    parameters = _new_parameters(change, current)
+    parameters = changed_parameters(change.parameters or {}, current)
     if new or parameters:
         facts.append(PolicyChanged(pool=pool, parameters=parameters, **new))
     return facts
-
-
-def _new_parameters(change: SettingsChange, current: Settings) -> Parameters:
-    in_force = parameters_in_force(current)
-    new = {
-        policy: {name: value for name, value in values.items() if value != in_force[policy][name]}
-        for policy, values in (change.parameters or {}).items()
-    }
-    return {policy: values for policy, values in new.items() if values}
 
 
 def _refuse_unknown(change: SettingsChange) -> None:

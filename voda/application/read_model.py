@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
 
-from voda.controller.follower import Foldable, catch_up, restore
+from voda.controller.follower import Restorable, catch_up, restore
 from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Event
 from voda.log.store import EventStore
@@ -48,7 +48,7 @@ class ReadModel:
     async def open(self) -> None:
         """Load the newest snapshots and fold the log to its end."""
         with _uncollected():
-            projections: tuple[Foldable, ...] = (self.live, self.job_registry)
+            projections: tuple[Restorable, ...] = (self.live, self.job_registry)
             reached = [await restore(self._store, projection) for projection in projections]
             self.kept_at, level = min(reached), max(reached)
             for projection, after in zip(projections, reached, strict=True):

@@ -146,7 +146,7 @@ def refuse_to_replace(output: Path, log: str, force: bool) -> None:
 @contextmanager
 def exported_file(output: Path | None) -> Iterator[BinaryIO]:
     """Open the file under another name, and give it its own only when it is complete."""
-    from voda.fsync import sync
+    from voda.files import sync
     from voda.log.archive.segment import GZIP_LEVEL
 
     if output is None:

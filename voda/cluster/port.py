@@ -19,8 +19,6 @@ Notice = Observation | JobCancelRequested
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What the cluster shows at one instant."""
-
     nodes: Mapping[str, Node]
     workers: Mapping[str, Mapping[int, str]]
     """job id -> worker index -> node, for every worker that holds GPUs, starting and ending ones too."""
@@ -43,11 +41,7 @@ class Cluster(Protocol):
     """A pool of nodes that runs workers."""
 
     async def observe(self) -> Observed:
-        """Return what the cluster shows now.
-
-        Raises:
-            ClusterUnavailable: try again.
-        """
+        """Return what the cluster shows now, or raise ClusterUnavailable: try again."""
         ...
 
     async def apply(self, action: Action) -> None:
@@ -72,10 +66,10 @@ class Outputs(Protocol):
         ...
 
     def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """Yield a replica's output.
+        """Yield the output of one of a job's replicas, of a job that is or was here.
 
         Args:
-            job_id: of a job that is or was here.
+            job_id: of the job.
             replica: one of `replicas`.
             tail_bytes: begin that far before the end, at a line's beginning; None = at the beginning.
             follow: go on until the job has ended.

@@ -13,15 +13,8 @@ from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
 from voda.domain.errors import Fenced, VersionConflict
 from voda.domain.state import ClusterState
+from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Event, Fact
-from voda.events.types import (
-    AnyFact,
-    JobCanceled,
-    JobCancelRequested,
-    JobProgressed,
-    JobQueueLevelChanged,
-    LeaderElected,
-)
 from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
@@ -48,11 +41,7 @@ class Controller:
         telemetry: Telemetry = NO_TELEMETRY,
         initial: Live | None = None,
     ) -> None:
-        """Decide for the pool from now on.
-
-        The controller begins from the state of `initial`, a projection of the same log, so that several controllers of
-        one process need not each read the log.
-        """
+        """Begin from the state of `initial`, a projection of the same log that several controllers share."""
         self.live = Live()
         self.pool = pool
         self._store = store
@@ -95,7 +84,7 @@ class Controller:
                     f"pool {self.pool}: {leader} was to lead in epoch {epoch}, but epoch {head.epoch} has begun"
                 )
             self._epoch = head.epoch + 1 if epoch is None else epoch
-            self._election = self._fact(LeaderElected(pool=self.pool, leader=leader))
+            self._election = self._fact(facts.LeaderElected(pool=self.pool, leader=leader))
         assert self._election is not None, "an epoch begins with an election"
         # If an answer is lost, append the same fact again: the log takes it once.
         try:
@@ -179,7 +168,6 @@ class Controller:
             await self.catch_up()
 
     async def _requeue(self, policy: Policy) -> None:
-        """Let a policy with queues move jobs between them; each move is an event."""
         if self._clock.now() < self._requeue_at:
             return
         if not has_queues(policy):
@@ -187,21 +175,22 @@ class Controller:
             return
         moves = policy.requeue(self._state(), self._clock.now())
         based_on = self.live.position
-        facts = [
-            JobQueueLevelChanged(pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on)
+        records = [
+            facts.JobQueueLevelChanged(
+                pool=self.pool, job_id=job_id, queue_level=level, reason=reason, based_on=based_on
+            )
             for job_id, (level, reason) in sorted(moves.items())
         ]
-        if facts:
-            await self._append(*facts)
+        if records:
+            await self._append(*records)
             await self.catch_up()
         self._requeue_at = policy.requeue_due_at(self._state(), self._clock.now())
 
     async def _cancel_idle(self) -> None:
-        """End canceled jobs that hold no workers (any more)."""
         idle = self._idle()
         for job_id in idle:
             # If an answer is lost, or another leader is as fast, the same event comes again: the job ends once.
-            fact = self._fact(JobCanceled(job_id=job_id), f"canceled-{job_id}")
+            fact = self._fact(facts.JobCanceled(job_id=job_id), f"canceled-{job_id}")
             await self._store.append(f"job.{job_id}", ANY_VERSION, [fact])
         jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id in self._canceling if job_id in jobs} - set(idle)
@@ -227,11 +216,11 @@ class Controller:
             self._cause = NEW_ESTIMATES
 
     def _on_pool_event(self, event: Event) -> None:
-        if not isinstance(event.data, JobProgressed):
+        if not isinstance(event.data, facts.JobProgressed):
             self._requeue_at = -math.inf
         if event.data.MAKES_PLAN_DUE:
             self._cause = self._cause or event.type
-        if isinstance(event.data, JobCancelRequested):
+        if isinstance(event.data, facts.JobCancelRequested):
             self._canceling.add(event.data.job_id)
 
     def _may_decide_at(self) -> float:
@@ -244,11 +233,11 @@ class Controller:
     def _state(self) -> ClusterState:
         return self.live.cluster.state(self.pool)
 
-    async def _append(self, *data: AnyFact) -> None:
-        facts = [self._fact(one) for one in data]
-        await self._store.append(self._stream, self._version, facts, epoch=self._epoch)
-        self._version += len(facts)
+    async def _append(self, *data: facts.AnyFact) -> None:
+        records = [self._fact(one) for one in data]
+        await self._store.append(self._stream, self._version, records, epoch=self._epoch)
+        self._version += len(records)
 
-    def _fact(self, data: AnyFact, event_id: str = "") -> Fact:
+    def _fact(self, data: facts.AnyFact, event_id: str = "") -> Fact:
         event_id = event_id or self._clock.new_id()
         return Fact(data=data, event_id=event_id, recorded_at=self._clock.now(), actor=f"controller/{self.pool}")

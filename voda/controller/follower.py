@@ -20,22 +20,23 @@ _log = logging.getLogger(__name__)
 
 
 class Foldable(Protocol):
+    """A projection of the log."""
+
+    def apply(self, event: Event) -> None:
+        """Fold one event."""
+
+
+class Restorable(Foldable, Protocol):
     """A projection whose state a snapshot can hold."""
 
     FORMAT: ClassVar[str]
     """Name and version of the dumped state."""
 
-    def apply(self, event: Event) -> None:
-        """Fold one event."""
-        ...
-
     def dump(self) -> bytes:
         """Return the whole state."""
-        ...
 
     def load(self, state: bytes) -> None:
         """Replace the whole state."""
-        ...
 
 
 async def catch_up(
@@ -46,10 +47,9 @@ async def catch_up(
     until: int | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> int:
-    """Fold all events with `after` < position <= `until` and return the position reached.
+    """Fold all events with `after` < position <= `until` (None = all) and return the position reached.
 
-    The projections are at `after` and move in their order; None = until the end of the log. `on_event` gets every
-    folded event.
+    The projections are at `after` and move in their order; `on_event` gets every folded event.
     """
     folds = [projection.apply for projection in projections]
     while until is None or after < until:
@@ -67,11 +67,8 @@ async def catch_up(
     return after
 
 
-async def restore(store: EventStore, projection: Foldable, *, at_most: int | None = None) -> int:
-    """Load the newest snapshot up to position `at_most` that the empty projection can read.
-
-    Returns:
-        Its position; 0 where there is none.
+async def restore(store: EventStore, projection: Restorable, *, at_most: int | None = None) -> int:
+    """Load the newest snapshot up to `at_most` that the empty projection can read; return its position, 0 = none.
 
     Raises:
         LogDamaged: the log ends before the snapshot, or the snapshot is damaged.
@@ -101,7 +98,7 @@ async def _check(store: EventStore, snapshot: Snapshot) -> None:
         )
 
 
-async def take_snapshots(store: EventStore, projections: Sequence[Foldable], position: int) -> Sequence[Snapshot]:
+async def take_snapshots(store: EventStore, projections: Sequence[Restorable], position: int) -> Sequence[Snapshot]:
     """Save the states of projections that are at `position`, with the head of every stream."""
     states = [(projection.FORMAT, projection.dump()) for projection in projections]
     # Read once: a log with many jobs has many heads.

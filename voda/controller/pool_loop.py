@@ -121,7 +121,6 @@ class PoolLoop:
             self._report_resync(0)
 
     async def _listen(self) -> None:
-        """Queue the cluster's notices as they come."""
         while True:
             try:
                 async for notice in self._cluster.watch():
@@ -172,8 +171,7 @@ class PoolLoop:
             await self._reconciler.step(self._state)
 
         # 5. Sleep until the first of the next decision, the next resync and the next retry of an action.
-        retry_at = self._reconciler.resume_at()
-        return min(decide_at, self._resync_at, math.inf if retry_at is None else retry_at)
+        return min(decide_at, self._resync_at, self._reconciler.resume_at)
 
     async def _record(self) -> None:
         """Append the queued notices to the log; one that fails stays in the queue."""

@@ -18,10 +18,7 @@ _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
 class Phase(enum.StrEnum):
-    """Where a job stands. A preempted job is Waiting again.
-
-    An adopted job may go from Submitted to Running: its workers are observed before the first decision.
-    """
+    """Where a job stands. A preempted job is Waiting again."""
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"
@@ -52,7 +49,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def requested(self) -> int:
-        """Replicas requested; defaults to the minimum."""
         return self.requested_replicas or self.min_replicas
 
     @property
@@ -108,19 +104,15 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return len(self.workers) * self.spec.gpus_per_replica
 
     def service_by(self, now: float) -> float:
-        """Return the attained service up to `now`, GPU-seconds."""
         return self.attained_service_gpu_s + self.gpus * (now - self.counted_at)
 
     def service_since_start_by(self, now: float) -> float:
-        """Return the service since the last start up to `now`, GPU-seconds."""
         return self.served_since_start_gpu_s + self.gpus * (now - self.counted_at)
 
     def waiting_by(self, now: float) -> float:
-        """Return the seconds spent without workers up to `now`."""
         return self.waiting_s + (0.0 if self.workers else now - self.counted_at)
 
     def running_by(self, now: float) -> float:
-        """Return the seconds spent with workers up to `now`."""
         return self.running_s + (now - self.counted_at if self.workers else 0.0)
 
 

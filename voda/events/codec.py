@@ -1,9 +1,12 @@
 """Encodes facts to the bytes of an event, and decodes them. Only this module knows the form of an event in the log.
 
-Rule: a sealed body is never encoded again; it is stored, exported and imported byte for byte.
+Rules: a sealed body is never encoded again; it is stored, exported and imported byte for byte. An event of a type that
+was renamed is decoded under its present name. An upcaster takes the decoded data of (type, schema) and returns those of
+schema + 1; it is never removed.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -11,9 +14,69 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
-from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
+from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.events.types import AnyFact, Data
-from voda.events.upcasters import RENAMED, UPCASTERS
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+RENAMED: Mapping[str, str] = {
+    "job.priority_changed": "job.queue_level_changed",
+}
+"""Old type -> type of today, in the same schema."""
+_OF_TIRESIAS: Mapping[str, tuple[str, ...]] = {
+    "demote_gpu_s": ("tiresias", "elastic-tiresias"),
+    "promote_knob": ("tiresias", "elastic-tiresias"),
+    "compact_pending": ("elastic-tiresias",),
+}
+
+
+def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Rename the fields of schema 1: accelerator, num_proc, min_num_proc, max_num_proc."""
+    words = {
+        "accelerator": "pool",
+        "num_proc": "requested_replicas",
+        "min_num_proc": "min_replicas",
+        "max_num_proc": "max_replicas",
+    }
+    return {**data, "spec": {words.get(field, field): value for field, value in data["spec"].items()}}
+
+
+def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 2 named a queue, which no policy ever looked at."""
+    return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
+
+
+def _job_progressed_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Writers of schema 1 left out the seconds of an epoch during which the workers changed, as they saw it."""
+    return data
+
+
+def _plan_adopted_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Plans of schema 1 were decided without a look at priorities."""
+    cause = data["cause"]
+    return {**data, "cause": RENAMED.get(cause, cause), "respects_priority": False}
+
+
+def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 kept the parameters of both Tiresias policies among the settings of the pool."""
+    parameters: dict[str, dict[str, Any]] = {}
+    for parameter, policies in _OF_TIRESIAS.items():
+        value = data.get(f"tiresias_{parameter}")
+        if value is not None:
+            for policy in policies:
+                parameters.setdefault(policy, {})[parameter] = value
+    rest = {field: value for field, value in data.items() if not field.startswith("tiresias_")}
+    return {**rest, "parameters": parameters}
+
+
+UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
+    ("job.submitted", 1): _job_submitted_1,
+    ("job.submitted", 2): _job_submitted_2,
+    ("job.progressed", 1): _job_progressed_1,
+    ("plan.adopted", 1): _plan_adopted_1,
+    ("policy.changed", 1): _policy_changed_1,
+}
+
 
 _FACTS: dict[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
 _DECODERS = {(fact.TYPE, fact.SCHEMA): msgspec.json.Decoder(fact) for fact in _FACTS.values()}
@@ -73,22 +136,8 @@ def encode_body(fact: Fact, *, stream: str, version: int, prev: str, epoch: int)
         raise InvalidInput(f"{fact_data.TYPE} {fact.event_id!a} cannot be encoded: {error}") from error
 
 
-def seal(fact: Fact, *, stream: str, head: Head, epoch: int, position: int) -> Sealed:
-    """Return the event that follows `head` in `stream`, in its stored form.
-
-    Raises:
-        InvalidInput: see encode_body.
-    """
-    body = encode_body(fact, stream=stream, version=head.version + 1, prev=head.hash, epoch=epoch)
-    return Sealed(position, body, hash_of(body))
-
-
 def body_of(sealed: Sealed) -> EventBody:
-    """Return the stored form of an event, its data still raw.
-
-    Raises:
-        LogDamaged: the bytes are no event.
-    """
+    """Return the stored form of an event, its data still raw; raise LogDamaged where the bytes are none."""
     try:
         return _decode_body(sealed.body)
     except msgspec.MsgspecError as error:
@@ -135,11 +184,7 @@ def head_after(sealed: Sealed, body: EventBody, before: Head) -> Head:
 
 
 def refuse_newer(body: EventBody, position: int) -> type[Data]:
-    """Return the class of a body's fact, in the current schema.
-
-    Raises:
-        LogTooNew: the type or schema is unknown to this version.
-    """
+    """Return the class of a body's fact; raise LogTooNew where this version does not know the type or schema."""
     fact = _FACTS.get(body.type)
     if fact is None or body.schema > fact.SCHEMA:
         raise LogTooNew(

@@ -61,7 +61,6 @@ class Sealed(Struct, frozen=True, gc=False):
 
     @property
     def is_intact(self) -> bool:
-        """Whether the hash fits the body."""
         # A damaged database may hold text where its column promises bytes.
         return type(self.body) is bytes and hash_of(self.body) == self.hash
 

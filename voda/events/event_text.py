@@ -29,12 +29,7 @@ _EXITS: Mapping[str, str] = {
 
 def describe(event: Event) -> str:
     """Return what happened, without time and subject: `completed`."""
-    return describe_fact(event.data)
-
-
-def describe_fact(fact: facts.AnyFact) -> str:
-    """Return a fact as a sentence."""
-    match fact:
+    match fact := event.data:
         case facts.JobSubmitted():
             return f"submitted: {_spec_text(fact.spec)}"
         case facts.JobCancelRequested():

@@ -1,6 +1,6 @@
 """One frozen record per fact. `TYPE` is a stable word of the log, never a class path.
 
-Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in upcasters.py.
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,6 @@ class Data(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class JobFact(Data, frozen=True, kw_only=True):
-    """A fact about one job."""
-
     job_id: str
 
     @property
@@ -312,22 +310,18 @@ class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
 
 
 Intent = JobSubmitted | JobCancelRequested | JobChanged | PolicyChanged | RatelimitChanged
+NodeFact = NodeJoined | NodeChanged | NodeLeft
+JobEnd = JobCompleted | JobFailed | JobCanceled
 Observation = (
-    NodeJoined
-    | NodeChanged
-    | NodeLeft
+    NodeFact
     | JobRegistered
     | WorkerRefused
     | JobStalled
     | WorkerStarted
     | WorkerExited
     | JobProgressed
-    | JobCompleted
-    | JobFailed
-    | JobCanceled
+    | JobEnd
     | ActionFailed
 )
-JobEnd = JobCompleted | JobFailed | JobCanceled
-NodeFact = NodeJoined | NodeChanged | NodeLeft
 Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged
 AnyFact = Intent | Observation | Decision

@@ -72,7 +72,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     local_launch: ClassVar[Literal["mpi", "torch"] | None] = None
     """How one machine starts the replicas: by a launcher, or each as a torch agent. None: it cannot."""
     local_roles: ClassVar[tuple[str, ...]] = ()
-    """Roles whose programs run on one machine."""
     processes_field: ClassVar[str] = "spec"
     """Field that says how many processes one replica starts."""
 
@@ -118,7 +117,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return False
 
     def path(self, role: str) -> str:
-        """Return the path of a role."""
         return f"spec.{self.replica_specs}.{role}"
 
     def main_container(self, role: str) -> tuple[int, ContainerTemplate]:
@@ -128,7 +126,6 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return next(((index, each) for index, each in enumerate(containers) if each.name == name), (0, containers[0]))
 
     def replica_count(self) -> int:
-        """Return how many replicas the manifest asks for."""
         counts = [role.replicas for name, role in self.roles.items() if name in self.placed_roles]
         return sum(1 if count is None else count for count in counts)
 
@@ -144,11 +141,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         """Raise InvalidField on the first of the kind's own fields that cannot be used."""
 
     def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
-        """Yield the kind's own fields that voda ignores on every cluster.
-
-        Args:
-            spec: of the manifest, as the user wrote it.
-        """
+        """Yield the kind's own fields that voda ignores on every cluster; `spec` is as the user wrote it."""
         yield from ()
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
@@ -156,12 +149,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         yield from ()
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
-        """Yield what voda changes of the kind's own fields on Kubernetes.
-
-        Args:
-            converted: the manifest in the version that the cluster serves.
-            job: what the manifest asks for.
-        """
+        """Yield what voda changes of the kind's own fields; `converted` is in the version that the cluster serves."""
         yield from ()
 
     @classmethod

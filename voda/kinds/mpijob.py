@@ -48,15 +48,11 @@ _ON_KUBERNETES: Final = {
 
 
 class MPIReplicas(Struct, frozen=True, rename="pascal"):
-    """mpiReplicaSpecs."""
-
     launcher: RoleTemplate
     worker: RoleTemplate
 
 
 class MPISpec(KindSpec, frozen=True, rename="camel", kw_only=True):
-    """spec of an MPIJob."""
-
     mpi_replica_specs: MPIReplicas
     slots_per_worker: int | None = None
     clean_pod_policy: str | None = None
@@ -65,8 +61,6 @@ class MPISpec(KindSpec, frozen=True, rename="camel", kw_only=True):
 
 
 class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
-    """An MPIJob of either version."""
-
     name: ClassVar[str] = "MPIJob"
     plural: ClassVar[str] = "mpijobs"
     versions: ClassVar[tuple[str, ...]] = (V2, V1)
@@ -86,23 +80,19 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     @property
     def roles(self) -> dict[str, RoleTemplate]:
-        """Return the launcher and the workers."""
         specs = self.spec.mpi_replica_specs
         return {"Launcher": specs.launcher, "Worker": specs.worker}
 
     @property
     def main_container_name(self) -> str:
-        """Name of the container that trains; empty: the first one does."""
         return self.spec.main_container or ""
 
     @property
     def processes(self) -> int:
-        """Processes that one worker has slots for."""
         return self.spec.slots_per_worker or 1
 
     @property
     def restart_policies(self) -> tuple[str, ...]:
-        """The values that restartPolicy of a role may have."""
         return ("Never", "OnFailure") if self.is_v2 else super().restart_policies
 
     @property
@@ -111,25 +101,21 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         return self.is_v2
 
     def default_restart_policy(self, role: str) -> str:
-        """Return the operator's restartPolicy of a role that names none."""
         return "OnFailure" if self.is_v2 and role == "Launcher" else "Never"
 
     def check(self) -> None:
-        """Raise InvalidField on the first of an MPIJob's own fields that cannot be used."""
         refuse_outside("spec.slotsPerWorker", self.spec.slots_per_worker, 1, MOST_GPUS)
         refuse_other("spec.cleanPodPolicy", self.spec.clean_pod_policy, CLEAN_POD_POLICIES)
         refuse_other("spec.mpiImplementation", self.spec.mpi_implementation, ("OpenMPI", "Intel", "MPICH"))
         refuse_several(self.path("Launcher"), self.roles["Launcher"])
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
-        """Yield the fields of an MPIJob that one machine ignores."""
         yield from field_warnings(spec, "spec", _NOT_LOCAL)
         if self.spec.mpi_implementation not in (None, "OpenMPI"):
             message = "the list of hosts is written as Open MPI reads it"
             yield FieldWarning(field="spec.mpiImplementation", message=message)
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
-        """Yield what voda changes of an MPIJob on Kubernetes, and what the launcher of an elastic one lacks."""
         yield from field_warnings(converted["spec"], "spec", _ON_KUBERNETES)
         is_v1 = converted["apiVersion"] == V1
         if is_v1 and self.roles["Worker"].restart_policy not in (None, "ExitCode"):
@@ -140,24 +126,21 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     @classmethod
     def in_version(cls, manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
-        """Return an accepted manifest in v1 or v2beta1."""
-        if {manifest["apiVersion"], api_version} == {V1, V2}:
-            return in_other_version(manifest, api_version)
-        return super().in_version(manifest, api_version)
+        if {manifest["apiVersion"], api_version} != {V1, V2}:
+            return super().in_version(manifest, api_version)
+        found = {**manifest, "apiVersion": api_version, "spec": _copied(manifest["spec"])}
+        warnings = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
+        return ConvertedManifest(found, tuple(warnings))
 
     def _horovod_hints(self, *, has_slots: bool) -> Iterator[FieldWarning]:
-        """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better.
-
-        Args:
-            has_slots: whether the operator's discover_hosts.sh lists hosts with their slots.
-        """
+        """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better."""
         index, container = self.main_container("Launcher")
         # Often it is one word of a shell's.
         line = " ".join((*(container.command or ()), *(container.args or ())))
         if "horovodrun" not in line:
             return
         field = f"{self.path('Launcher')}.template.spec.containers[{index}].command"
-        # --slots and --slots-per-host are the same option.
+        # --slots and --slots-per-host are the same option. Only v1's discover_hosts.sh lists hosts with their slots.
         if not has_slots and "--slots" not in line:
             option = f"--slots-per-host {self.processes}"
             message = f"add {option} to horovodrun: discover_hosts.sh lists hosts without their slots"
@@ -170,15 +153,7 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
             yield FieldWarning(field=field, message=message)
 
 
-def in_other_version(manifest: Mapping[str, Any], api_version: str) -> ConvertedManifest:
-    """Return an accepted MPIJob of v1 as v2beta1, or one of v2beta1 as v1; the manifest itself stays as it is."""
-    found = {**manifest, "apiVersion": api_version, "spec": _copied(manifest["spec"])}
-    warnings = _to_v2(found["spec"]) if api_version == V2 else _to_v1(found["spec"])
-    return ConvertedManifest(found, tuple(warnings))
-
-
 def _copied(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec in which those parts that a conversion changes are copies."""
     roles = {role: dict(each) for role, each in spec["mpiReplicaSpecs"].items() if isinstance(each, Mapping)}
     return {**spec, "mpiReplicaSpecs": roles, "runPolicy": dict(spec.get("runPolicy") or {})}
 

@@ -28,23 +28,17 @@ class ValueFrom(Struct, frozen=True, rename="camel"):
 
 
 class EnvVar(Struct, frozen=True, rename="camel"):
-    """One variable."""
-
     name: str
     value: str | None = None
     value_from: ValueFrom | None = None
 
 
 class ContainerResources(Struct, frozen=True):
-    """Resources that a container may use."""
-
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
 
 
 class ContainerTemplate(Struct, frozen=True, rename="camel"):
-    """One container."""
-
     name: str = ""
     image: str | None = None
     command: tuple[str, ...] | None = None
@@ -55,8 +49,6 @@ class ContainerTemplate(Struct, frozen=True, rename="camel"):
 
 
 class PodTemplateSpec(Struct, frozen=True, rename="camel"):
-    """The spec of a role's pods."""
-
     containers: Annotated[tuple[ContainerTemplate, ...], Meta(min_length=1)]
     node_selector: dict[str, str] | None = None
     termination_grace_period_seconds: int | None = None
@@ -64,22 +56,16 @@ class PodTemplateSpec(Struct, frozen=True, rename="camel"):
 
 
 class PodTemplate(Struct, frozen=True):
-    """A role's pod template."""
-
     spec: PodTemplateSpec
 
 
 class RoleTemplate(Struct, frozen=True, rename="camel"):
-    """One role of a job: its pods, and how many there are."""
-
     template: PodTemplate
     replicas: int | None = None
     restart_policy: str | None = None
 
 
 class JobMetadata(Struct, frozen=True, rename="camel"):
-    """Names, labels and annotations."""
-
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
@@ -88,8 +74,6 @@ class JobMetadata(Struct, frozen=True, rename="camel"):
 
 
 class RunPolicyFields(Struct, frozen=True, rename="camel"):
-    """runPolicy."""
-
     backoff_limit: int | None = None
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None

@@ -29,15 +29,11 @@ _NOT_LOCAL: Final = {"standalone": "not read: the agents of all replicas meet at
 
 
 class RdzvConf(Struct, frozen=True):
-    """One setting of the rendezvous."""
-
     key: str = ""
     value: str = ""
 
 
 class TorchElasticPolicy(Struct, frozen=True, rename="camel"):
-    """elasticPolicy."""
-
     min_replicas: int | None = None
     max_replicas: int | None = None
     rdzv_backend: str | None = None
@@ -54,23 +50,17 @@ class TorchElasticPolicy(Struct, frozen=True, rename="camel"):
 
 
 class TorchReplicas(Struct, frozen=True, rename="pascal"):
-    """pytorchReplicaSpecs."""
-
     master: RoleTemplate | None = None
     worker: RoleTemplate | None = None
 
 
 class TorchSpec(KindSpec, frozen=True, rename="camel", kw_only=True):
-    """spec of a PyTorchJob."""
-
     pytorch_replica_specs: TorchReplicas
     nproc_per_node: str | int | None = None
     elastic_policy: TorchElasticPolicy | None = None
 
 
 class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
-    """A PyTorchJob."""
-
     name: ClassVar[str] = "PyTorchJob"
     plural: ClassVar[str] = "pytorchjobs"
     versions: ClassVar[tuple[str, ...]] = ("kubeflow.org/v1",)
@@ -87,7 +77,6 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     @property
     def roles(self) -> dict[str, RoleTemplate]:
-        """Return the Master and the workers, as far as the manifest has them."""
         specs = self.spec.pytorch_replica_specs
         found = {"Master": specs.master, "Worker": specs.worker}
         return {name: role for name, role in found.items() if role is not None}
@@ -99,11 +88,9 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         return int(processes) if processes.isdecimal() else None
 
     def default_restart_policy(self, role: str) -> str:
-        """Return the operator's restartPolicy of a role that names none."""
         return "OnFailure"
 
     def own_bounds(self) -> OwnBounds | None:
-        """Return the bounds that elasticPolicy sets; None where it sets none."""
         elastic = self.spec.elastic_policy
         if elastic is None or (elastic.min_replicas is None and elastic.max_replicas is None):
             return None
@@ -124,7 +111,6 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         return replace(elastic, min_replicas=least, max_replicas=most)
 
     def check(self) -> None:
-        """Raise InvalidField on the first of a PyTorchJob's own fields that cannot be used."""
         if not self.roles:
             field = self.path("Worker")
             raise InvalidField(field, f"{field} is missing: a PyTorchJob needs a Worker or a Master")
@@ -142,15 +128,12 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
             refuse_outside("spec.elasticPolicy.maxRestarts", elastic.max_restarts, 0, BIGGEST)
 
     def warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
-        """Yield the fields of a PyTorchJob that voda ignores on every cluster."""
         yield from field_warnings(spec.get("elasticPolicy"), "spec.elasticPolicy", _IGNORED)
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
-        """Yield the fields of a PyTorchJob that one machine ignores."""
         yield from field_warnings(spec.get("elasticPolicy"), "spec.elasticPolicy", _NOT_LOCAL)
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
-        """Yield what voda changes of an elastic PyTorchJob's elasticPolicy."""
         elastic = self.spec.elastic_policy
         if not job.is_elastic:
             return

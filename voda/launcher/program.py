@@ -1,29 +1,108 @@
-"""One run of the program: its processes from start to end.
+"""One run of the program: its processes from start to end, and what they print.
 
-Rule: no process of it outlives it. What a killed mpirun leaves behind is found by a variable in its environment; see
-orphan_killer.py for a killed launcher.
+Rules: no process of it outlives it: what a killed mpirun leaves behind is found by a variable in its environment, and
+what a killed launcher leaves behind by a small shell, which learns of the launcher's death by the end of a pipe that no
+other process holds. The kernel's own way (PR_SET_PDEATHSIG) will not do: it sends the signal once for each thread of a
+dying parent, and at the second SIGTERM mpirun ends at once and leaves its processes behind. A reader of the output that
+is slow or gone holds up the program at most, never the launcher; hence threads.
 """
 
 import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Iterable
-from contextlib import suppress
+import threading
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from voda.domain.errors import InvalidInput
 from voda.launcher.commands import RUN_DIR, LaunchCommand
-from voda.launcher.orphan_killer import PID_FILE
-from voda.launcher.output import OutputPipe
+from voda.process_table import kill_marked
 from voda.tail import Tail
 
-_AGAIN_S = 0.5
+LAST_LINES: Final = 30
+_CHUNK_BYTES: Final = 65_536
+_LINE_BYTES: Final = 2_000
+_AGAIN_S: Final = 0.5
 """Between two signals: the first may come before mpirun or its processes are ready for it."""
-_MPIRUN_ENDS_S = 5.0
+_MPIRUN_ENDS_S: Final = 5.0
 """How long mpirun may take to kill processes on other hosts."""
-_FLUSH_S = 2.0
-_SWEEPS = 20
+_FLUSH_S: Final = 2.0
+_SWEEPS: Final = 20
+_PID_FILE: Final = "pid"
+"""In the launcher's folder: the process that runs the program; absent while none does."""
+_SHELL_ENDS_S: Final = 5.0
+# $1: the launcher's folder. A line means that the launcher ends in order.
+_SHELL: Final = f"""\
+read -r _ && exit
+if read -r pid < "$1/{_PID_FILE}"; then
+  kill -TERM "$pid"
+  tries=0
+  while kill -0 "$pid" && test $tries -lt 30; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+fi 2>/dev/null
+for file in $(grep -alF "{RUN_DIR}=$1" /proc/[0-9]*/environ 2>/dev/null); do
+  pid=${{file#/proc/}}
+  kill -KILL "${{pid%/environ}}" 2>/dev/null
+done
+rm -rf "$1"
+"""
+
+
+def new_tail() -> Tail:
+    """Return a tail that has room for the last lines of a program, whichever pipe they come by."""
+    return Tail(LAST_LINES * (_LINE_BYTES + 1))
+
+
+class OutputPipe:
+    """A pipe whose other end is given to a program.
+
+    Args:
+        onto: descriptor that everything is passed on to.
+        tail: gets whole lines, the long ones cut.
+    """
+
+    def __init__(self, onto: int, tail: Tail) -> None:
+        self._read_end, self.write_end = os.pipe()
+        self._onto = onto
+        self._tail = tail
+        self._thread = threading.Thread(target=self._pump, name=f"output-{onto}", daemon=True)
+
+    def begin(self) -> None:
+        """Start to pass on, once the program has its end; the own copy of that end is closed."""
+        os.close(self.write_end)
+        self._thread.start()
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until all is passed on that was printed."""
+        self._thread.join(timeout_s)
+
+    def _pump(self) -> None:
+        rest = b""
+        is_read = True
+        while chunk := os.read(self._read_end, _CHUNK_BYTES):
+            # A program must not stop because its reader is gone.
+            is_read = is_read and _write(self._onto, chunk)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._tail.add(line[-_LINE_BYTES:] + b"\n")
+            rest = rest[-_LINE_BYTES:]
+        if rest:
+            self._tail.add(rest + b"\n")
+        os.close(self._read_end)
+
+
+def _write(descriptor: int, data: bytes) -> bool:
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        return False
+    return True
 
 
 class RunningProgram:
@@ -37,7 +116,7 @@ class RunningProgram:
     async def wait(self) -> int:
         """Wait until it and all it started has ended, and return its exit code as a shell shows it."""
         code = await self._process.wait()
-        (self._folder.parent / PID_FILE).unlink(missing_ok=True)
+        (self._folder.parent / _PID_FILE).unlink(missing_ok=True)
         sweep(self._folder.parent)
         for pipe in self._pipes:
             await asyncio.to_thread(pipe.finish, _FLUSH_S)
@@ -100,7 +179,7 @@ async def start(command: LaunchCommand, *, folder: Path, tail: Tail) -> RunningP
         # In a session of its own: a signal to the launcher's process group must not make mpirun kill at once.
         start_new_session=True,
     )
-    (folder.parent / PID_FILE).write_text(f"{process.pid}\n", "ascii")
+    (folder.parent / _PID_FILE).write_text(f"{process.pid}\n", "ascii")
     for pipe in pipes:
         pipe.begin()
     return RunningProgram(process, pipes, folder=folder)
@@ -108,29 +187,46 @@ async def start(command: LaunchCommand, *, folder: Path, tail: Tail) -> RunningP
 
 def sweep(folder: Path) -> None:
     """Kill what programs of the launcher that owns the folder left behind on this machine."""
-    mark = f"{RUN_DIR}={folder}".encode()
     for _ in range(_SWEEPS):
-        left = [pid for pid in _own_processes() if _has(pid, mark)]
-        for pid in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        if not (killed := kill_marked(folder, RUN_DIR)):
+            return
+        for pid in killed:
             # As the first process of a container the launcher is the parent of all orphans.
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        if not left:
-            return
 
 
-def _own_processes() -> list[int]:
+@asynccontextmanager
+async def killing_orphans(folder: Path) -> AsyncIterator[None]:
+    """Have every process with the folder in its environment killed if this process dies within the block."""
+    read_end, write_end = os.pipe()
     try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    except OSError:
-        return []
-
-
-def _has(pid: int, mark: bytes) -> bool:
-    """Say whether a process that still runs has the mark in its environment; a zombie's is empty."""
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            _SHELL,
+            "voda-orphan-killer",
+            str(folder),
+            stdin=read_end,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(write_end)
+        raise
+    finally:
+        os.close(read_end)
     try:
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
+        yield
+    finally:
+        with suppress(BrokenPipeError):
+            os.write(write_end, b"\n")
+        os.close(write_end)
+        try:
+            async with asyncio.timeout(_SHELL_ENDS_S):
+                await process.wait()
+        except TimeoutError:
+            # The program is over; how the launcher ends must not depend on a slow shell.
+            with suppress(ProcessLookupError):
+                process.kill()

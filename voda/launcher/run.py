@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from voda.domain.errors import ClusterUnavailable, InvalidInput
-from voda.launcher import commands, program
-from voda.launcher.discovery import Discovery
-from voda.launcher.hosts import Layout
-from voda.launcher.orphan_killer import killing_orphans
-from voda.launcher.output import LAST_LINES, new_tail
+from voda.launcher import commands
+from voda.launcher.hosts import Discovery, Layout
+from voda.launcher.program import LAST_LINES, RunningProgram, killing_orphans, new_tail, start, sweep
 from voda.launcher.state_machine import (
     DiscoveryFailed,
     EndSignalled,
@@ -71,7 +69,7 @@ class Launcher:
         self._say = say
         self._state = LauncherState()
         self._events: asyncio.Queue[LauncherEvent] = asyncio.Queue()
-        self._running: program.RunningProgram | None = None
+        self._running: RunningProgram | None = None
         self._tail = new_tail()
         self._starts = 0
 
@@ -95,7 +93,7 @@ class Launcher:
             except* InvalidInput as errors:
                 raise errors.exceptions[0] from None
             finally:
-                program.sweep(Path(folder))
+                sweep(Path(folder))
 
     async def _work(self, folder: Path, group: asyncio.TaskGroup) -> int:
         loop = asyncio.get_running_loop()
@@ -143,16 +141,16 @@ class Launcher:
         made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
         self._tail = new_tail()
         command = made(self._job.program, layout, self._job.env, folder=own)
-        self._running = await program.start(command, folder=own, tail=self._tail)
+        self._running = await start(command, folder=own, tail=self._tail)
         group.create_task(self._await_end(self._running))
 
-    async def _await_end(self, running: program.RunningProgram) -> None:
+    async def _await_end(self, running: RunningProgram) -> None:
         code = await running.wait()
         if running is self._running:
             self._running = None
         self._events.put_nowait(ProgramExited(code))
 
-    async def _signal_end(self, running: program.RunningProgram) -> None:
+    async def _signal_end(self, running: RunningProgram) -> None:
         is_mpirun = self._job.starter == "mpirun"
         # torchrun passes SIGTERM on by itself, and would break off its own end at the second one.
         await running.signal_end(signal.SIGUSR2 if is_mpirun else signal.SIGTERM, again=is_mpirun)

@@ -61,10 +61,8 @@ def kubernetes_warnings(
 ) -> tuple[FieldWarning, ...]:
     """Return what a cluster changes or ignores of a manifest, besides the warnings of `parse`.
 
-    Args:
-        parsed: the manifest.
-        served: kind -> the apiVersion that the cluster serves.
-        gpu_resource: that its pools count, such as nvidia.com/gpu.
+    `served` is kind -> the apiVersion that the cluster serves, `gpu_resource` what its pools count, such as
+    nvidia.com/gpu.
 
     Raises:
         InvalidField: the cluster does not run the kind, or no pod could be made of a template.
@@ -94,7 +92,6 @@ def refuse_elsewhere(parsed: ParsedManifest, namespaces: Collection[str]) -> Non
 
 
 def _refuse_impossible_pods(job: JobManifest, raw: Mapping[str, Any]) -> None:
-    """Raise InvalidField on the first template of which the API server would make no pod."""
     for name, role in job.roles.items():
         path = f"{job.path(name)}.template"
         _refuse_wrong_types(raw["spec"][job.replica_specs][name]["template"], path)

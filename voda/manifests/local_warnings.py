@@ -83,14 +83,10 @@ def local_warnings(parsed: ParsedManifest) -> Iterator[FieldWarning]:
     for role in job.roles:
         pod, path = spec[job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
         yield from field_warnings(pod, path, _OF_PODS)
-        yield from _node_selector(pod, path)
+        for name in pod.get("nodeSelector") or ():
+            if name != ACCELERATOR:
+                yield FieldWarning(field=f"{path}.nodeSelector[{name[:80]}]", message=_ONE_MACHINE)
         yield from _containers(job, role, pod["containers"], path)
-
-
-def _node_selector(pod: Mapping[str, Any], path: str) -> Iterator[FieldWarning]:
-    for name in pod.get("nodeSelector") or ():
-        if name != ACCELERATOR:
-            yield FieldWarning(field=f"{path}.nodeSelector[{name[:80]}]", message=_ONE_MACHINE)
 
 
 def _containers(

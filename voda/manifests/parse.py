@@ -29,7 +29,6 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
     raw: Mapping[str, Any]
     """As the user wrote it."""
     job: JobManifest
-    """The typed view of it."""
     spec: JobSpec
     """Complete but for its job_id, which is the name until the job is submitted."""
     warnings: tuple[FieldWarning, ...] = ()
@@ -39,12 +38,7 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
 def parse(
     manifest: Mapping[str, Any], *, default_pool: str = "default", pool_label: str = ACCELERATOR
 ) -> ParsedManifest:
-    """Return the job that a manifest describes.
-
-    Args:
-        manifest: of one of the kinds in voda.kinds.
-        default_pool: where a job goes that names no pool.
-        pool_label: label of nodes; a nodeSelector by it names the pool.
+    """Return the job that a manifest describes; a nodeSelector by `pool_label`, a label of nodes, names the pool.
 
     Raises:
         InvalidInput: it is something else, or a field is missing, of the wrong type or out of bounds.

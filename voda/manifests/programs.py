@@ -63,16 +63,10 @@ def program(job: JobManifest, role: str) -> Program | None:
 
 
 def expand_program(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the command line and the environment of one process of a program.
+    """Return the command line (empty where the manifest leaves it to the image) and the environment of one process.
 
-    Args:
-        program: as the manifest has it.
-        base: what the process is given besides; values may refer to it, and a variable of the program that has the
-            same name replaces it. VODA_POD_NAME should be there (the pod's name, which fieldRef metadata.name stands
-            for); without it, it is made from VODA_JOB_NAME and the role.
-
-    Returns:
-        argv (empty where the manifest leaves it to the image), and base with the program's variables.
+    The environment is `base` with the program's variables, which may refer to it, and replace those of the same name.
+    Without a VODA_POD_NAME in `base`, it is made from VODA_JOB_NAME and the role.
     """
     pod_name = f"{base.get('VODA_JOB_NAME', 'job')}-{program.role}"
     env = expand_env(program.env, {POD_NAME: pod_name, **base})
@@ -85,9 +79,11 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
     restart_policy = {
         name.lower(): role.restart_policy or job.default_restart_policy(name) for name, role in job.roles.items()
     }
+    is_final = not job.always_retries and set(restart_policy.values()) == {"Never"}
+    limit = DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
     deadline_s = policy.active_deadline_seconds
     return FailurePolicy(
-        backoff_limit=_backoff_limit(job, policy, restart_policy),
+        backoff_limit=0 if is_final else limit,
         active_deadline_s=None if deadline_s is None else float(deadline_s),
         restart_policy=restart_policy,
     )
@@ -96,12 +92,6 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
 def working_dir_annotation(job: JobManifest) -> str:
     """Return the folder that the annotation voda.dev/working-dir names; empty without one."""
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
-
-
-def _backoff_limit(job: JobManifest, policy: RunPolicyFields, restart_policy: Mapping[str, str]) -> int:
-    if not job.always_retries and set(restart_policy.values()) == {"Never"}:
-        return 0
-    return DEFAULT_BACKOFF_LIMIT if policy.backoff_limit is None else policy.backoff_limit
 
 
 def env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:
@@ -131,9 +121,4 @@ def expand_text(text: str, env: Mapping[str, str]) -> str:
     """Return the text with every `$(NAME)` replaced whose name is known."""
     if "$" not in text:
         return text
-    return _REFERENCE.sub(lambda match: _replacement(match, env), text)
-
-
-def _replacement(match: re.Match[str], env: Mapping[str, str]) -> str:
-    name = match[1]
-    return "$" if name is None else env.get(name, match[0])
+    return _REFERENCE.sub(lambda match: "$" if match[1] is None else env.get(match[1], match[0]), text)

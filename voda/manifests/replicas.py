@@ -34,8 +34,6 @@ _SHARES = ("core", "mem", "percent")
 
 
 class FieldText(Struct, frozen=True):
-    """The text of a field, and the field's path."""
-
     text: str
     path: str
     is_env: bool = False
@@ -43,8 +41,6 @@ class FieldText(Struct, frozen=True):
 
 
 class ManifestBounds(Struct, frozen=True):
-    """Least, most and requested replicas."""
-
     min_replicas: int
     max_replicas: int
     requested: int
@@ -198,7 +194,6 @@ def processes_per_replica(job: JobManifest) -> int:
 
 
 def _gpu_limit(job: JobManifest) -> int | None:
-    """Return the GPUs in the limits (else requests) of a worker; None if they name none."""
     role = job.resized_role
     index, container = job.main_container(role)
     path = f"{job.path(role)}.template.spec.containers[{index}].resources"

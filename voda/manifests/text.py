@@ -11,13 +11,7 @@ from typing import Any, NoReturn
 
 from voda.domain.errors import InvalidInput
 from voda.manifests import yaml_text
-from voda.manifests.yaml_text import (
-    BIGGEST_INT,
-    MOST_DEPTH,
-    MOST_VALUES,
-    SMALLEST_INT,
-    refuse_odd_values,
-)
+from voda.manifests.yaml_text import BIGGEST_INT, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_values
 
 MOST_BYTES = 1_048_576
 """Of a manifest's text; Kubernetes takes no more either."""
@@ -35,7 +29,8 @@ def read(body: bytes) -> dict[str, Any]:
         return value
     value = yaml_text.read(text)
     if not isinstance(value, dict):
-        raise InvalidInput(f"the manifest: expected a mapping with apiVersion and kind, got {_named(value)}")
+        got = "a list" if isinstance(value, list) else "a single value"
+        raise InvalidInput(f"the manifest: expected a mapping with apiVersion and kind, got {got}")
     return value
 
 
@@ -117,10 +112,6 @@ def _fraction(digits: str) -> float:
 
 def _constant(name: str) -> NoReturn:
     raise InvalidInput(f"{name} is not a number that JSON knows: leave it out or quote it")
-
-
-def _named(value: object) -> str:
-    return "a list" if isinstance(value, list) else "a single value"
 
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')

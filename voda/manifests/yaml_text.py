@@ -95,7 +95,6 @@ class _Loader(_SafeLoader):
             raise _too_many(current_node)
 
     def ascend_resolver(self) -> None:
-        """Note that a node is complete."""
         self._depth -= 1
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
@@ -130,13 +129,11 @@ class _Loader(_SafeLoader):
         return values, levels
 
     def text(self, node: Any) -> str:
-        """Return a text that can be stored."""
         value: str = self.construct_scalar(node)
         refuse_odd_text(value)
         return value
 
     def whole(self, node: Any) -> int:
-        """Return an integer of 64 bits."""
         try:
             value: int = self.construct_yaml_int(node)
         except ValueError:
@@ -147,7 +144,6 @@ class _Loader(_SafeLoader):
         return value
 
     def fraction(self, node: Any) -> float:
-        """Return a finite number."""
         value: float = self.construct_yaml_float(node)
         if not math.isfinite(value):
             raise _wrong(node, f"{node.value[:30]} is not a number that JSON knows, or is too big: quote it")

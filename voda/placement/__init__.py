@@ -1,7 +1,6 @@
 """Placement decides on which node each worker sits; `steady` and `packed` are placers, the other modules their tools.
 
-The tools: `order` (which job is served first), `free_gpus`, `carry_over` (what can stay), `partial_placement`,
-`rendezvous_anchor` (the worker that stays where it is), `refusals`.
+The tools: `order` (which job is served first, which worker stays where it is), `free_gpus`, `partial_placement`.
 
 Rules of every placer: never more on a node than it has; no worker comes to a node that refuses its job
 (`Job.refusals`), but one that is at work there may stay; then few nodes per job; then few workers moved; then whole
@@ -25,15 +24,10 @@ class Placer(Protocol):
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
         """Return the nodes of each job's workers, by worker index.
 
-        A job that cannot be placed whole gets fewer replicas, but never less than its minimum: then it gets
-        none, and is absent from the answer. The placement in force is `view.plan.placement`.
-
-        Args:
-            view: nodes with usable GPUs, jobs, the plan in force, estimates.
-            replicas: job id -> replicas from the policy; 0 = none.
-            now: seconds since the epoch.
+        `replicas` is job id -> replicas from the policy; 0 = none. A job that cannot be placed whole gets fewer, but
+        never less than its minimum: then it gets none, and is absent from the answer. The placement in force is
+        `view.plan.placement`.
         """
-        ...
 
 
 PLACERS: Final = Catalogue[Placer](__name__, method="place", noun="placer")

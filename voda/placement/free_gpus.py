@@ -13,10 +13,7 @@ class FreeGpus:
     """Counts of free GPUs, kept as one sorted list of nodes per count.
 
     A question costs O(GPUs of the largest node), a change O(log nodes) comparisons. The lists are made when
-    the first question is asked, because most re-plans ask none.
-
-    Args:
-        free: node -> free GPUs, >= 0; taken over, not copied.
+    the first question is asked, because most re-plans ask none. `free`, node -> free GPUs >= 0, is taken over.
     """
 
     __slots__ = ("_by_count", "_of")

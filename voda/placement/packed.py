@@ -17,8 +17,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import largest_first, per_node
-from voda.placement.rendezvous_anchor import ANCHORED, anchor
+from voda.placement.order import ANCHORED, anchor, largest_first, per_node
 
 Packing = Mapping[str, Mapping[str, int]]
 """job id -> copy -> workers; a copy is called after the node it was made from."""
@@ -31,7 +30,6 @@ class Packed:
     title: ClassVar[str] = "packs all jobs anew, largest first, then keeps the most workers in place (Voda, IC2E'23)"
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        """See Placer.place."""
         packing = _packed(view, replicas)
         node_of = _mapped(view, packing)
         return {

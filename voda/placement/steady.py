@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.order import by_size
+from voda.placement.order import anchor, by_size, is_uprooted
 from voda.placement.partial_placement import PartialPlacement
-from voda.placement.rendezvous_anchor import anchor, is_uprooted
 
 
 class Steady:
@@ -27,7 +26,6 @@ class Steady:
     title: ClassVar[str] = "keeps workers where they are, and brings a spanning job together when that pays"
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        """See Placer.place."""
         placed = _settled(view, replicas)
         while (roomier := _with_one_more(view, replicas, placed)) is not None:
             placed = roomier
@@ -66,13 +64,7 @@ def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Plac
 def _with_minimum_of(view: ClusterState, placed: Placement, job_id: str) -> Placement | None:
     """Return the placement with the job's minimum put where the least has to move, the nodes overfull.
 
-    Args:
-        view: nodes and jobs.
-        placed: a placement that fits and lacks the job.
-        job_id: the job, whose workers fit on no node as it is.
-
-    Returns:
-        None where even without the smaller workers there is no room.
+    The job's workers fit on no node as it is; None where there is no room even without the smaller workers.
     """
     spec, refusals = view.jobs[job_id].spec, view.jobs[job_id].refusals
     free, smaller = _free_and_smaller(view, placed, spec.gpus_per_replica)

@@ -90,7 +90,7 @@ def redecide(
 def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     """Return the fact that turns `old` into `new`; None when there is nothing to record.
 
-    Reasons of jobs that are placed, released or `undecided` are recorded.
+    It has the reasons that `new` gives for jobs that are placed, released or `undecided`.
     """
     before = old.placement
     placed = {job_id: nodes for job_id, nodes in sorted(new.placement.items()) if before.get(job_id) != nodes}

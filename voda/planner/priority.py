@@ -87,7 +87,6 @@ def without_priorities(view: ClusterState) -> ClusterState:
 
 
 def _classes(view: ClusterState) -> list[dict[str, Job]]:
-    """Return the ready jobs by priority, highest first."""
     classes: dict[int, dict[str, Job]] = {priority: {} for priority in view.priorities}
     for job_id, job in view.jobs.items():
         if not job.is_canceling:

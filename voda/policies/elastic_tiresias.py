@@ -4,7 +4,7 @@ Wu et al., TPDS 2021: compaction and expansion by efficiency gain, gain(n) = T(n
 for a job that has nothing. Sizes are replicas; a job's GPUs per replica only count when it is charged.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -28,7 +28,7 @@ class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=Tru
     ] = 10
 
 
-class ElasticTiresias:
+class ElasticTiresias(levels.TwoQueues):
     name: ClassVar[str] = "elastic-tiresias"
     title: ClassVar[str] = "Tiresias that shrinks the lower queue and grows by gain"
     paper: ClassVar[str] = "Wu et al., Elastic Deep Learning in Multi-Tenant GPU Clusters, TPDS 2021"
@@ -50,12 +50,6 @@ class ElasticTiresias:
             return f"compacted, {pending} jobs pending" if is_crowded and spec.job_id in low else "as requested"
 
         return explained(view, submitted, shares, why=why)
-
-    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
-        return levels.moves(view, now, parameters(view, self.name, ElasticTiresiasParameters))
-
-    def requeue_due_at(self, view: ClusterState, now: float) -> float:
-        return levels.next_move_at(view, now, parameters(view, self.name, ElasticTiresiasParameters))
 
 
 def _compact(jobs: Iterable[Job], shares: Shares) -> None:

@@ -75,10 +75,7 @@ class _Choice(Struct, frozen=True):
 def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]], shares: Shares) -> None:
     """Raise the sizes of jobs that have their minimum so that the sum of T(n) is the highest there is.
 
-    Args:
-        specs: earlier ones win ties.
-        curves: job id -> T(n), shape at least (max_replicas + 1,).
-        shares: changed in place.
+    Earlier jobs win ties. `curves` is job id -> T(n), of shape at least (max_replicas + 1,).
     """
     specs = [spec for spec in specs if spec.is_elastic]
     if not specs or not shares.free:

@@ -5,7 +5,7 @@ charged for its GPUs until the workers exit. All events of one instant count as 
 """
 
 from collections.abc import Mapping, ValuesView
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -83,15 +83,8 @@ class _WorkerTotals(WorkerChanges, kw_only=True):
             WorkerChanges.settle(self)
 
 
-class _HistoryState(Struct):
-    totals: dict[str, _WorkerTotals] = msgspec.field(name="tenures")
-    finished: dict[str, FinishedJob]
-
-
 class History(Projection):
     """The ended jobs. Facts about unknown or ended jobs change nothing."""
-
-    FORMAT: ClassVar[str] = "history-1"
 
     def __init__(self) -> None:
         self._totals: dict[str, _WorkerTotals] = {}
@@ -106,13 +99,6 @@ class History(Projection):
     def live(self) -> Mapping[str, float]:
         """job id -> instant of submission, of the jobs that have not ended."""
         return {job_id: job.submitted_at for job_id, job in self._totals.items() if job.end is None}
-
-    def dump(self) -> bytes:
-        return msgspec.msgpack.encode(_HistoryState(self._totals, self._finished))
-
-    def load(self, state: bytes) -> None:
-        loaded = msgspec.msgpack.decode(state, type=_HistoryState)
-        self._totals, self._finished = loaded.totals, loaded.finished
 
 
 @History.folds

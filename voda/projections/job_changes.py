@@ -153,9 +153,8 @@ def charge(job: Job, now: float) -> Job:
 
 
 def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
-    is_start = job.phase is not Phase.RUNNING
     job = replace(charge(job, now), workers={**job.workers, **workers})
-    if not is_start:
+    if job.phase is Phase.RUNNING:
         return job
     is_first = job.first_started_at is None
     return replace(

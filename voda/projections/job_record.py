@@ -27,8 +27,6 @@ _MOST_REPORTS: Final = 1_000
 
 
 class RecordedReport(Struct, frozen=True, array_like=True, gc=False):
-    """One report of a job's progress."""
-
     epochs_done: float
     at: float
     """Seconds since the epoch."""
@@ -110,10 +108,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
-    @property
-    def reports_kept(self) -> int:
-        return len(self.packed)
-
     def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:
         """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
@@ -148,8 +142,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             workers |= fact.workers
         else:
             workers = {index: node for index, node in workers.items() if index not in fact.workers}
-        gpu_s = self.job.attained_service_gpu_s + self.job.gpus * (now - self.job.counted_at)
-        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=gpu_s)
+        self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=self.job.service_by(now))
         return True
 
     def _report(self, fact: facts.JobProgressed, now: float) -> None:
@@ -181,10 +174,6 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.reason = self.cancel_reason
         if not isinstance(fact, facts.JobCanceled):
             self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""
-
-    def forget_reports(self) -> None:
-        """Drop the reports; what they say of the present stays."""
-        self.packed = []
 
     def _changes_at(self, now: float) -> WorkerChanges:
         if self.changes is None:

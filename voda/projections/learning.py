@@ -7,7 +7,7 @@ is O(live jobs + categories); no report makes anything here raise or become NaN.
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -42,16 +42,12 @@ class Accuracy(NamedTuple):
 
 
 class CategoryMeasurements(Struct, kw_only=True):
-    """Measurements of all jobs of a category."""
-
     epochs: EpochMeans = msgspec.field(default_factory=EpochMeans)
     restart_s: RunningMean = msgspec.field(default_factory=RunningMean)
     error: RunningMean = msgspec.field(default_factory=RunningMean)
 
 
 class JobMeasurements(Struct, kw_only=True):
-    """Measurements of one live job."""
-
     category: str
     predicted_e1: float | None
     """Seconds of an epoch on one replica, as estimated when it was submitted."""
@@ -79,8 +75,6 @@ class _CachedEstimate:
 
 class Learning(Projection):
     """The projection behind `ClusterState.estimates`."""
-
-    FORMAT: ClassVar[str] = "learning-1"
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobMeasurements] = {}

@@ -6,7 +6,7 @@ costs O(jobs placed).
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +18,7 @@ from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Estimate, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.plan_diff import adopted
+from voda.events.types import PlanAdopted
 from voda.projections.base import Projection
 from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 from voda.projections.learning import Learning
@@ -40,8 +40,6 @@ class LivePool(Struct, kw_only=True):
 class LiveCluster(Projection):
     """The state that decisions read."""
 
-    FORMAT: ClassVar[str] = "cluster-3"
-
     def __init__(self) -> None:
         self.position = 0
         self.changed_pools: set[str] = set()
@@ -61,12 +59,12 @@ class LiveCluster(Projection):
         """Return the names of all pools that events ever named, sorted."""
         return tuple(sorted(self._pools))
 
-    def pool_of(self, job_id: str) -> str | None:
+    def job(self, job_id: str) -> Job | None:
+        """Return a live job."""
         pool = self._pool_of.get(job_id)
-        return pool.plan.pool if pool else None
+        return pool.jobs[job_id] if pool else None
 
     def undecided(self, pool: str) -> frozenset[str]:
-        """Return the live jobs of the pool that no plan has considered yet."""
         return frozenset(self._pool(pool).undecided)
 
     def plan(self, pool: str) -> Plan:
@@ -125,11 +123,6 @@ class LiveCluster(Projection):
         """Return a pool that the present event changes."""
         self.changed_pools.add(name)
         return self._pools.setdefault(name, self._pool(name))
-
-    def _change(self, job_id: str, **fields: Any) -> None:
-        """Change a live job; an event about any other job changes nothing here."""
-        if (job := self._job(job_id)) is not None:
-            self._store(replace(job, **fields))
 
     def _store(self, job: Job) -> None:
         pool = self._pool_of[job.spec.job_id]
@@ -197,41 +190,35 @@ def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None
     if not fact.reason:
         _lift(live, fact.job_id, fact.node)
     elif (job := live._job(fact.job_id)) is not None:
-        live._change(fact.job_id, refusals={**job.refusals, fact.node: fact.reason})
+        live._store(replace(job, refusals={**job.refusals, fact.node: fact.reason}))
         _index(live, fact.job_id, {fact.node: fact.reason})
 
 
 @LiveCluster.folds
 def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
     _forget_node(live, fact.node.name)
-    _lift_all(live, fact.node.name)
     live._change_pool(fact.node.pool).nodes[fact.node.name] = fact.node
 
 
 @LiveCluster.folds
 def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
     _forget_node(live, fact.name)
-    _lift_all(live, fact.name)
 
 
 def _forget_node(live: LiveCluster, name: str) -> None:
-    """Remove a node from its pool: it is in one pool at a time, and its label may change unobserved."""
+    """Remove a node from its pool, as its label may change unobserved, and lift its refusals."""
     for pool in live._pools.values():
         if pool.nodes.pop(name, None) is not None:
             live.changed_pools.add(pool.plan.pool)
-
-
-def _lift_all(live: LiveCluster, node: str) -> None:
-    """Lift all refusals of a node: what it refused may fit once it has changed."""
-    for job_id in live._refused_by.pop(node, ()):
-        _lift(live, job_id, node)
+    for job_id in live._refused_by.pop(name, ()):
+        _lift(live, job_id, name)
 
 
 def _lift(live: LiveCluster, job_id: str, node: str) -> None:
     if (job := live._job(job_id)) is not None and node in job.refusals:
         _unindex(live, job)
         left = {name: reason for name, reason in job.refusals.items() if name != node}
-        live._change(job_id, refusals=left)
+        live._store(replace(job, refusals=left))
         _index(live, job_id, left)
 
 
@@ -255,8 +242,8 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
     decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
     for job_id in decided:
         del pool.undecided[job_id]
-        if pool.jobs[job_id].phase is Phase.SUBMITTED:
-            live._change(job_id, phase=Phase.WAITING)
+        if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
+            live._store(replace(job, phase=Phase.WAITING))
 
 
 @LiveCluster.folds
@@ -308,3 +295,34 @@ class Live:
     def state_hash(self) -> str:
         """Return the SHA-256 of the state, 64 hexadecimal digits."""
         return sha256(self.dump()).hexdigest()
+
+
+def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
+    """Return the plan in force once the fact is recorded at `decided_at`; the inverse of `voda.planner.decide.changes`.
+
+    Costs two shallow copies of mappings that are as long as the pool has live jobs.
+    """
+    placement = dict(old.placement)
+    reasons = dict(old.reasons)
+    fold(fact, placement, reasons)
+    return Plan(
+        pool=fact.pool,
+        number=fact.number,
+        based_on=fact.based_on,
+        policy=fact.policy,
+        placer=fact.placer,
+        decided_at=decided_at,
+        cause=fact.cause,
+        placement=placement,
+        reasons=reasons,
+    )
+
+
+def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, str]) -> None:
+    """Change a plan's placement and reasons in place; for callers that fold many plans and need only the last."""
+    for job_id in fact.released:
+        placement.pop(job_id, None)
+        # Released without a reason: the job has ended, and needs none.
+        reasons.pop(job_id, None)
+    placement.update(fact.placed)
+    reasons.update(fact.reasons)

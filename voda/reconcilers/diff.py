@@ -2,10 +2,11 @@
 
 Rules: pure; actions that free GPUs come before actions that use them; a GPU is free when it is observed free, and goes
 to one action only; a job waits until all its GPUs are free, so that it restarts once. Repeated, it reaches every plan
-that fits.
+that fits: where migrations wait in a cycle, each for GPUs that the next one has to free, and nothing else opens the
+cycle, the job that loses least is halted.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +15,6 @@ from voda.cluster.port import Observed
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
-from voda.reconcilers.deadlock import Mover, jobs_to_halt
 
 
 def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
@@ -61,7 +61,6 @@ class _JobGap:
 
     @property
     def is_surplus(self) -> bool:
-        """Whether workers have to exit."""
         return max(self.observed, default=-1) >= len(self.planned)
 
     @property
@@ -123,12 +122,10 @@ class _ActionPlan:
         return True
 
     def start(self, gap: _JobGap) -> None:
-        """Start the job if all its GPUs are free."""
         if self.reserve(gap.needs):
             self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned))
 
     def grow(self, gap: _JobGap) -> None:
-        """Add the missing workers if all their GPUs are free."""
         if gap.missing and self.reserve(gap.needs):
             self.grows.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
 
@@ -245,3 +242,81 @@ def _halt_cost(state: ClusterState, gap: _JobGap) -> float:
 def _gpus_on(nodes: Iterable[str], gpus: Gpus) -> Counter[str]:
     """Return node -> GPUs, `gpus` for every time the node is named."""
     return Counter({node: times * gpus for node, times in Counter(nodes).items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A job that waits for free GPUs before it moves."""
+
+    job_id: str
+    needs: Mapping[str, int]
+    """node -> GPUs that must be free there."""
+    leaves: Mapping[str, int]
+    """node -> GPUs it frees there by moving."""
+    halt_cost: float
+    """What a halt loses, GPU-seconds; compared only."""
+
+
+def jobs_to_halt(movers: Sequence[Mover], free: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the cheapest job of each cycle of waiting jobs, ties by id.
+
+    A job that waits for something else is never among them. `free` is node -> GPUs free once all present actions are
+    done.
+    """
+    free_gpus = defaultdict(int, free)
+    waiting = {mover.job_id: mover for mover in sorted(movers, key=lambda mover: mover.job_id)}
+    halted: list[str] = []
+    while True:
+        _move_those_that_fit(waiting, free_gpus)
+        cycle = _cycle(waiting, free_gpus)
+        if not cycle:
+            return tuple(halted)
+        victim = min(cycle, key=lambda mover: (mover.halt_cost, mover.job_id))
+        halted.append(victim.job_id)
+        _release(waiting.pop(victim.job_id), free_gpus)
+
+
+def _move_those_that_fit(waiting: dict[str, Mover], free_gpus: dict[str, int]) -> None:
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for mover in list(waiting.values()):
+            if all(free_gpus[node] >= gpus for node, gpus in mover.needs.items()):
+                for node, gpus in mover.needs.items():
+                    free_gpus[node] -= gpus
+                _release(waiting.pop(mover.job_id), free_gpus)
+                has_moved = True
+
+
+def _release(mover: Mover, free_gpus: dict[str, int]) -> None:
+    for node, gpus in mover.leaves.items():
+        free_gpus[node] += gpus
+
+
+def _cycle(waiting: Mapping[str, Mover], free_gpus: Mapping[str, int]) -> Sequence[Mover]:
+    """Return jobs of which each waits for the next, and the last for the first; empty if there are none."""
+    leaving = defaultdict(list)
+    for mover in waiting.values():
+        for node in mover.leaves:
+            leaving[node].append(mover.job_id)
+    waits_for = {
+        mover.job_id: {other for node, gpus in mover.needs.items() if free_gpus[node] < gpus for other in leaving[node]}
+        for mover in waiting.values()
+    }
+    _drop_jobs_outside_cycles(waits_for)
+    path: dict[str, None] = {}
+    job_id = min(waits_for, default=None)
+    while job_id is not None and job_id not in path:
+        path[job_id] = None
+        job_id = min(waits_for[job_id])
+    members = list(path)
+    return [waiting[member] for member in members[members.index(job_id) :]] if job_id is not None else []
+
+
+def _drop_jobs_outside_cycles(waits_for: dict[str, set[str]]) -> None:
+    """Drop jobs that wait for no other job, until none is left: halting another one would not help them."""
+    while ends := {job_id for job_id, others in waits_for.items() if not others}:
+        for job_id in ends:
+            del waits_for[job_id]
+        for others in waits_for.values():
+            others -= ends

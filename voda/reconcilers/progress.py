@@ -54,13 +54,7 @@ class _Reading:
 
 
 class ProgressCollector:
-    """Reads a folder of CSV files and records what is new in them.
-
-    Args:
-        folder: need not exist yet.
-        watcher: writes to the log.
-        jobs: returns the live jobs by id, as the log has them.
-    """
+    """Reads a folder of CSV files, which need not exist yet, and records what is new of the live jobs."""
 
     def __init__(self, folder: Path, *, watcher: Watcher, jobs: Callable[[], Mapping[str, Job]]) -> None:
         self._folder = folder
@@ -71,7 +65,6 @@ class ProgressCollector:
         """job id -> epochs recorded by this collector; the projection of the log may lag behind for a moment."""
 
     async def run(self, interval_s: float = INTERVAL_S) -> None:
-        """Collect until cancelled."""
         while True:
             try:
                 await self.step()
@@ -82,7 +75,8 @@ class ProgressCollector:
     async def step(self) -> int:
         """Read every file once, and return how many rows were recorded."""
         jobs = self._jobs()
-        names = {job.spec.name or job_id: job_id for job_id, job in sorted(jobs.items(), key=_age)}
+        by_age = sorted(jobs.items(), key=lambda item: (item[1].submitted_at, item[0]))
+        names = {job.spec.name or job_id: job_id for job_id, job in by_age}
         self._recorded = {job_id: epochs for job_id, epochs in self._recorded.items() if job_id in jobs}
         count = 0
         for file in await asyncio.to_thread(self._files):
@@ -116,10 +110,6 @@ class ProgressCollector:
             self._readings[file] = before
             raise
         return count
-
-
-def _age(item: tuple[str, Job]) -> tuple[float, str]:
-    return item[1].submitted_at, item[0]
 
 
 def _new_rows(path: Path, reading: _Reading, job: Job) -> list[JobProgressed]:

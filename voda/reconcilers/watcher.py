@@ -12,8 +12,6 @@ from voda.log.store import EventStore
 
 
 class Watcher:
-    """Writes a cluster's notices to the log."""
-
     def __init__(self, *, store: EventStore, clock: Clock, actor: str = "watcher") -> None:
         self._store = store
         self._clock = clock
@@ -32,5 +30,4 @@ class Watcher:
         return Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
 
     async def append(self, fact: Fact) -> None:
-        """Append one fact to its stream."""
         await self._store.append(fact.data.stream, ANY_VERSION, [fact])

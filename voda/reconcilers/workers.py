@@ -8,7 +8,7 @@ difference, those of one job one after another.
 import asyncio
 import logging
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -30,16 +30,9 @@ _LONGEST_PAUSE_S: Final = 300.0
 
 
 class WorkerReconciler:
-    """Applies the difference between plan and cluster.
+    """Applies the difference between plan and cluster to `concurrency` jobs at a time.
 
-    Args:
-        cluster: of one pool.
-        watcher: writes down what failed.
-        clock: of the pool.
-        timeout_s: of every single call.
-        telemetry: takes the outcome and duration of every action: accepted, failed or timed_out.
-        concurrency: jobs whose actions are under way at a time, >= 1.
-        jitter: of the backoff (see Backoff).
+    Each call takes at most `timeout_s`. Telemetry gets the outcome of every action: accepted, failed or timed_out.
     """
 
     def __init__(  # noqa: PLR0913 - its ports, and how it behaves
@@ -67,39 +60,34 @@ class WorkerReconciler:
         self._failed: dict[str, Sequence[Action]] = {}
         """Job of which an action failed -> all that was to be done about it then."""
         self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=jitter)
-        self._resume_at = math.inf
-        """Of the jobs that the last step left alone, the earliest instant at which one is tried again."""
+        self.resume_at = math.inf
+        """Of the jobs that the last step left alone, the earliest instant at which one is tried again; it may have
+        passed already: a job that paused during the step must not wait for another event."""
 
     async def step(self, current: Callable[[], Awaitable[ClusterState]]) -> int:
         """Apply what can be done now, and return the number of actions the cluster accepted.
 
-        Args:
-            current: reads the log to its end and returns the state. It is asked once the cluster is observed, so
-                that every job seen at work is in it: one that is not would be stopped for good.
+        `current` reads the log to its end and returns the state. It is called once the cluster is observed, so that
+        every job seen at work is in it: one that is not would be stopped for good.
 
         Raises:
             ClusterUnavailable: the cluster could not be observed; nothing was done.
         """
-        self._resume_at = math.inf
+        self.resume_at = math.inf
         observed = await self._observe()
         state = await current()
         self._pool = state.pool
         actions = diff(state, observed)
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
-        wanted = _by_job(actions)
+        wanted = defaultdict[str, list[Action]](list)
+        for action in actions:
+            wanted[action.job_id].append(action)
         for job_id in self._failed.keys() - wanted.keys() - state.jobs.keys():
             self._forget(job_id)
         if self._concurrency == 1:
             return await self._work(deque(actions), wanted, {})
         return await self._work_together(deque(actions), wanted)
-
-    def resume_at(self) -> float | None:
-        """Return the instant at which the first paused job is due again; None when no job is paused.
-
-        The instant may have passed already: a job that paused during the step must not wait for another event.
-        """
-        return None if self._resume_at == math.inf else self._resume_at
 
     async def _work_together(self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]]) -> int:
         busy: dict[str, deque[Action]] = {}
@@ -117,7 +105,7 @@ class WorkerReconciler:
     ) -> int:
         """Take actions from `todo` until none is left, and return how many the cluster accepted.
 
-        `wanted` has all actions by job. `busy` is job -> its next actions, for the coroutine that works on the job.
+        `busy` is job -> its next actions, for the coroutine that works on the job.
         """
         accepted = 0
         while todo:
@@ -139,7 +127,7 @@ class WorkerReconciler:
     def _is_paused(self, job_id: str, wanted: Sequence[Action]) -> bool:
         if self._failed.get(job_id) != wanted or self._backoff.is_due(job_id, self._clock.now()):
             return False
-        self._resume_at = min(self._resume_at, self._backoff.due_at(job_id))
+        self.resume_at = min(self.resume_at, self._backoff.due_at(job_id))
         return True
 
     def _forget(self, job_id: str) -> None:
@@ -182,7 +170,7 @@ class WorkerReconciler:
         asked_s = min(error.retry_after_s, _LONGEST_PAUSE_S) if isinstance(error, ClusterUnavailable) else 0.0
         attempt = self._backoff.failed(job_id, self._clock.now(), at_least_s=asked_s)
         self._failed[job_id] = wanted
-        self._resume_at = min(self._resume_at, self._backoff.due_at(job_id))
+        self.resume_at = min(self.resume_at, self._backoff.due_at(job_id))
         failed = ActionFailed(
             job_id=job_id,
             action=type(action).__name__,
@@ -190,10 +178,3 @@ class WorkerReconciler:
             attempt=attempt,
         )
         await self._watcher.record([failed])
-
-
-def _by_job(actions: Sequence[Action]) -> Mapping[str, Sequence[Action]]:
-    by_job: dict[str, list[Action]] = {}
-    for action in actions:
-        by_job.setdefault(action.job_id, []).append(action)
-    return by_job

@@ -52,8 +52,6 @@ class EpochEnds:
 
 
 class SimulatedNodes:
-    """Nodes, and how many GPUs of each are in use."""
-
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.by_name = {node.name: node for node in nodes}
         self._used = dict.fromkeys(self.by_name, 0)
@@ -94,32 +92,6 @@ class SimulatedNodes:
             self._used[name] += more
 
 
-class NoticeQueue:
-    """What happened, until somebody takes it."""
-
-    def __init__(self) -> None:
-        self._notices: list[facts.Observation] = []
-        self._is_filled = asyncio.Event()
-
-    def add(self, notice: facts.Observation) -> None:
-        """Add one notice."""
-        self._notices.append(notice)
-        self._is_filled.set()
-
-    def take(self) -> Sequence[facts.Observation]:
-        """Remove and return all notices."""
-        notices, self._notices = self._notices, []
-        return notices
-
-    async def watch(self) -> AsyncIterator[facts.Observation]:
-        """Yield notices for ever."""
-        while True:
-            for notice in self.take():
-                yield notice
-            self._is_filled.clear()
-            await self._is_filled.wait()
-
-
 class SimulatedCluster:
     """Nodes, and jobs that train at the speed of their profiles."""
 
@@ -130,7 +102,7 @@ class SimulatedCluster:
         self._admitted: dict[str, Training] = {}
         self._placed: dict[str, Training] = {}
         self._ends = EpochEnds(self._placed)
-        self._notices = NoticeQueue()
+        self._notices = asyncio.Queue[facts.Observation]()
 
     def admit(self, spec: JobSpec, profile: Profile) -> None:
         """Add a job, as its manifest and image would; an action starts it."""
@@ -148,14 +120,12 @@ class SimulatedCluster:
             self._complete(job_id)
 
     def respecify(self, spec: JobSpec) -> None:
-        """Give a job new bounds."""
         if (training := self._admitted.get(spec.job_id)) is not None:
             training.respecify(spec, self._now())
             if training.workers:
                 self._ends.add(training)
 
     async def observe(self) -> Observed:
-        """See Cluster.observe."""
         return Observed(
             nodes=dict(self._nodes.by_name),
             workers={job_id: training.workers for job_id, training in self._placed.items()},
@@ -177,20 +147,18 @@ class SimulatedCluster:
                 self._release(action.job_id, "finished" if action.reason == "completed" else "stopped")
                 self._admitted.pop(action.job_id, None)
 
-    def watch(self) -> AsyncIterator[facts.Observation]:
-        """See Cluster.watch."""
-        return self._notices.watch()
+    async def watch(self) -> AsyncIterator[facts.Observation]:
+        while True:
+            yield await self._notices.get()
 
     def take_notices(self) -> Sequence[facts.Observation]:
-        """Return what happened since the last call."""
-        return self._notices.take()
+        return [self._notices.get_nowait() for _ in range(self._notices.qsize())]
 
     def next_at(self) -> float:
         """Return the instant of the next epoch's end; infinite when nothing trains."""
         return self._ends.next_at()
 
     def advance(self, now: float) -> None:
-        """End every epoch that is due by `now`."""
         while self._ends.next_at() <= now:
             at, training = self._ends.pop()
             self._finish_epoch(training, at)
@@ -208,7 +176,7 @@ class SimulatedCluster:
 
     def change_node(self, fact: facts.NodeFact) -> None:
         """Let a node join, change or leave; if it leaves or is not ready, the workers on it fail."""
-        self._notices.add(fact)
+        self._notices.put_nowait(fact)
         if self._nodes.change(fact):
             return
         name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
@@ -221,11 +189,10 @@ class SimulatedCluster:
         return {job_id: tuple(training.workers) for job_id, training in self._placed.items()}
 
     def _finish_epoch(self, training: Training, at: float) -> None:
-        job_id, epoch_s = training.spec.job_id, training.epoch_s
-        samples_per_s = None if training.is_disturbed else training.samples_per_s()
-        was_disturbed = training.is_disturbed
+        job_id, epoch_s, was_disturbed = training.spec.job_id, training.epoch_s, training.is_disturbed
+        samples_per_s = None if was_disturbed else training.samples_per_s()
         training.finish_epoch(at)
-        self._notices.add(
+        self._notices.put_nowait(
             facts.JobProgressed(
                 job_id=job_id,
                 epochs_done=training.epochs_done,
@@ -240,7 +207,7 @@ class SimulatedCluster:
             self._ends.add(training)
 
     def _complete(self, job_id: str) -> None:
-        self._notices.add(facts.JobCompleted(job_id=job_id))
+        self._notices.put_nowait(facts.JobCompleted(job_id=job_id))
         self._release(job_id, "finished")
         del self._admitted[job_id]
 
@@ -274,9 +241,9 @@ class SimulatedCluster:
         training.place(workers, self._now(), cost_s=cost_s)
         job_id = training.spec.job_id
         if gone:
-            self._notices.add(facts.WorkerExited(job_id=job_id, workers=gone, cause=cause))
+            self._notices.put_nowait(facts.WorkerExited(job_id=job_id, workers=gone, cause=cause))
         if new:
-            self._notices.add(facts.WorkerStarted(job_id=job_id, workers=new))
+            self._notices.put_nowait(facts.WorkerStarted(job_id=job_id, workers=new))
         if workers:
             self._placed[job_id] = training
             self._ends.add(training)

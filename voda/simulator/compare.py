@@ -19,7 +19,7 @@ from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import check_parameters, parse_assignments
 from voda.projections.history import History
 from voda.projections.timeline import Timeline
-from voda.simulator.engine import ProgressCallback, SimulationOptions, SimulationRun, simulate
+from voda.simulator.engine import ProgressCallback, Simulation, SimulationOptions, SimulationRun
 from voda.simulator.metrics import Execution, IdealTimes, measure
 from voda.simulator.report.comparison_table import RunOutcome
 from voda.simulator.workload import Workload
@@ -35,12 +35,10 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The policy, with the parameters that are not its defaults."""
         return ",".join([self.policy, *(f"{name}={value}" for name, value in self.parameters.items())])
 
     @property
     def folder(self) -> str:
-        """Name of the folder that keeps the run's log."""
         return self.title if self.placer == "steady" else f"{self.title}-{self.placer}"
 
 
@@ -92,8 +90,8 @@ async def compare(
             placer=contestant.placer,
             parameters={contestant.policy: contestant.parameters} if contestant.parameters else {},
         )
-        callback = progress(contestant) if progress else None
-        run = await simulate(workload, replace(options, settings=settings), progress=callback)
+        simulation = Simulation(workload, replace(options, settings=settings))
+        run = await simulation.run(progress(contestant) if progress else None)
         log = await _save_log(run, out / contestant.folder / "log.jsonl") if out else None
         outcomes.append(await _outcome(run, contestant, log, ideal_s))
     return outcomes

@@ -55,7 +55,8 @@ def find_folder(data_set: DataSet, data: Path | None = None) -> Path:
     Raises:
         DataNotFound: it is in none of them; the message says where to get it.
     """
-    places = _places(data)
+    chosen = data or config.data_folder()
+    places = (chosen,) if chosen else (Path("data"), Path("../shared/data"))
     for place in places:
         for folder in data_set.folders:
             if find_file(place / folder, data_set.marker) is not None:
@@ -85,9 +86,3 @@ def intact(path: Path, data_set: DataSet) -> Iterator[None]:
             f"{path}: the file is damaged or has another format ({type(error).__name__}: {error}); get it again from"
             f" {data_set.origin}"
         ) from error
-
-
-def _places(data: Path | None) -> tuple[Path, ...]:
-    if folder := data or config.data_folder():
-        return (folder,)
-    return (Path("data"), Path("../shared/data"))

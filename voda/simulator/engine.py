@@ -40,8 +40,6 @@ StopCondition = Callable[[int, Mapping[str, Job]], bool]
 
 
 class SimulationOptions(Struct, frozen=True, kw_only=True):
-    """How a workload is run."""
-
     settings: Settings = Settings()
     seed: int = 0
     failures: FailureRates = FailureRates()
@@ -62,7 +60,6 @@ class InitialState(Struct, frozen=True, kw_only=True):
     """The beginning of a simulation; by default an empty log and idle nodes."""
 
     facts: tuple[AnyFact, ...]
-    """Recorded before anything else."""
     log: tuple[Sealed, ...] = ()
     """The log so far, from position 1 on."""
     state: bytes = b""
@@ -74,10 +71,7 @@ class InitialState(Struct, frozen=True, kw_only=True):
 
 
 class SimulationRun(Struct, frozen=True, kw_only=True):
-    """The result of a simulation."""
-
     workload: Workload
-    options: SimulationOptions
     store: EventStore
     decision_s: Sequence[float]
     """Seconds of wall time that each decision took."""
@@ -86,8 +80,7 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
     """Jobs that could not run to their end on this cluster, or not before the stop."""
 
 
-def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
-    """Return a beginning with an empty log: the pool's settings, then its nodes."""
+def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
     settings = asdict(options.settings)
     ratelimit_s = settings.pop("ratelimit_s")
     facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
@@ -97,27 +90,22 @@ def empty_log(pool: str, workload: Workload, options: SimulationOptions) -> Init
 
 
 class DecisionTimes(NoTelemetry):
-    """Collects how long each decision of a simulation took."""
-
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def observe(self, histogram: Histogram, seconds: float, *_labels: str) -> None:
-        """See Telemetry.observe."""
         if histogram is REPLAN_DURATION:
             self.seconds.append(seconds)
 
 
 class Simulation:
-    """One workload under one policy and one placer."""
-
     def __init__(
         self,
         workload: Workload,
         options: SimulationOptions,
         *,
-        policies: Callable[[str], Policy],
-        placers: Callable[[str], Placer],
+        policies: Callable[[str], Policy] = POLICIES.choose,
+        placers: Callable[[str], Placer] = PLACERS.choose,
         initial: InitialState | None = None,
     ) -> None:
         pools = {node.pool for node in workload.nodes} | {arrival.spec.pool for arrival in workload.arrivals}
@@ -126,7 +114,7 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._initial = initial or empty_log(self._pool, workload, options)
+        self._initial = initial or _empty_log(self._pool, workload, options)
         past = self._initial.log
         # Ids are numbers, and must differ from those in the log.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")
@@ -155,7 +143,11 @@ class Simulation:
     async def run(
         self, progress: ProgressCallback | None = None, *, stop_when: StopCondition | None = None
     ) -> SimulationRun:
-        """Run the workload to its end or until `stop_when`, and return the log and the measurements."""
+        """Run the workload to its end or until `stop_when`, and return the log and the measurements.
+
+        Raises:
+            InvalidInput: unknown policy or placer.
+        """
         laps: list[float] = []
         finished = 0
         with stopwatch(laps):
@@ -170,7 +162,6 @@ class Simulation:
                     break
         return SimulationRun(
             workload=self._workload,
-            options=self._options,
             store=self._store,
             decision_s=self._decisions.seconds,
             wall_s=laps[0],
@@ -178,7 +169,6 @@ class Simulation:
         )
 
     async def _begin(self) -> None:
-        """Record the initial state, then take the lead."""
         if self._initial.log:
             await self._store.restore(iter([plan_copy(self._initial.log)]))
         if state := self._initial.state:
@@ -204,7 +194,7 @@ class Simulation:
             self._step_at = await self._controller.step()
             if self._needs_reconciling():
                 await self._reconcile()
-                self._step_at = min(self._step_at, self._reconciler.resume_at() or math.inf)
+                self._step_at = min(self._step_at, self._reconciler.resume_at)
 
     def _needs_reconciling(self) -> bool:
         """Whether plan or workers changed since the last reconciliation; most epochs change neither."""
@@ -214,7 +204,6 @@ class Simulation:
         return is_changed
 
     async def _reconcile(self) -> None:
-        """Act until the cluster shows the plan, or nothing more can be done at this instant."""
         while await self._reconciler.step(self._current):
             await self._record()
         await self._record()
@@ -288,7 +277,6 @@ class Simulation:
         return self._initial.scheduled[self._applied].at
 
     def _wake_at(self) -> float:
-        """Return when the controller's next step is due without an event."""
         tick_s = self._options.tick_s
         if not tick_s:
             return self._step_at
@@ -317,19 +305,3 @@ def _is_expected(notice: facts.Observation) -> bool:
     if isinstance(notice, facts.WorkerExited):
         return notice.cause == "finished"
     return isinstance(notice, facts.JobProgressed | facts.JobCompleted)
-
-
-async def simulate(
-    workload: Workload,
-    options: SimulationOptions,
-    *,
-    policies: Callable[[str], Policy] = POLICIES.choose,
-    placers: Callable[[str], Placer] = PLACERS.choose,
-    progress: ProgressCallback | None = None,
-) -> SimulationRun:
-    """Run a workload to its end under `options.settings`.
-
-    Raises:
-        InvalidInput: unknown policy or placer, or a workload over several pools.
-    """
-    return await Simulation(workload, options, policies=policies, placers=placers).run(progress)

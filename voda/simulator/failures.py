@@ -26,8 +26,6 @@ class FailureRates(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True, order=True):
-    """One failure or repair."""
-
     at: float
     """Seconds since the epoch."""
     kind: Literal["node_fails", "node_repaired", "worker_fails"]
@@ -54,7 +52,6 @@ class FailureSchedule:
 
     @property
     def repair_is_due(self) -> bool:
-        """Whether a node is down and will come back."""
         return any(failure.kind == "node_repaired" for failure in self._heap)
 
     def due(self, now: float) -> Sequence[Failure]:

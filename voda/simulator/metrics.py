@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from voda.projections.history import FinishedJob, History
 from voda.projections.timeline import Floats, Steps, Timeline, integral_until
-from voda.simulator.workload import Arrival, Workload
+from voda.simulator.workload import Workload
 
 IdealTime = Callable[[str, float], float]
 """(job id, GPUs, not always whole) -> seconds from start to end, alone, at the profile's true speed.
@@ -30,10 +30,8 @@ UNFAIR_ABOVE: Final = 1.1
 def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
     """Return the GPUs due to each job: mean capacity / mean number of live jobs, both over the job's life.
 
-    Waiting jobs count as live, so the shares of all live jobs add up to the cluster at any instant.
-
-    Returns:
-        Shape (len(jobs),), GPUs; infinite for a job that ended the instant it was submitted.
+    Waiting jobs count as live, so the shares of all live jobs add up to the cluster at any instant. The share of a job
+    that ended the instant it was submitted is infinite.
     """
     lives = np.array([[job.submitted_at for job in jobs], [job.finished_at for job in jobs]])
     (capacity_gpu_s,) = np.diff(integral_until(steps.at_s, steps.capacity, lives), axis=0)
@@ -46,11 +44,9 @@ def fair_shares(jobs: Sequence[FinishedJob], steps: Steps) -> Floats:
 def rhos(jobs: Sequence[FinishedJob], steps: Steps, ideal_s: IdealTime) -> Floats:
     """Return the finish-time fairness rho of each job: JCT / time alone on its fair share.
 
-    The job cannot use a share above its maximum, so the share is cut there. On a share below its minimum the job runs
-    at its minimum for that part of the time, so the time grows in proportion.
-
-    Returns:
-        Shape (len(jobs),); 1 = as on an own slice of the cluster, below 1 = better off by sharing.
+    1 = as on an own slice of the cluster, below 1 = better off by sharing. The job cannot use a share above its
+    maximum, so the share is cut there. On a share below its minimum the job runs at its minimum for that part of the
+    time, so the time grows in proportion.
     """
     if not jobs:
         return np.zeros(0)
@@ -89,8 +85,10 @@ class IdealTimes:
 
     def _seconds(self, job_id: str, replicas: int) -> float:
         arrival = self._arrivals[job_id]
-        per_node = packed(replicas, arrival.spec.gpus_per_replica, self._node_gpus)
-        return _alone_s(arrival, per_node)
+        profile, per_node = arrival.profile, packed(replicas, arrival.spec.gpus_per_replica, self._node_gpus)
+        if not per_node:
+            return float("inf")
+        return profile.costs.start_s + sum(profile.epoch_s(epoch, per_node) for epoch in range(profile.epochs))
 
 
 def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
@@ -104,13 +102,6 @@ def packed(replicas: int, gpus_per_replica: int, node_gpus: Sequence[int]) -> tu
             per_node.append(fitting)
             replicas -= fitting
     return tuple(per_node)
-
-
-def _alone_s(arrival: Arrival, per_node: tuple[int, ...]) -> float:
-    profile = arrival.profile
-    if not per_node:
-        return float("inf")
-    return profile.costs.start_s + sum(profile.epoch_s(epoch, per_node) for epoch in range(profile.epochs))
 
 
 _S_PER_H = 3600.0
@@ -138,7 +129,6 @@ class RunResult(Struct, frozen=True, kw_only=True):
     policy: str
     placer: str
     jobs: int
-    """Jobs that completed."""
     avg_jct_s: float
     p50_jct_s: float
     p90_jct_s: float

@@ -32,7 +32,6 @@ class Training:
     end_of: EpochEnd
     workers: Mapping[int, str] = field(default_factory=dict)
     epoch: int = 0
-    """Epochs finished."""
     fraction: float = 0.0
     """Of the current epoch, finished by `updated_at`."""
     updated_at: float = 0.0
@@ -62,12 +61,10 @@ class Training:
 
     @property
     def is_done(self) -> bool:
-        """Whether all epochs are finished."""
         return self.epoch >= self.profile.epochs
 
     @property
     def epochs_done(self) -> float:
-        """Epochs finished, as the job reports them."""
         return self.epochs_before + self.epochs_each * self.epoch
 
     def advance(self, now: float) -> None:
@@ -78,7 +75,6 @@ class Training:
         self.updated_at = max(now, self.updated_at)
 
     def place(self, workers: Mapping[int, str], now: float, *, cost_s: float) -> None:
-        """Continue with other workers, after a pause of `cost_s`."""
         self.advance(now)
         # Two changes at one instant are one restart, as long as the longer of the two.
         begun = self.resumes_at if now == self.placed_at else now
@@ -109,14 +105,12 @@ class Training:
         return max(start, self.end_of(start, (1.0 - self.fraction) * self.epoch_s))
 
     def finish_epoch(self, now: float) -> None:
-        """Begin the next epoch."""
         self.epoch += 1
         self.fraction, self.updated_at, self.is_disturbed = 0.0, now, False
         self.safe_fraction, self.training_since = 0.0, now
         self._time_epoch()
 
     def samples_per_s(self) -> float | None:
-        """Return the throughput on the current placement, where the job measures it."""
         return self.meter.samples_per_s(self._per_node()) if self.meter else None
 
     def _time_epoch(self) -> None:

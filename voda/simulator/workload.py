@@ -26,21 +26,16 @@ class Profile(Protocol):
     @property
     def epochs(self) -> int:
         """Epochs until the job is complete, >= 1."""
-        ...
 
     @property
     def costs(self) -> Costs:
         """What starts, resizes and migrations cost this job."""
-        ...
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
         """Return the seconds that epoch `epoch` (from 0) takes, were it run whole on this placement.
 
-        Args:
-            epoch: 0 <= epoch < epochs.
-            per_node: replicas on each node used, in the order of the worker indices; (4, 2) = 6 replicas.
+        `per_node` has the replicas on each node used, in the order of the worker indices; (4, 2) = 6 replicas.
         """
-        ...
 
 
 @runtime_checkable
@@ -49,12 +44,9 @@ class MeasuresThroughput(Protocol):
 
     def samples_per_s(self, per_node: tuple[int, ...]) -> float:
         """Return the training throughput on a placement; see Profile.epoch_s for its form."""
-        ...
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """One job of a workload."""
-
     spec: JobSpec
     submitted_s: float
     """Seconds after the workload's beginning."""
@@ -90,7 +82,6 @@ class SpeedupProfile(Struct, frozen=True, kw_only=True):
     costs: Costs = Costs()
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
-        """Return the seconds of one epoch on this placement."""
         one_replica_s = self.work_s / self.epochs
         penalty = 1.0 + self.span_penalty if len(per_node) > 1 else 1.0
         return one_replica_s * penalty / self.speedup[sum(per_node)]

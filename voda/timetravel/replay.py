@@ -11,10 +11,9 @@ from voda.controller.follower import restore
 from voda.domain.errors import LogArchived
 from voda.domain.plan import Plan
 from voda.events.envelope import Event
-from voda.events.plan_diff import fold
 from voda.events.types import PlanAdopted
 from voda.log.store import EventStore
-from voda.projections.live import Live
+from voda.projections.live import Live, fold
 
 _PAGE = 2_000
 PAGE_FOLDED = 200

@@ -10,8 +10,8 @@ import pytest
 
 from tests.builders import a_spec
 from voda.app.home import Home, ServerFile
-from voda.app.initial_settings import ON_ONE_MACHINE, RequestedSettings, record_settings
-from voda.app.snapshots import Snapshots
+from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settings
+from voda.app.runtime import Snapshots
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput
@@ -127,6 +127,14 @@ async def test_pool_when_known_keeps_what_was_set_unless_told_otherwise() -> Non
     assert await start.settle(ratelimit_s=1.0, placer="packed") == 2
     settings = start.view.live.cluster.settings("default")
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("afs-l", "packed", 1.0)
+
+
+async def test_pool_when_given_parameters_of_a_policy_records_those_that_are_new() -> None:
+    start = Start()
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 2
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 7200.0}}) == 0
+    assert await start.settle(parameters={"tiresias": {"demote_gpu_s": 60.0}}) == 1
+    assert start.view.live.cluster.settings("default").parameters["tiresias"] == {"demote_gpu_s": 60.0}
 
 
 async def test_pool_when_told_an_unknown_policy_is_refused_and_unchanged() -> None:

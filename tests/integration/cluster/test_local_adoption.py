@@ -19,12 +19,11 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
 from voda.clock import SystemClock
-from voda.cluster.local import exit_policy, job_replicas
-from voda.cluster.local.processes import replica
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import start_of
+from voda.cluster.local import exit_policy, job_replicas, replica
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
+from voda.process_table import start_of
 
 _OWNER = """
 import asyncio, sys

@@ -11,11 +11,11 @@ import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import until
-from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import marked_processes
+from voda import process_table
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
+from voda.process_table import marked_processes
 
 _CHECKPOINTS = f"trap 'echo saved; exit 0' TERM; echo up; {FOREVER}"
 _ONCE = {"policy": {"backoff_limit": 0}}

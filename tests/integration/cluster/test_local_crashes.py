@@ -17,12 +17,12 @@ import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import until
-from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import kill_marked, marked_processes
+from voda import process_table
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, Observation, WorkerExited
+from voda.process_table import kill_marked, marked_processes
 
 _STEPS = (
     *((os, name) for name in ("mkdir", "rename", "replace", "unlink", "posix_spawn", "kill")),

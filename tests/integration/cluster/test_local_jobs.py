@@ -13,15 +13,14 @@ from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until
-from voda.cluster.local import job_replicas
+from voda import process_table
+from voda.cluster.local import job_replicas, replica
 from voda.cluster.local.device_claims import DeviceClaims
-from voda.cluster.local.processes import process_table, replica
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import try_lock
-from voda.cluster.local.processes.record import Exit
+from voda.cluster.local.folder import Exit, JobFolder
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
+from voda.process_table import try_lock
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.local_jobs import FOREVER, a_ground, an_mpi_job
 from voda.cluster.local.devices import Device
-from voda.cluster.local.mpi import Transport, probed
+from voda.cluster.local.rendezvous import Transport, probe_transport
 from voda.events.types import JobCompleted, WorkerExited
 
 RANK = (
@@ -30,7 +30,7 @@ def _program(folder: Path, text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["remote", "rank"])
 async def test_ranks_when_run_by_a_bare_mpirun_see_their_own_devices(tmp_path: Path, transport: Transport) -> None:
-    if transport == "remote" and probed() != "remote":
+    if transport == "remote" and probe_transport() != "remote":
         pytest.skip("this system allows no hostnames of a process's own")
     async with a_ground(tmp_path, devices=GPUS, settings={"transport": transport}) as ground:
         script = f"echo launcher sees [$CUDA_VISIBLE_DEVICES]; exec mpirun {_program(tmp_path, RANK)}"
@@ -50,7 +50,7 @@ async def test_ranks_when_run_by_a_bare_mpirun_see_their_own_devices(tmp_path: P
 async def test_worker_when_taken_away_from_mpirun_is_free_only_when_its_rank_is_gone(
     tmp_path: Path, transport: Transport
 ) -> None:
-    if transport == "remote" and probed() != "remote":
+    if transport == "remote" and probe_transport() != "remote":
         pytest.skip("this system allows no hostnames of a process's own")
     rank = (
         "import os, signal, time\nfrom mpi4py import MPI\n"

@@ -10,17 +10,18 @@ from msgspec.structs import replace
 
 from tests.kube.client import NAMESPACES, Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
+from tests.kube.merge_patch import apply_patch
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site, apply_patch
+from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
 from voda.manifests.parse import parse
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-SITE = Site()
 ENVIRONMENT = {"VODA_JOB_ID": "digits", "VODA_API_URL": "http://voda.voda:8080", "VODA_JOB_TOKEN": "t.0"}
 ELASTIC = {"voda.dev/min-replicas": "1", "voda.dev/max-replicas": "4"}
 NAMESPACE = "kinds"
@@ -139,7 +140,7 @@ def of_one_version(kind: JobKind, manifest: Object) -> bool:
 
 async def test_every_object_that_voda_makes_is_taken_and_nothing_of_it_is_dropped(jobs: Planes) -> None:
     for kind, manifest in every_kind():
-        body = kind.new_object(spec_of(manifest), SITE, ENVIRONMENT)
+        body = kind.new_object(spec_of(manifest), GPU_TAINTS, ENVIRONMENT)
         stored = await jobs(kind).make(body)
         # The server only adds: a patch of all that was sent changes nothing.
         assert apply_patch(stored, body) == stored, (kind.api_version, manifest)
@@ -150,14 +151,14 @@ async def test_object_of_a_users_own_is_made_ready_by_one_patch_and_then_left_al
     for kind, manifest in every_kind():
         if not of_one_version(kind, manifest):
             continue
-        body = kind.new_object(spec_of(manifest), SITE, {})
+        body = kind.new_object(spec_of(manifest), GPU_TAINTS, {})
         body["metadata"] |= {"labels": {"voda.dev/managed": "true"}, "annotations": {"team": "vision"}}
         body["spec"]["runPolicy"]["suspend"] = False
         mine, spec = jobs(kind), spec_of(manifest)
         stored = await mine.make(body)
         name = stored["metadata"]["name"]
-        ready = await mine.patch(kind.adoption_patch(stored, spec, SITE, ENVIRONMENT), name)
-        assert kind.adoption_patch(ready, spec, SITE, ENVIRONMENT).body == {}
+        ready = await mine.patch(kind.adoption_patch(stored, spec, GPU_TAINTS, ENVIRONMENT), name)
+        assert kind.adoption_patch(ready, spec, GPU_TAINTS, ENVIRONMENT).body == {}
         assert ready["metadata"]["annotations"] == {"team": "vision", "voda.dev/job-id": spec.job_id}
         assert msgspec.convert(ready, JobObject).spec.run_policy.suspend
         specs = ready["spec"].get("mpiReplicaSpecs") or ready["spec"]["pytorchReplicaSpecs"]
@@ -174,7 +175,7 @@ async def test_adoption_of_an_object_that_changed_meanwhile_is_refused(
     stored = await mine.make(body)
     await mine.patch(Patch(body={"metadata": {"labels": {"team": "vision"}}}))
     with pytest.raises(Refused) as refused:
-        await mine.patch(kind.adoption_patch(stored, spec_of(manifest), SITE, ENVIRONMENT))
+        await mine.patch(kind.adoption_patch(stored, spec_of(manifest), GPU_TAINTS, ENVIRONMENT))
     assert refused.value.status == 409
 
 
@@ -183,7 +184,7 @@ async def test_job_is_resumed_resized_and_halted_as_it_reads_afterwards(
     jobs: Planes, kind: JobKind, manifest: Object
 ) -> None:
     mine, spec = jobs(kind), spec_of(manifest)
-    await mine.make(kind.new_object(spec, SITE, ENVIRONMENT))
+    await mine.make(kind.new_object(spec, GPU_TAINTS, ENVIRONMENT))
 
     async def now() -> tuple[bool, int]:
         job = await mine.read()

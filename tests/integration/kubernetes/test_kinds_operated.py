@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from tests.kube.client import PODS, Object, Resource
 from tests.kube.world import World
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.kinds.base import JobKind, Patch, Site
+from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.operator_pods import index, is_launcher
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
@@ -35,7 +36,7 @@ class Running:
 
     async def start(self) -> None:
         await self.world.add_node("n1")
-        await self.world.submit(self.kind.new_object(self.spec, Site(), {"VODA_JOB_ID": "digits"}))
+        await self.world.submit(self.kind.new_object(self.spec, GPU_TAINTS, {"VODA_JOB_ID": "digits"}))
         await self.resume(2)
 
     async def resume(self, replicas: int) -> None:

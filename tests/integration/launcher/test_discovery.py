@@ -6,7 +6,7 @@ import pytest
 
 from tests.waiting import DEADLINE_S, is_alive, until
 from voda.domain.errors import ClusterUnavailable, InvalidInput
-from voda.launcher.discovery import Discovery
+from voda.launcher.hosts import Discovery
 
 IN_BACKGROUND = "sleep 1000 &\necho $! >pid\necho localhost:2\n"
 HANGS = "echo $$ >pid\nexec sleep 1000\n"

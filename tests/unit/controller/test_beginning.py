@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import a_node, a_spec
-from voda.app.runtime import last_recorded_at
-from voda.app.snapshots import Snapshots
+from voda.app.runtime import Snapshots, last_recorded_at
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller

@@ -82,19 +82,19 @@ voda.kinds.__path__.append(f"{folder}/kinds")
 voda.cluster.kubernetes.kinds.__path__.append(f"{folder}/kubernetes")
 
 import msgspec
-from voda.cluster.kubernetes.kinds.base import Site
 from voda.cluster.kubernetes.kinds.served_kinds import served
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import InvalidField
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import refuse_unrunnable
 from voda.manifests.parse import parse
-from voda.placement.rendezvous_anchor import ANCHORED
+from voda.placement.order import ANCHORED
 
 parsed = parse(manifest)
 resources = {"resources": [{"name": "jaxjobs", "kind": "JAXJob"}]}
 kind = served({"/apis/kubeflow.org/v1": resources})["JAXJob"]
-made = kind.new_object(parsed.spec, Site(), {})
+made = kind.new_object(parsed.spec, GPU_TAINTS, {})
 job = msgspec.convert(made, JobObject)
 failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "JAXJobFailed"}]}
 end = kind.end(msgspec.convert({**made, "status": failed}, JobObject), (), "digits")

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_fact
+from tests.builders import a_fact, seal
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
-from voda.events.codec import seal
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream import state as state_module

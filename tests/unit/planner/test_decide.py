@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from tests.builders import a_job, a_node, a_state
 from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
-from voda.events.plan_diff import adopted
 from voda.events.types import PlanAdopted
 from voda.placement.steady import Steady
 from voda.planner.decide import changes, decide
 from voda.planner.resize_cost import without_thrash
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
+from voda.projections.live import adopted
 
 MAX_REPLICAS = 8
 COST_S = 60.0

@@ -60,20 +60,6 @@ def folded(events: list[Event]) -> tuple[History, Timeline]:
     return history, timeline
 
 
-@given(logs(), st.integers(0, 40))
-def test_snapshot_and_tail_give_the_state_of_a_full_fold(events: list[Event], cut: int) -> None:
-    history, timeline = folded(events)
-    early_history, early_timeline = folded(events[:cut])
-    late_history, late_timeline = History(), Timeline()
-    late_history.load(early_history.dump())
-    late_timeline.load(early_timeline.dump())
-    for event in events[cut:]:
-        late_history.apply(event)
-        late_timeline.apply(event)
-    assert late_history.dump() == history.dump()
-    assert late_timeline.dump() == timeline.dump()
-
-
 @given(logs())
 def test_gpu_time_of_segments_is_the_attained_service_of_the_jobs(events: list[Event]) -> None:
     # Ending every job closes its account, so that history and timeline can be compared.

@@ -1,6 +1,6 @@
 """The ledger remembers every job in little memory, also beyond the newest ones."""
 
-from voda.projections.job_index import JobIndex
+from voda.projections.job_registry import JobIndex
 
 
 def filled(jobs: int) -> JobIndex:

@@ -18,12 +18,7 @@ _ANSWERS: Final = frozenset({"ok", "conflict", "fenced"})
 
 
 class LogLiveness:
-    """Watches reads and appends of a log.
-
-    Args:
-        store: the log.
-        tolerance_s: for how long it may be out of reach.
-    """
+    """Watches reads and appends of a log, which may be out of reach for `tolerance_s`."""
 
     def __init__(self, store: EventStore, *, tolerance_s: float) -> None:
         self._store = store
@@ -32,11 +27,6 @@ class LogLiveness:
         """When the first append failed, of those since the last success."""
         self._last_failed_at = -math.inf
         """When the last append failed."""
-
-    @property
-    def _unwritten_s(self) -> float:
-        """For how long appends failed."""
-        return self._last_failed_at - self._unwritten_since
 
     def appended(self, outcome: str) -> None:
         """Note what became of an append (see InstrumentedStore)."""
@@ -60,7 +50,8 @@ class LogLiveness:
                 unread_since = math.inf
             except (StoreUnavailable, StoreNotWritable, TimeoutError):
                 unread_since = min(unread_since, _now())
-            for lasted_s, what in ((_now() - unread_since, "read"), (self._unwritten_s, "written")):
+            unwritten_s = self._last_failed_at - self._unwritten_since
+            for lasted_s, what in ((_now() - unread_since, "read"), (unwritten_s, "written")):
                 if lasted_s >= self._tolerance_s:
                     return f"the log could not be {what} for {self._tolerance_s:g} s"
             await asyncio.sleep(self._tolerance_s / 5)

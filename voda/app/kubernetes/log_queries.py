@@ -18,44 +18,31 @@ from voda.projections.live import Live
 
 
 class LoggedJobs:
-    """The jobs of the log (see JobLog).
-
-    Args:
-        view: of the log.
-        latest: given the view's state, returns that of the reader which is ahead.
-    """
+    """The jobs of the log (see JobLog); `latest` returns, given the view's state, that of the reader which is ahead."""
 
     def __init__(self, view: ReadModel, latest: Callable[[Live], Live]) -> None:
         self._view = view
         self._latest = latest
 
     def live_job(self, job_id: str) -> Job | None:
-        """See JobLog."""
-        live = self._latest(self._view.live).cluster
-        pool = live.pool_of(job_id)
-        return live.jobs(pool).get(job_id) if pool is not None else None
+        return self._latest(self._view.live).cluster.job(job_id)
 
     def ended_job(self, job_id: str) -> Job | None:
-        """See JobLog."""
         record = self._view.job_registry.job(job_id)
         return record.job if record is not None and not record.is_live else None
 
     def live_jobs(self) -> Iterable[Job]:
-        """See JobLog."""
         return self.by_id().values()
 
     def by_id(self) -> Mapping[str, Job]:
-        """Return the jobs that have not ended, by id."""
         live = self._view.live.cluster
         return {job_id: job for pool in live.pools() for job_id, job in live.jobs(pool).items()}
 
     def job_pools(self) -> Iterable[str]:
-        """See JobLog."""
         live = self._view.live.cluster
         return [pool for pool in live.pools() if live.jobs(pool)]
 
     def stall(self, job_id: str) -> str:
-        """See JobLog."""
         record = self._view.job_registry.job(job_id)
         return record.stall if record is not None else ""
 

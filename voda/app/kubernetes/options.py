@@ -14,13 +14,15 @@ import msgspec
 from msgspec import Struct, field
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
-from voda.cluster.kubernetes.kinds.base import Site
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput
+from voda.domain.state import ParameterValue
 from voda.manifests import names
 from voda.manifests.yaml_text import read
 from voda.placement import PLACERS
 from voda.policies import POLICIES
+from voda.policies.toolkit.parameters import check_parameters
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
@@ -33,8 +35,6 @@ _NAMESPACE: Final = re.compile(rf"(?=.{{1,63}}$){_NAME}")
 _KEY: Final = re.compile(
     rf"(?:(?=[^/]{{1,253}}/){_NAME}(?:\.{_NAME})*/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
 )
-_RESOURCE: Final = _KEY
-"""A resource has the form of a label's key."""
 
 
 class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -62,23 +62,18 @@ class ClusterSettings(_SettingsPart, frozen=True):
     default_pool: str = "default"
     """Of nodes with GPUs and without the label; empty: voda leaves them alone."""
     gpu_resource: str = "nvidia.com/gpu"
-    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
+    tolerated_taints: tuple[str, ...] = GPU_TAINTS
     namespaces: tuple[str, ...] = ()
     """Where voda looks for jobs; empty: everywhere."""
     relist_seconds: float = 600.0
 
     def pool_rule(self) -> PoolRule:
-        """Return which nodes form which pools."""
         return PoolRule(
             label=self.pool_label,
             resource=self.gpu_resource,
             default_pool=self.default_pool,
             tolerated_taints=self.tolerated_taints,
         )
-
-    def site(self) -> Site:
-        """Return what of the cluster manifests have to fit."""
-        return Site(gpu_resource=self.gpu_resource, tolerated_taints=self.tolerated_taints)
 
 
 class LeaderSettings(_SettingsPart, frozen=True):
@@ -95,17 +90,12 @@ class LeaderSettings(_SettingsPart, frozen=True):
     retry_seconds: float | None = None
 
     def timings(self) -> ElectionTimeouts:
-        """Return the spans of the election.
-
-        Raises:
-            ValueError: they would let two replicas lead.
-        """
+        """Return the spans of the election; ValueError: they would let two replicas lead."""
         usual = LOG_TIMEOUTS if self.election == "log" else ElectionTimeouts()
-        lease_s, renew_s, retry_s = self.lease_seconds, self.renew_seconds, self.retry_seconds
         return ElectionTimeouts(
-            duration_s=usual.duration_s if lease_s is None else lease_s,
-            renew_deadline_s=usual.renew_deadline_s if renew_s is None else renew_s,
-            retry_s=usual.retry_s if retry_s is None else retry_s,
+            duration_s=usual.duration_s if self.lease_seconds is None else self.lease_seconds,
+            renew_deadline_s=usual.renew_deadline_s if self.renew_seconds is None else self.renew_seconds,
+            retry_s=usual.retry_s if self.retry_seconds is None else self.retry_seconds,
         )
 
 
@@ -122,6 +112,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_seconds: float | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """policy -> parameter -> value."""
 
 
 class KubernetesOptions(_SettingsPart, frozen=True):
@@ -153,11 +145,7 @@ class ReplicaContext(Struct, frozen=True, kw_only=True):
 
 
 def read_options(path: Path) -> KubernetesOptions:
-    """Return what a settings file says.
-
-    Raises:
-        InvalidInput: it cannot be read, or has an impossible setting.
-    """
+    """Return what a settings file says, or raise InvalidInput: it cannot be read, or has an impossible setting."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
@@ -207,7 +195,7 @@ def _check_leader(options: KubernetesOptions) -> None:
 def _check_cluster(options: KubernetesOptions) -> None:
     cluster = options.cluster
     _match("cluster.poolLabel", cluster.pool_label, _KEY, "a label's key, such as nvidia.com/gpu.product")
-    _match("cluster.gpuResource", cluster.gpu_resource, _RESOURCE, "a resource, such as nvidia.com/gpu")
+    _match("cluster.gpuResource", cluster.gpu_resource, _KEY, "a resource, such as nvidia.com/gpu")
     if cluster.default_pool:
         names.pool(cluster.default_pool, "cluster.defaultPool")
     for number, key in enumerate(cluster.tolerated_taints):
@@ -228,6 +216,10 @@ def _check_pool(name: str, pool: PoolSettings) -> None:
                 find(chosen)
             except InvalidInput as error:
                 raise InvalidInput(f"pools.{name}.{what}: {error}") from error
+    try:
+        check_parameters(pool.parameters)
+    except InvalidInput as error:
+        raise InvalidInput(f"pools.{name}: {error}") from error
 
 
 def _match(path: str, text: str, pattern: re.Pattern[str], expected: str) -> None:

@@ -19,13 +19,9 @@ _LOOK_S: Final = 1.0
 
 
 class Pools(Sequence[str]):
-    """The pools there are, by name, the default one first; and their loops.
+    """The pools that there are, by name, the one of jobs that name none first; and their loops.
 
-    Args:
-        find: returns the pools there are now.
-        default: pool of a job that names none.
-        make: returns the loop of a pool.
-        settle: records the settings that a pool is to have.
+    `settle` records the settings that a pool is to have.
     """
 
     def __init__(
@@ -50,11 +46,7 @@ class Pools(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._names()
-
     def see(self, event: Event) -> None:
-        """Note an event that was appended by anybody."""
         for loop in self.loops.values():
             loop.see(event)
 
@@ -75,15 +67,10 @@ class Pools(Sequence[str]):
         return ""
 
     async def follow(self) -> None:
-        """Stand by until cancelled."""
         await self._each(lambda pool: self._loop(pool).follow())
 
     async def lead(self, leader: str, epoch: int) -> None:
-        """Lead all pools until cancelled.
-
-        Raises:
-            ExceptionGroup: of Fenced where another replica took over.
-        """
+        """Lead all pools until cancelled, or until Fenced (in an ExceptionGroup) by another replica."""
 
         async def lead(pool: str) -> None:
             await self._settled(pool)

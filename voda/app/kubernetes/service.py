@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
-from voda.app.initial_settings import FirstSettings, RequestedSettings, record_settings
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.leadership import Leadership
-from voda.app.pool_loop_factory import CONCURRENCY, pool_loop
-from voda.app.snapshots import Snapshots
+from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import TemplateValues
@@ -53,6 +52,7 @@ from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
+from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
@@ -110,7 +110,7 @@ class KubernetesService:
             objects=self.mirror,
             backend=self.backend,
             submits=JobSubmitter(self.backend),
-            values=TemplateValues(site=options.cluster.site(), environment=self.environment),
+            values=TemplateValues(tolerated_taints=options.cluster.tolerated_taints, environment=self.environment),
             announce=self.reporter.announce,
             telemetry=telemetry,
         )
@@ -136,7 +136,6 @@ class KubernetesService:
             yield "no tokens: anybody who reaches the port may do anything"
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
-        """Return the environment variables by which the processes of a job know voda."""
         return {
             well_known.JOB_ID_VARIABLE: spec.job_id,
             "VODA_JOB_NAME": spec.name or spec.job_id,
@@ -180,7 +179,6 @@ class KubernetesService:
                 group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.jobs.by_id).run())
 
     def see(self, event: Event) -> None:
-        """Take note of an event that was appended by anybody."""
         self.pools.see(event)
         if self.leadership.is_leading:
             log_event(event)
@@ -261,7 +259,12 @@ class KubernetesService:
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
         asked = self.options.pools.get(pool, PoolSettings())
-        wish = RequestedSettings(policy=asked.policy, placer=asked.placer, ratelimit_s=asked.ratelimit_seconds)
+        wish = RequestedSettings(
+            policy=asked.policy,
+            placer=asked.placer,
+            ratelimit_s=asked.ratelimit_seconds,
+            parameters=check_parameters(asked.parameters),
+        )
         live = self.view.live.cluster
         position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
         await self.view.wait_for(position)

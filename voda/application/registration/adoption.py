@@ -19,7 +19,7 @@ from voda.application.submit_job import JobSubmitter
 from voda.auth import Caller
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.kinds.base import JobKind, Site
+from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
 from voda.cluster.kubernetes.state.job_objects import JobObjects
@@ -53,17 +53,13 @@ def too_old(kind: JobKind) -> str:
 
 
 class TemplateValues(Struct, frozen=True, kw_only=True):
-    """What voda puts into the templates of every object."""
-
-    site: Site
+    tolerated_taints: Sequence[str]
     environment: Callable[[JobSpec], Mapping[str, str]]
     """Variables by which the processes of a job know voda."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """Adopts job objects, one by one."""
-
     objects: JobObjects
     backend: Backend
     submits: JobSubmitter
@@ -133,19 +129,13 @@ class Adoption:
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
         """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
 
-        Applying a manifest again replaces its containers as a whole.
-
-        Args:
-            kind: of the job.
-            job: its object.
-            job_id: of the job.
-            was_seen: whether the change was seen. If not, the object keeps its bounds: the agents that run may have
-                been started with them, and new bounds are set only before a start.
+        Applying a manifest again replaces its containers as a whole. If the change was not seen, the object keeps its
+        bounds: the agents that run may have been started with them, and new bounds are set only before a start.
         """
         found, spec = await self._found(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
-        body = dict(kind.adoption_patch(found, spec, self.values.site, self.values.environment(spec)).body)
+        body = dict(kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body)
         kept = _KEPT if was_seen else _KEPT_UNSEEN
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
@@ -172,7 +162,7 @@ class Adoption:
     async def _fit(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
-        body = kind.adoption_patch(found, spec, self.values.site, self.values.environment(spec)).body
+        body = kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body
         # The patch must meet the version that was read: it replaces lists as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
@@ -182,10 +172,8 @@ class Adoption:
             await self.objects.api.delete(path)
 
     def _spec(self, job_id: str) -> JobSpec | None:
-        """Return the spec of a live job, manifest included."""
-        live = self.backend.view.live.cluster
-        pool = live.pool_of(job_id)
-        return live.jobs(pool)[job_id].spec if pool is not None else None
+        job = self.backend.view.live.cluster.job(job_id)
+        return job.spec if job is not None else None
 
     async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
@@ -203,11 +191,7 @@ class Adoption:
         *,
         annotations: Mapping[str, str | None] | None = None,
     ) -> Mapping[str, Any]:
-        """Patch an object that is still the one known, and return it.
-
-        Raises:
-            Conflict: it changed, or it is gone.
-        """
+        """Patch an object that is still the one known, and return it; Conflict: it changed, or it is gone."""
         metadata = {**body.get("metadata", {}), **known}
         if annotations:
             metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
@@ -218,7 +202,6 @@ class Adoption:
         return now
 
     async def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
-        """Say on the object why voda does not run it."""
         self._announce_on(kind, meta, reason, sentence)
         if changes := differing(refused_annotations(sentence), meta.annotations):
             self.telemetry.count(ADOPTIONS, "refused")

@@ -31,8 +31,6 @@ class NameTaken(ClusterUnavailable):
 
 @dataclass(frozen=True, kw_only=True)
 class Creation:
-    """Creates and registers job objects, one by one."""
-
     objects: JobObjects
     backend: Backend
     values: TemplateValues
@@ -50,7 +48,7 @@ class Creation:
             return
         try:
             kind = self.objects.kind_of(job.spec)
-            body = kind.new_object(job.spec, self.values.site, self.values.environment(job.spec))
+            body = kind.new_object(job.spec, self.values.tolerated_taints, self.values.environment(job.spec))
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return
@@ -72,15 +70,12 @@ class Creation:
             await self.register(job.spec, made.metadata.uid)
 
     async def register(self, spec: JobSpec, uid: str) -> None:
-        """Record which object is the job's."""
         fact = JobRegistered(job_id=spec.job_id, uid=uid, kind=spec.kind)
         await self._record(fact, registration_id(uid))
 
     def missing(self, job_id: str) -> Job | None:
-        """Return the job if it is live and has no object; None otherwise."""
-        live = self.backend.view.live.cluster
-        pool = live.pool_of(job_id)
-        job = live.jobs(pool).get(job_id) if pool is not None else None
+        """Return the job if it is live and has no object."""
+        job = self.backend.view.live.cluster.job(job_id)
         return job if job is not None and not job.uid and not job.is_canceling else None
 
     def is_awaited(self, kind: JobKind, found: JobObject, job: Job) -> bool:
@@ -137,7 +132,6 @@ class Creation:
         return not record.is_live and (record.job.uid == meta.uid or has_finished(found))
 
     async def _lacks_namespace(self, error: Rejected, spec: JobSpec) -> bool:
-        """Say whether the server refused because the job's namespace is not there."""
         return (
             error.code == _NOT_FOUND
             and await self.objects.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None

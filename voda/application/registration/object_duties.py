@@ -47,7 +47,7 @@ _TOUCHED: Final = " touched"
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAnnotations:
-    """Compares objects with what the log recorded of them."""
+    """Records what a user changes on a live job's object by annotations: replica bounds, priority and epochs."""
 
     objects: JobObjects
     backend: Backend
@@ -81,8 +81,7 @@ class SpecAnnotations:
         await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
-        live = self.backend.view.live.cluster
-        live_job = live.jobs(record.spec.pool).get(record.spec.job_id)
+        live_job = self.backend.view.live.cluster.job(record.spec.job_id)
         return recorded_text(job, live_job.spec.manifest if live_job is not None else None)
 
 
@@ -134,11 +133,9 @@ class ObjectDuties:
         return fingerprint(job), partial(self.adoption.adopt, kind, job)
 
     def is_about_touch(self, key: str) -> bool:
-        """Say whether a duty of that key checks templates."""
         return key.endswith(_TOUCHED)
 
     def _of_own(self, kind: JobKind, job: JobObject, record: JobRecord) -> Duty | None:
-        """Return what is to be done about the object of a job."""
         meta, job_id = job.metadata, record.spec.job_id
         if not record.is_live or record.is_canceling or record.job.uid != meta.uid:
             return None

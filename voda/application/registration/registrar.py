@@ -25,7 +25,7 @@ from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
-from voda.concurrency import log_unexpected
+from voda.concurrency import for_each, log_unexpected
 from voda.domain.errors import (
     ActionRefused,
     Fenced,
@@ -55,16 +55,7 @@ _UNEXPECTED_S: Final = 60.0
 
 
 class Registrar:
-    """Matches jobs and objects.
-
-    Args:
-        objects: the cluster's job objects.
-        backend: log and view.
-        submits: takes in jobs; the API's own, so that both count a user's jobs together.
-        values: what templates get of voda.
-        announce: takes announcements about objects.
-        adopted: called with "adopted" or "refused" for each object.
-    """
+    """Matches jobs and objects; `submits` is the API's own, so that both count a user's jobs together."""
 
     def __init__(  # noqa: PLR0913 - its ports
         self,
@@ -104,7 +95,6 @@ class Registrar:
         objects.subscribe(self.see_object)
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Note an object that came, changed or went."""
         if not self._is_following:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
@@ -127,7 +117,6 @@ class Registrar:
             self._wake.set()
 
     def see(self, event: Event) -> None:
-        """Note an event that was appended by anybody."""
         match event.data:
             case JobSubmitted(spec=spec):
                 job_id = spec.job_id
@@ -142,9 +131,7 @@ class Registrar:
     async def run(self) -> None:
         """Match jobs and objects until cancelled.
 
-        Raises:
-            Fenced: another leader took over.
-            LogDamaged, LogTooNew, NotALog: the log cannot be read.
+        Fenced: another leader took over; LogDamaged, LogTooNew, NotALog: the log cannot be read.
         """
         try:
             while True:
@@ -153,7 +140,6 @@ class Registrar:
             self._is_following, self._sweep_at = False, 0.0
 
     async def _once(self) -> None:
-        """Do what is to be done, and wait until there may be something else."""
         self._wake.clear()
         wait_s = _RETRY_S
         try:
@@ -173,19 +159,10 @@ class Registrar:
             self._sweep()
         self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())
-        queue = iter(due)
-
-        async def work() -> None:
-            for each in queue:
-                await each()
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(_AT_ONCE, len(due))):
-                group.create_task(work())
+        await for_each(due, lambda work: work(), at_once=_AT_ONCE)
         return min(next_at, self._retry_at)
 
     def _sweep(self) -> None:
-        """Look at everything again."""
         now, live = self._backend.clock.now(), self._backend.view.live.cluster
         self._objects = {each.object.metadata.uid: each for each in self._mirror.jobs()}
         if not self._is_following:

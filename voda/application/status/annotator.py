@@ -37,8 +37,6 @@ _RETRY_S: Final = 2.0
 
 
 class Annotator:
-    """Compares objects with the log, and patches them."""
-
     def __init__(self, objects: JobObjects, view: ReadModel, clock: Clock, *, per_s: float) -> None:
         self._mirror = objects
         self._view = view
@@ -55,7 +53,6 @@ class Annotator:
         self._trouble = TroubleLog(_log, "annotations are not written")
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Note an object that came, changed or went."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._forget(before.metadata.uid)
         if now is not None:
@@ -71,7 +68,6 @@ class Annotator:
             self._wake.set()
 
     async def run(self) -> None:
-        """Keep the annotations right until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             group.create_task(self._work())

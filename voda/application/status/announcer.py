@@ -46,15 +46,7 @@ class _Budget(NamedTuple):
 
 
 class Announcer:
-    """A queue of announcements that is sent at a limited rate.
-
-    Args:
-        api: where they go.
-        clock: of their age.
-        per_s: how many a second.
-        retry_s: pause after the server did not answer.
-        telemetry: counts what became of each.
-    """
+    """A queue of announcements that is sent at a limited rate; it pauses after the server did not answer."""
 
     def __init__(
         self,
@@ -94,7 +86,6 @@ class Announcer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send what is queued, for ever."""
         while True:
             if not self._queue:
                 self._wake.clear()

@@ -5,6 +5,7 @@ log is followed from its middle) is left out, never guessed.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -44,19 +45,13 @@ _LOST: Final = {
 
 
 class JobMessage(Struct, frozen=True):
-    """What happened to a job, for its owner."""
-
     job_id: str
     reason: Reason
     text: str
 
 
 class EventMessages:
-    """Follows the log, and words what happened to the jobs.
-
-    Args:
-        record: returns what is known of a job, with the event at hand folded already.
-    """
+    """Follows the log, and words what happened to the jobs, whose records have the event at hand folded already."""
 
     def __init__(self, record: Callable[[str], JobRecord | None]) -> None:
         self._record = record
@@ -65,7 +60,6 @@ class EventMessages:
         self._workers: dict[str, set[int]] = {}
 
     def begin(self, live: Iterable[JobRecord]) -> None:
-        """Begin where the jobs stand now."""
         records = list(live)
         self._planned = {record.spec.job_id: record.planned for record in records}
         self._workers = {record.spec.job_id: set(record.job.workers) for record in records}
@@ -162,7 +156,6 @@ class EventMessages:
 
 
 def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) -> Iterator[JobMessage]:
-    """Yield what another placement means to a job that has one."""
     if len(before) != len(now):
         yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_because(why)}")
         return
@@ -197,10 +190,7 @@ def _changes(fact: JobChanged) -> str:
 
 
 def _per_node(nodes: Iterable[str]) -> str:
-    counts: dict[str, int] = {}
-    for node in nodes:
-        counts[node] = counts.get(node, 0) + 1
-    named = [f"{node} x{count}" if count > 1 else node for node, count in counts.items()]
+    named = [f"{node} x{count}" if count > 1 else node for node, count in Counter(nodes).items()]
     more = f" and {len(named) - _MOST_MOVES} more nodes" if len(named) > _MOST_MOVES else ""
     return ", ".join(named[:_MOST_MOVES]) + more
 

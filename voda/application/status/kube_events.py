@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal, get_args
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import ObjectMeta
@@ -49,9 +49,7 @@ _LONGEST_NAME: Final = 200
 _ODD: Final = re.compile(r"[^a-z0-9.-]+")
 
 
-class Subject(Struct, frozen=True, kw_only=True):
-    """The object that an Event is about."""
-
+class Subject(Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str
     kind: str
     namespace: str
@@ -60,8 +58,6 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
-    """A message about an object."""
-
     subject: Subject
     reason: Reason
     message: str
@@ -88,13 +84,7 @@ def event_object(announcement: Announcement) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": _name(announcement), "namespace": announcement.subject.namespace},
-        "involvedObject": {
-            "apiVersion": announcement.subject.api_version,
-            "kind": announcement.subject.kind,
-            "namespace": announcement.subject.namespace,
-            "name": announcement.subject.name,
-            "uid": announcement.subject.uid,
-        },
+        "involvedObject": to_builtins(announcement.subject),
         "reason": announcement.reason,
         "message": shortened(announcement.message, _MOST_LETTERS),
         "type": "Warning" if announcement.reason in WARNINGS else "Normal",

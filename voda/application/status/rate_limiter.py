@@ -16,7 +16,6 @@ class RateLimiter:
         """When the next turn is, if there is no pause."""
 
     async def turn(self) -> None:
-        """Return when it is the caller's turn."""
         now = self._clock.now()
         turn_at = max(self._next_at, now - 1.0)
         self._next_at = turn_at + self._gap_s

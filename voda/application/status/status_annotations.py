@@ -25,18 +25,11 @@ REFUSED: Final = "Refused"
 def wanted_annotations(
     record: JobRecord, finishes_at: float | None, now: float, shown: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """Return what a job's object shall say; None = nothing under that name.
-
-    Args:
-        record: the job, live or ended.
-        finishes_at: as forecast, seconds since the epoch; None: nothing is.
-        now: seconds since the epoch.
-        shown: the annotations as they are.
-    """
+    """Return what the object of a job, live or ended, shall say, None = nothing under that name; `shown`: as it is."""
     finish = settled_finish(shown.get(well_known.ESTIMATED_FINISH), finishes_at, now) if record.is_live else None
     return {
         well_known.STATE: state_of(record),
-        well_known.EXPLANATION: explanation_of(record) or None,
+        well_known.EXPLANATION: shortened(record.explanation, _MOST_LETTERS) or None,
         well_known.ESTIMATED_FINISH: finish,
     }
 
@@ -69,19 +62,8 @@ def state_of(record: JobRecord) -> str:
     return "Preempted" if record.is_preempted else "Waiting"
 
 
-def explanation_of(record: JobRecord) -> str:
-    """Return why a job has its size: the plan's sentence, and what failed last while the size is not reached."""
-    return shortened(record.explanation, _MOST_LETTERS)
-
-
 def settled_finish(shown: str | None, expected: float | None, now: float) -> str | None:
-    """Return the estimated finish to show, in whole minutes; the one shown where the new one hardly differs.
-
-    Args:
-        shown: the annotation as it is; None: there is none.
-        expected: as forecast now, seconds since the epoch; None: nothing is, for the moment at least.
-        now: seconds since the epoch.
-    """
+    """Return the estimated finish to show, in whole minutes; the one shown where the new one hardly differs."""
     before = _instant(shown)
     if expected is None or not expected < now + _MOST_YEARS_S:
         # Now and then no forecast can be made; the last one stays until it is plainly over.

@@ -26,6 +26,8 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
 
+_PER_S: Final = 20.0
+"""Patches a second, and Events a second."""
 _MOST_READ: Final = 2_000
 """Events at the log's end that a process which has just started looks at."""
 
@@ -33,14 +35,9 @@ _MOST_READ: Final = 2_000
 class StatusReporter:
     """Follows the log, and reports.
 
-    Args:
-        objects: the cluster's job objects.
-        view: its job_registry has each event folded before `see` gets it.
-        clock: of ages and rates.
-        store: the log, to report what happened just before this process began; None: that is not reported.
-        per_s: patches a second, and Events a second.
-        settled_s: time after a plan within which an observed size may be one that voda set for the plan before.
-        telemetry: counts what became of each announcement.
+    The view's job_registry has each event folded before `see` gets it. What happened just before this process began is
+    read from the store; None: it is not reported. For `settled_s` after a plan an observed size may be one that voda
+    set for the plan before.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -50,7 +47,6 @@ class StatusReporter:
         view: ReadModel,
         clock: Clock,
         store: EventStore | None = None,
-        per_s: float = 20.0,
         settled_s: float = 5.0,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
@@ -59,19 +55,17 @@ class StatusReporter:
         self._clock = clock
         self._store = store
         self._settled_s = settled_s
-        self._announcer = Announcer(objects.api, clock, per_s=per_s, telemetry=telemetry)
-        self._annotator = Annotator(objects, view, clock, per_s=per_s)
+        self._announcer = Announcer(objects.api, clock, per_s=_PER_S, telemetry=telemetry)
+        self._annotator = Annotator(objects, view, clock, per_s=_PER_S)
         self._messages: EventMessages | None = None
         self._planned_at: dict[str, float] = {}
         """Live job -> instant of the last plan that named it."""
         objects.subscribe(self.see_object)
 
     def announce(self, announcement: Announcement) -> None:
-        """Queue an announcement about an object."""
         self._announcer.put(announcement)
 
     def see(self, event: Event) -> None:
-        """Note an event that was appended by anybody."""
         if self._messages is None:
             self._messages = self._begin()
         if isinstance(event.data, PlanAdopted):
@@ -85,13 +79,11 @@ class StatusReporter:
                 self._planned_at.pop(job_id, None)
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        """Note an object that came, changed or went."""
         self._annotator.see_object(kind, before, now)
         if before is not None and now is not None and before.metadata.uid == now.metadata.uid:
             self._see_size(kind, before, now)
 
     async def run(self) -> None:
-        """Report until cancelled."""
         if self._messages is None:
             self._messages = self._begin()
         async with asyncio.TaskGroup() as group:
@@ -134,7 +126,6 @@ class StatusReporter:
                 )
 
     def _subject(self, message: JobMessage) -> Subject | None:
-        """Return the job's object; None where it has none."""
         record = self._view.job_registry.job(message.job_id)
         if record is None or not record.job.uid:
             return None

@@ -17,10 +17,6 @@ from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
 
-FetchMissing = Callable[[str], Awaitable[None]]
-"""pool -> nothing."""
-
-
 T = TypeVar("T")
 
 
@@ -34,13 +30,12 @@ class KubernetesCluster:
     observations: Observations
     """Know which jobs ended, and what sizes operators were asked for."""
     actuator: Actuator
-    fetch_missing: FetchMissing
+    fetch_missing: Callable[[str], Awaitable[None]]
     """Fetches the pool's objects that no watch has shown: a watch may be a moment behind."""
     _queue: "asyncio.Queue[Notice] | None" = field(default=None, init=False)
     """Of the one who watches."""
 
     async def observe(self) -> Observed:
-        """See Cluster.observe."""
         inventory, pool = self.inventory, self.pool
         await self.fetch_missing(pool)
         working = inventory.jobs_with_workers()
@@ -57,16 +52,13 @@ class KubernetesCluster:
         )
 
     def _is_live(self, job_id: str) -> bool:
-        """Say whether a job of this pool goes on, for the log and for its operator."""
         job = self.inventory.job(job_id)
         return job is not None and job.spec.pool == self.pool and job_id not in self.observations.ends
 
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply."""
         await self.actuator.set_desired(action.job_id, self._desired(action))
 
     async def watch(self) -> AsyncIterator[Notice]:
-        """See Cluster.watch."""
         queue = self._queue = asyncio.Queue()
         try:
             while True:

@@ -33,14 +33,7 @@ _SWEEP_S: Final = 5.0
 
 
 class LeaderLoop:
-    """Publishes changes and acts on them.
-
-    Args:
-        api: the server.
-        inventory: what there is; its dirty sets say what changed.
-        setup: see KubernetesSetup.
-        publish: takes (pool, fact for the log).
-    """
+    """Publishes what changed, by the inventory's dirty sets, and acts on it."""
 
     def __init__(
         self, api: Api, inventory: Inventory, setup: KubernetesSetup, publish: Callable[[str, Notice], None]

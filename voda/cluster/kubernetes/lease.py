@@ -23,32 +23,20 @@ RELEASED_S: Final = 1
 _GROUP_VERSION: Final = "coordination.k8s.io/v1"
 
 
-class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The fields of the spec that voda reads."""
-
+class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
 
 
 class LeaseObject(Struct, frozen=True, kw_only=True):
-    """A Lease as the server has it."""
-
     metadata: ObjectMeta
     spec: LeaseSpec | None = None
 
 
 class LeaseClient:
-    """One Lease; see LeaseStore.
-
-    Args:
-        api: the server.
-        namespace: of the Lease.
-        name: of the Lease.
-        clock: dates the renewals, for people to read.
-    """
+    """One Lease; see LeaseStore. The clock dates the renewals, for people to read."""
 
     def __init__(self, api: Api, namespace: str, name: str, *, clock: Clock) -> None:
         self.key = f"{namespace}/{name}"
@@ -61,16 +49,11 @@ class LeaseClient:
         self._query: Mapping[str, str] = {"fieldSelector": f"metadata.name={name}"}
 
     async def read(self) -> Lease | None:
-        """Return the Lease as it is now; None where there is none."""
         found = await self._api.get(self._path, LeaseObject)
         return None if found is None else _lease(found)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """Take the Lease for the holder, if it still is what was seen; None = if there still is none.
-
-        Raises:
-            Conflict: it changed, or was made or deleted, meanwhile.
-        """
+        """Take the Lease for the holder, if it still is what was seen (None: there was none); Conflict: it is not."""
         now = self._now()
         spec = {
             "holderIdentity": holder,
@@ -90,22 +73,11 @@ class LeaseClient:
         return _lease(await self._api.create(self._collection, body, LeaseObject))
 
     async def renew(self, mine: Lease) -> Lease:
-        """Renew the Lease.
-
-        Args:
-            mine: as the last call returned it.
-
-        Raises:
-            Conflict: it is not as the holder left it.
-        """
+        """Renew the Lease as the last call returned it; Conflict: it is not as the holder left it."""
         return await self._change(mine, {"renewTime": self._now()})
 
     async def release(self, mine: Lease) -> None:
-        """Let others take over at once.
-
-        Raises:
-            Conflict: it is not as the holder left it.
-        """
+        """Let others take over at once; Conflict: it is not as the holder left it."""
         spec = {"holderIdentity": "", "leaseDurationSeconds": RELEASED_S, "renewTime": self._now()}
         await self._change(mine, spec)
 

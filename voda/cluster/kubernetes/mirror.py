@@ -42,15 +42,7 @@ _FETCH_AGAIN_S: Final = 5.0
 
 
 class ClusterMirror:
-    """Feeds an inventory.
-
-    Args:
-        api: the server.
-        inventory: takes in nodes and pods.
-        setup: see KubernetesSetup.
-        put_object: takes in job objects.
-        changed: called after every change.
-    """
+    """Feeds an inventory; `put_object` takes in job objects, and `changed` is called after every change."""
 
     def __init__(
         self,
@@ -83,7 +75,6 @@ class ClusterMirror:
         """Whether the server did not say last time what it serves."""
 
     async def run(self) -> None:
-        """Mirror the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
@@ -93,7 +84,6 @@ class ClusterMirror:
                 await asyncio.sleep(_DISCOVER_S if self._has_begun.is_set() else _TICK_S)
 
     async def synced(self) -> None:
-        """Return once everything has been listed."""
         await self._has_begun.wait()
         for reflector in self._reflectors:
             await reflector.synced()
@@ -110,26 +100,19 @@ class ClusterMirror:
         return next(troubles, served_kinds.trouble(self.kinds) if self._has_begun.is_set() else "")
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many objects are mirrored: collection -> count."""
         counts = Counter[str]()
         for reflector in self._reflectors:
             counts[reflector.collection] += len(reflector.objects)
         return counts
 
     def subscribe(self, on_change: OnJobChange) -> None:
-        """Call `on_change` at every change of a job object."""
         self._subscribers.append(on_change)
 
     def jobs(self) -> Iterable[KubeJob]:
-        """Return all job objects."""
         return list(self._inventory.objects.values())
 
     def kind_of(self, spec: JobSpec) -> JobKind:
-        """Return the kind that runs such a job.
-
-        Raises:
-            ActionRefused: the cluster serves none.
-        """
+        """See JobObjects."""
         if (kind := self.kinds.get(spec.kind)) is None:
             raise ActionRefused(
                 f"job {spec.job_id}: this cluster serves no {spec.kind}: its operator is not installed"
@@ -138,12 +121,10 @@ class ClusterMirror:
         return kind
 
     def pods_of(self, job_id: str) -> Sequence[Pod]:
-        """Return the pods of a job's object, as far as they are there."""
         job = self._inventory.object_of(job_id)
         return tuple(self._inventory.pods(job).values()) if job is not None else ()
 
     async def _discover(self) -> list[Reflector[Any]]:
-        """Return reflectors for the kinds that are served and were not before."""
         try:
             served = await _served(self.api)
         except (ClusterUnavailable, ActionRefused) as error:
@@ -191,9 +172,8 @@ class ClusterMirror:
             put(key, now)
         self._changed()
 
-    def _see_job(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        changed = before if now is None else now
-        name = changed.metadata.key if changed is not None else ""
+    def _see_job(self, kind: JobKind, before: Any, now: Any) -> None:
+        name = (before if now is None else now).metadata.key
         for on_change in self._subscribers:
             with log_unexpected("mirroring", name):
                 on_change(kind, before, now)
@@ -201,11 +181,7 @@ class ClusterMirror:
 
 
 async def _served(api: Api) -> Mapping[str, JobKind]:
-    """Ask the server which kinds voda can run there; empty where no operator is installed.
-
-    Raises:
-        ClusterUnavailable: try again.
-    """
+    """Return which kinds voda can run there, empty without an operator, or raise ClusterUnavailable."""
     group: Mapping[str, Any] | None = await api.get(served_kinds.GROUP, dict)
     resources: dict[str, Mapping[str, Any] | None] = {}
     for path in served_kinds.version_paths(group):
@@ -215,8 +191,6 @@ async def _served(api: Api) -> Mapping[str, JobKind]:
 
 @dataclass(kw_only=True)
 class MissingObjects:
-    """Fetches single objects from the API server."""
-
     inventory: Inventory
     """Takes them in."""
     api: Api
@@ -233,11 +207,7 @@ class MissingObjects:
         self._fetched_at.pop(uid, None)
 
     async def fetch(self, pool: str) -> None:
-        """Fetch the objects of a pool's jobs that no watch has shown.
-
-        Raises:
-            ClusterUnavailable: the server does not answer.
-        """
+        """Fetch the objects of a pool's jobs that no watch has shown, or raise ClusterUnavailable."""
         known, fetched = self.inventory.objects, self._fetched_at
         for job in [job for job in self.jobs() if job.uid and (job.uid not in known or job.uid in fetched)]:
             kind = self.kinds.get(job.spec.kind)

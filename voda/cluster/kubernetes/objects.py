@@ -202,7 +202,7 @@ class ContainerStatus(_Object, frozen=True):
     last_state: ContainerState = ContainerState()
 
 
-class PodCondition(_Object, frozen=True):
+class KubeCondition(_Object, frozen=True):
     type: str
     status: str = ""
     reason: str = ""
@@ -217,7 +217,7 @@ class PodStatus(_Object, frozen=True):
     message: str = ""
     nominated_node_name: str = ""
     """Where kube-scheduler made room for the pod, and is about to bind it."""
-    conditions: tuple[PodCondition, ...] = ()
+    conditions: tuple[KubeCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -236,7 +236,6 @@ class Pod(_Object, frozen=True):
 
     @property
     def path(self) -> str:
-        """On the API server."""
         namespace, name = quote(self.metadata.namespace, safe=""), quote(self.metadata.name, safe="")
         return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
@@ -262,13 +261,6 @@ class Pod(_Object, frozen=True):
         return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
 
 
-class JobCondition(_Object, frozen=True):
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class ReplicaStatus(_Object, frozen=True):
     active: int = 0
     succeeded: int = 0
@@ -276,11 +268,11 @@ class ReplicaStatus(_Object, frozen=True):
 
 
 class JobStatus(_Object, frozen=True):
-    conditions: tuple[JobCondition, ...] = ()
+    conditions: tuple[KubeCondition, ...] = ()
     replica_statuses: Mapping[str, ReplicaStatus] = {}
     completion_time: str | None = None
 
-    def condition(self, kind: str) -> JobCondition | None:
+    def condition(self, kind: str) -> KubeCondition | None:
         """Return the condition of that type if its status is True."""
         return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
 

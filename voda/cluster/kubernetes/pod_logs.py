@@ -17,10 +17,6 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.domain.errors import InvalidInput, VodaError
 from voda.tail import Tail
 
-Pods = Callable[[str], Sequence[Pod]]
-"""job id -> its pods, as far as they are there."""
-Ended = Callable[[str], bool]
-"""job id -> whether nothing of it will run any more."""
 _SILENCE_S: Final = 15.0
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
@@ -36,9 +32,12 @@ _FROM_NOW: Final[Mapping[str, str]] = {"tailLines": "0"}
 
 
 class KubernetesOutputs:
-    """An adapter of the Outputs port; voda needs the right to get pods/log."""
+    """An adapter of the Outputs port; voda needs the right to get pods/log.
 
-    def __init__(self, api: Api, *, pods: Pods, has_ended: Ended) -> None:
+    `pods` returns those of a job that are there; `has_ended` says whether nothing of a job will run any more.
+    """
+
+    def __init__(self, api: Api, *, pods: Callable[[str], Sequence[Pod]], has_ended: Callable[[str], bool]) -> None:
         self._api = api
         self._pods = pods
         self._has_ended = has_ended
@@ -48,7 +47,6 @@ class KubernetesOutputs:
         return self._names(job_id)
 
     async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """See Outputs.read."""
         known = self._names(job_id)
         if replica not in known:
             names = ", ".join(known[:_NAMED]) + (", ..." if len(known) > _NAMED else "")

@@ -14,20 +14,14 @@ from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
-from voda.cluster.port import Notice
 
 
 class KubernetesPools:
-    """All pools of a cluster; used on one event loop.
-
-    Args:
-        api: its API server.
-        setup: see KubernetesSetup.
-    """
+    """All pools of a cluster; used on one event loop."""
 
     def __init__(self, api: Api, setup: KubernetesSetup) -> None:
         self.inventory = Inventory(setup.rule, setup.log.live_job, setup.log.ended_job)
-        self.leader = LeaderLoop(api, self.inventory, setup, self._publish)
+        self.leader = LeaderLoop(api, self.inventory, setup, lambda pool, fact: self.cluster(pool).publish(fact))
         self.mirror = ClusterMirror(api, self.inventory, setup, put_object=self._put_object, changed=self.leader.wake)
         self._setup = setup
         self._missing = MissingObjects(
@@ -46,9 +40,6 @@ class KubernetesPools:
                 pool, self.inventory, self.leader.observations, self.leader.actuator, self._missing.fetch
             )
         return self._clusters[pool]
-
-    def _publish(self, pool: str, fact: Notice) -> None:
-        self.cluster(pool).publish(fact)
 
     def _put_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):

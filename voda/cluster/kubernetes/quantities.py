@@ -36,14 +36,7 @@ _FARTHEST: Final = 100
 
 
 def milli(quantity: str | int | float) -> int:
-    """Return a quantity in thousandths, rounded away from zero.
-
-    Args:
-        quantity: as written in an object: 500m, 1.5Gi, 1e3; a number is legal too.
-
-    Raises:
-        InvalidInput: it is no quantity.
-    """
+    """Return a quantity (500m, 1.5Gi, 1e3, a number) in thousandths, rounded away from zero, or raise InvalidInput."""
     # True equals 1, and would be answered from the cache.
     if isinstance(quantity, bool):
         raise _no_quantity(quantity)
@@ -91,8 +84,6 @@ def _no_quantity(quantity: object) -> InvalidInput:
 
 
 class NodeLoad:
-    """What all pods on one node take together."""
-
     __slots__ = ("_pods", "taken")
 
     def __init__(self) -> None:
@@ -103,8 +94,7 @@ class NodeLoad:
     def add(self, key: str, pod: Pod) -> None:
         """Count a pod, which is bound to the node and not over, in the place of what had its key.
 
-        Raises:
-            InvalidInput: it asks for what is no quantity; nothing has changed.
+        InvalidInput: it asks for what is no quantity; nothing has changed.
         """
         requests = {resource: amount for resource, amount in pod_requests(pod).items() if amount}
         self.remove(key)
@@ -124,30 +114,22 @@ class NodeLoad:
     def free(self, node: NodeObject) -> dict[str, int]:
         """Return what is left of a node: resource -> thousandths, below 0 where more is taken than there is.
 
-        Raises:
-            InvalidInput: the node offers what is no quantity.
+        InvalidInput: the node offers what is no quantity.
         """
         return {name: amount - self.taken.get(name, 0) for name, amount in allocatable(node).items()}
 
 
 def allocatable(node: NodeObject) -> dict[str, int]:
-    """Return what a node has for pods: resource -> thousandths.
-
-    Raises:
-        InvalidInput: it offers what is no quantity.
-    """
+    """Return what a node has for pods, resource -> thousandths, or raise InvalidInput."""
     return _amounts(node.status.allocatable, f"node {node.metadata.name}")
 
 
 def pod_requests(pod: Pod) -> dict[str, int]:
-    """Return what a pod takes of its node: resource -> thousandths, one of `pods` included.
+    """Return what a pod takes of its node, resource -> thousandths, one of `pods` included, or raise InvalidInput.
 
     Containers and sidecars run together; init containers run one by one before, beside the sidecars that come before
-    them, so only the greatest counts. What the pod requests as a whole counts instead; what the runtime itself
-    costs is added.
-
-    Raises:
-        InvalidInput: it asks for what is no quantity.
+    them, so only the greatest counts. What the pod requests as a whole counts instead; what the runtime itself costs is
+    added.
     """
     spec, what = pod.spec, f"pod {pod.metadata.key}"
     total = _sum(_of(container.resources, what) for container in spec.containers)

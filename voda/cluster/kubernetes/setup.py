@@ -14,14 +14,12 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 class JobLog(Protocol):
     """The jobs of the log, as its latest reader has them."""
 
-    def live_job(self, job_id: str) -> Job | None:
-        """Return a job that has not ended."""
+    def live_job(self, job_id: str) -> Job | None: ...
 
     def ended_job(self, job_id: str) -> Job | None:
         """Return a job that has ended; None: the log never had it, or forgot it."""
 
-    def live_jobs(self) -> Iterable[Job]:
-        """Return all jobs that have not ended."""
+    def live_jobs(self) -> Iterable[Job]: ...
 
     def job_pools(self) -> Iterable[str]:
         """Return the pools that have live jobs; called several times per submit, so it must not look at each job."""
@@ -31,8 +29,6 @@ class JobLog(Protocol):
 
 
 class KubernetesSetup(Struct, frozen=True, kw_only=True):
-    """What KubernetesPools needs to know."""
-
     rule: PoolRule
     clock: Clock
     log: JobLog

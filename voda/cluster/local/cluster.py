@@ -11,14 +11,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from voda.cluster.local import mpi
+from voda import process_table
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
-from voda.cluster.local.devices import Slots
-from voda.cluster.local.gpus import GpuHealth
+from voda.cluster.local.devices import GpuHealth, Slots
+from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
 from voda.cluster.local.job import LocalJob
-from voda.cluster.local.processes import process_table
-from voda.cluster.local.processes.folder import JobFolder, job_ids
-from voda.cluster.local.processes.record import LocalJobRecord
+from voda.cluster.local.rendezvous import probe_transport
 from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
@@ -52,7 +50,7 @@ class LocalCluster:
         folder.mkdir(parents=True, exist_ok=True)
         context.boot_id = process_table.boot_id()
         chosen = self._config.transport
-        context.transport = await asyncio.to_thread(mpi.probed) if chosen is None else chosen
+        context.transport = await asyncio.to_thread(probe_transport) if chosen is None else chosen
         await self._look_at_gpus()
         for job_id in job_ids(folder):
             record = JobFolder(folder, job_id).load()

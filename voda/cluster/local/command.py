@@ -7,15 +7,12 @@ Rule: the manifest's own variables go before what the operators and this machine
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from voda.cluster.local import mpi, torch
 from voda.cluster.local.context import LocalContext
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import LocalJobRecord
-from voda.cluster.local.processes.replica import ReplicaCommand
-from voda.cluster.local.run_spec import RunSpec
+from voda.cluster.local.folder import JobFolder, LocalJobRecord
+from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
+from voda.cluster.local.replica import ReplicaCommand
+from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.manifests.programs import POD_NAME, Program, expand_program
-
-LAUNCHER = "launcher"
 
 
 def command_of(
@@ -33,8 +30,8 @@ def command_of(
     }
     argv, env = expand_program(program, base)
     return ReplicaCommand(
-        argv=tuple(mpi.mounted(word, folder.mpi) for word in argv),
-        env=mpi.mounted_env(env, folder.mpi),
+        argv=tuple(mounted(word, folder.mpi) for word in argv),
+        env={name: mounted(value, folder.mpi) for name, value in env.items()},
         cwd=_working_dir(program, blueprint, folder),
         grace_s=program.grace_s,
         log_bytes=site.config.log_bytes,
@@ -72,8 +69,8 @@ def _of_kind(
 ) -> Mapping[str, str]:
     index = index_of(blueprint, record, replica)
     if index is None:
-        return mpi.environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
-    return torch.environment(blueprint, index, size=len(record.wanted), port=record.port)
+        return launcher_environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
+    return agent_environment(blueprint, index, size=len(record.wanted), port=record.port)
 
 
 def _working_dir(program: Program, blueprint: RunSpec, folder: JobFolder) -> Path:

@@ -1,23 +1,30 @@
-"""What a local cluster is given, what its jobs share, and their timers."""
+"""What a local cluster is given, what its jobs share, the state of one job, and timers.
+
+Rule: where the disk refuses a job's record, it is written a little later; what a crash then leaves out of it, the next
+voda finds out by looking at the processes.
+"""
 
 import asyncio
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from voda.clock import Clock
-from voda.cluster.local.devices import Device, Slots
-from voda.cluster.local.gpus import GpuMonitor
-from voda.cluster.local.mpi import Transport
-from voda.cluster.local.run_spec import RunSpec, run_spec_of
+from voda.cluster.local.devices import Device, GpuMonitor, Slots
+from voda.cluster.local.folder import JobFolder, LocalJobRecord
+from voda.cluster.local.rendezvous import Transport
+from voda.cluster.local.run_spec import LAUNCHER, RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.types import Observation
 
 LOG_BYTES: Final = 256 << 20
+TRY_AGAIN_S: Final = 1.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,7 @@ class LocalClusterConfig:
     folder: Path
     """Holds all jobs' folders; several clusters may share it, each with its own pool and devices."""
     devices: Sequence[Device]
-    """Handed out to workers: GPUs (gpus.find_gpus) or CPU slots (devices.cpu_slots)."""
+    """Handed out to workers: GPUs (find_gpus) or CPU slots (cpu_slots)."""
     clock: Clock
     jobs: Callable[[str], JobSpec | None]
     """job id -> the spec of a job that is live in the log; None for any other. It must be up to date before the cluster
@@ -131,3 +138,48 @@ class Timer:
         if due == self._due:
             self._due = math.inf
             self._act()
+
+
+class JobState:
+    """A job's record and where it lies; all parts of the job change the one record."""
+
+    def __init__(self, context: LocalContext, folder: JobFolder, record: LocalJobRecord) -> None:
+        self.context = context
+        self.folder = folder
+        self.record = record
+        self.is_open = True
+
+    def save(self, *, durably: bool = False) -> None:
+        """Write the record, now or a little later; `durably` waits for the disk."""
+        try:
+            self.folder.save(self.record, durably=durably)
+        except OSError as error:
+            _log.warning("job_id=%s its record cannot be written: %s", self.record.job_id, error)
+            self.later(TRY_AGAIN_S, self.save)
+
+    def later(self, pause_s: float, act: Callable[[], None]) -> None:
+        """Do something after a pause, unless the job is closed by then."""
+        self.context.after(pause_s, lambda: act() if self.is_open else None)
+
+    def run_spec(self) -> RunSpec | None:
+        """Return what the job runs; None where the log does not know the job any more, or it cannot be run here."""
+        try:
+            return self.context.run_spec(self.record.job_id)
+        except ActionRefused:
+            return None
+
+    def replicas_to_run(self) -> Sequence[str]:
+        """Return the names of the replicas that shall run now."""
+        record, run_spec = self.record, self.run_spec()
+        if not record.wanted or run_spec is None:
+            return ()
+        if run_spec.kind == "mpi":
+            return (LAUNCHER,)
+        return [run_spec.replica_of(index) for index in record.wanted if index not in record.done]
+
+    def replicas_of(self, workers: Iterable[int]) -> Sequence[str]:
+        """Return the replicas that are these workers; all there are where the log does not know the job any more."""
+        if self.record.kind == "mpi":
+            return [f"worker-{index}" for index in workers]
+        run_spec = self.run_spec()
+        return [run_spec.replica_of(index) for index in workers] if run_spec else [*self.record.runs]

@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from voda.cluster.local import mpi, torch
-from voda.cluster.local.command import LAUNCHER, visible
+from voda.cluster.local import rendezvous
+from voda.cluster.local.command import visible
+from voda.cluster.local.context import TRY_AGAIN_S, JobState
 from voda.cluster.local.exit_policy import FORGIVEN_S
 from voda.cluster.local.job_replicas import JobReplicas
-from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
-from voda.cluster.local.processes.process_table import is_locked, kill_marked, marked_processes
-from voda.cluster.local.run_spec import RunSpec
+from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ExitCause, WorkerExited
+from voda.process_table import is_locked, kill_marked, marked_processes
 
 _SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker leaves."""
@@ -112,7 +112,7 @@ class DeviceClaims:
         context, folder, record = self._state.context, self._state.folder, self._state.record
         folder.make()
         if not record.devices:
-            record.port = torch.free_port() if run_spec.kind == "torch" else 0
+            record.port = rendezvous.free_port() if run_spec.kind == "torch" else 0
         if record.state != "running":
             record.resumed_at = context.now()
             record.done.clear()
@@ -138,13 +138,13 @@ class DeviceClaims:
         if run_spec.kind != "mpi":
             return
         context, folder, record = self._state.context, self._state.folder, self._state.record
-        mpi.write_agents(folder, run_spec.slots_per_worker)
+        rendezvous.write_agents(folder, run_spec.slots_per_worker)
         for index in record.leaving:
             folder.revoke(f"worker-{index}")
         for index in record.wanted:
             folder.grant(f"worker-{index}", 0, visible(context, record, [index]))
-        mpi.write_devices(folder, visible(context, record, record.wanted))
-        mpi.write_hosts(folder, run_spec, record.wanted, context.transport)
+        rendezvous.write_devices(folder, visible(context, record, record.wanted))
+        rendezvous.write_hosts(folder, run_spec, record.wanted, context.transport)
 
     def _revoke(self, name: str) -> None:
         try:
@@ -177,7 +177,7 @@ class DeviceClaims:
 
     def _is_at_work(self, name: str) -> bool:
         home = self._state.folder.replicas / name
-        return self._replicas.is_running(name) or is_locked(home / "lock") or kill_marked(home) > 0
+        return self._replicas.is_running(name) or is_locked(home / "lock") or bool(kill_marked(home))
 
     def _is_unused(self, index: int) -> bool:
         """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed."""

@@ -1,14 +1,26 @@
-"""The devices of a node, and which worker holds which. Pure.
+"""The devices of this machine, GPUs as NVIDIA's driver shows them (NVML) or CPU slots, and which worker holds which.
 
-Rule: a device has one holder at a time, and a worker keeps its devices until it is gone.
+Rules: a device has one holder at a time, and a worker keeps its devices until it is gone. The driver is only read; a
+GPU counts as healthy where the driver refuses an answer, so that an odd driver costs no GPU; a broken GPU stays broken
+until voda restarts. A GPU is in use by others if two looks in a row show a compute process on it while no worker holds
+it: a worker that has just ended may show for a moment.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
 
 from msgspec import Struct
 
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
+
+_log = logging.getLogger(__name__)
+# Errors of the program rather than of the GPU, as NVIDIA's guide to Xid errors has them.
+_PROGRAM_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 
 class Device(Struct, frozen=True, kw_only=True):
@@ -36,13 +48,12 @@ class Slots:
 
     def hold(self, job_id: str, index: int, names: Sequence[str]) -> None:
         """Note that a worker holds these devices already, whether or not they are (still) known."""
-        for name in names:
-            self._holders[name] = (job_id, index)
+        self._holders.update(dict.fromkeys(names, (job_id, index)))
 
     def take(
         self, job_id: str, indices: Iterable[int], per_worker: Gpus, *, barred: Iterable[str], node: str
     ) -> dict[int, tuple[str, ...]]:
-        """Give every one of some workers its devices, or none of them any.
+        """Give every one of some workers its devices, or none of them any; return worker index -> names of its devices.
 
         Args:
             job_id: of the workers.
@@ -50,9 +61,6 @@ class Slots:
             per_worker: GPUs, or slots, each of them needs.
             barred: devices that are not to be given away: broken ones, and those that others use.
             node: its name, for the error.
-
-        Returns:
-            worker index -> names of its devices.
 
         Raises:
             ActionRefused: there are too few.
@@ -81,3 +89,160 @@ class Slots:
     def visible(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return what CUDA_VISIBLE_DEVICES shall name for these devices; empty where they are CPU slots."""
         return tuple(name for name in names if name not in self.devices or self.devices[name].is_gpu)
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """A GPU as it is now."""
+
+    index: int
+    """In the order of the PCI bus."""
+    uuid: str
+    model: str = ""
+    problem: str = ""
+    """Why it must not be used; empty: it is healthy."""
+    processes: int = 0
+    """Compute processes on it."""
+
+
+Driver = Callable[[], Sequence[Card]]
+"""Returns all GPUs, also those that no longer answer."""
+
+
+class GpuHealth(Struct, frozen=True, kw_only=True):
+    """How the GPUs are, by their names."""
+
+    broken: Mapping[str, str] = {}
+    """name -> why."""
+    foreign: frozenset[str] = frozenset()
+    """Those that others use."""
+
+
+def find_gpus(driver: Driver, *, visible: str | None = None) -> tuple[Device, ...]:
+    """Return the GPUs that voda may hand out.
+
+    Args:
+        driver: shows the GPUs.
+        visible: CUDA_VISIBLE_DEVICES of voda itself; None: unset, so all are.
+    """
+    cards = [card for card in driver() if not card.problem or card.uuid]
+    if visible is not None:
+        named = [word.strip() for word in visible.split(",")]
+        cards = [card for card in cards if _is_named(card, named)]
+    return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid) for card in cards)
+
+
+def gpu_pools(devices: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
+    """Return model -> its GPUs, the model written as a pool's name: lower case, with hyphens."""
+    by_model = defaultdict[str, list[Device]](list)
+    for device in devices:
+        by_model[re.sub(r"[^a-z0-9]+", "-", device.model.lower()).strip("-") or "gpu"].append(device)
+    return by_model
+
+
+class GpuMonitor:
+    """Tells broken GPUs, and those that others use, from one look at the driver to the next."""
+
+    def __init__(self, driver: Driver, devices: Sequence[Device]) -> None:
+        self._driver = driver
+        self._names = {device.uuid or device.name: device.name for device in devices}
+        self._broken: dict[str, str] = {}
+        self._busy: frozenset[str] | None = None
+        """GPUs with processes and without a worker, at the last look."""
+
+    def look(self, held: AbstractSet[str]) -> GpuHealth:
+        """Return how the GPUs are; may take as long as the driver does, so call it in a thread.
+
+        Args:
+            held: names of the GPUs that workers hold.
+        """
+        cards = {self._names[card.uuid]: card for card in self._driver() if card.uuid in self._names}
+        for name in self._names.values():
+            problem = cards[name].problem if name in cards else "it is gone from the bus"
+            if problem:
+                self._broken.setdefault(name, problem)
+        busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
+        before = busy if self._busy is None else self._busy
+        self._busy = busy
+        return GpuHealth(broken=dict(self._broken), foreign=busy & before)
+
+
+def open_driver() -> Driver:
+    """Return the driver of this machine; one without GPUs where there is none."""
+    try:
+        return NvmlDriver().cards
+    except Exception as error:  # the library raises its own family, and OSError where it finds no driver
+        _log.info("no NVIDIA driver: %s", error)
+        return tuple
+
+
+class NvmlDriver:
+    """NVIDIA's driver, by nvidia-ml-py."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._nvml = pynvml
+        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        self._uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in self._handles]
+        self._models = [pynvml.nvmlDeviceGetName(handle) for handle in self._handles]
+        self._by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in enumerate(self._handles)}
+        self._events = self._registered()
+
+    def cards(self) -> Sequence[Card]:
+        """Return all GPUs, also those that no longer answer."""
+        xids = self._xids()
+        return tuple(self._card(index, xids.get(index)) for index in range(len(self._handles)))
+
+    def _card(self, index: int, xid: int | None) -> Card:
+        handle, nvml = self._handles[index], self._nvml
+        problem, processes = f"it reported Xid {xid}" if xid is not None else "", 0
+        try:
+            processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        except nvml.NVMLError as error:
+            problem = problem or self._loss(error)
+        try:
+            errors = nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            )
+            if errors:
+                problem = problem or f"{errors} uncorrectable memory errors since its last reset"
+        except nvml.NVMLError as error:
+            problem = problem or self._loss(error)
+        return Card(
+            index=index, uuid=self._uuids[index], model=self._models[index], problem=problem, processes=processes
+        )
+
+    def _loss(self, error: Exception) -> str:
+        """Return what an error says of the GPU itself; empty where the driver merely refuses an answer."""
+        nvml = self._nvml
+        lost = {nvml.NVML_ERROR_GPU_IS_LOST: "it fell off the bus", nvml.NVML_ERROR_RESET_REQUIRED: "it must be reset"}
+        return lost.get(getattr(error, "value", None), "")
+
+    def _registered(self) -> object | None:
+        nvml = self._nvml
+        try:
+            events: object = nvml.nvmlEventSetCreate()
+            for handle in self._handles:
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError as error:
+            _log.info("the driver reports no Xid errors: %s", error)
+            return None
+        return events
+
+    def _xids(self) -> Mapping[int, int]:
+        """Return index -> the last Xid that a GPU reported since the last look, unless a program caused it."""
+        nvml, xids = self._nvml, {}
+        while self._events:
+            try:
+                event = nvml.nvmlEventSetWait(self._events, 0)
+                xid, bus = int(event.eventData), nvml.nvmlDeviceGetPciInfo(event.device).busId
+            except nvml.NVMLError:
+                break
+            if xid not in _PROGRAM_XIDS and bus in self._by_bus:
+                xids[self._by_bus[bus]] = xid
+        return xids
+
+
+def _is_named(card: Card, named: Sequence[str]) -> bool:
+    return any(word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word)) for word in named)

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from voda.cluster.local.command import LAUNCHER, index_of
-from voda.cluster.local.processes.record import Exit, LocalJobRecord
-from voda.cluster.local.run_spec import RunSpec
+from voda.cluster.local.command import index_of
+from voda.cluster.local.folder import Exit, LocalJobRecord
+from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 
 FORGIVEN_S: Final = 10.0
 """A launcher that ends so soon after a worker was killed under it did not fail by itself."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection
 from typing import Final, Literal, assert_never
 
-from voda.cluster.local.context import LocalContext, Timer
+from voda.cluster.local.context import TRY_AGAIN_S, JobState, LocalContext, Timer
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.exit_policy import (
     deadline_at,
@@ -20,11 +20,9 @@ from voda.cluster.local.exit_policy import (
     unfinished_replicas,
     waits_for_nobody,
 )
+from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
-from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
 from voda.cluster.local.outputs import last_lines
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import Exit, LocalJobRecord
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
 from voda.events.types import JobCompleted, JobFailed, WorkerStarted

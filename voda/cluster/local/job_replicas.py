@@ -10,12 +10,11 @@ from functools import partial
 from typing import Final
 
 from voda.cluster.local.command import command_of
-from voda.cluster.local.context import Timer
-from voda.cluster.local.job_state import TRY_AGAIN_S, JobState
-from voda.cluster.local.processes.process_table import try_lock
-from voda.cluster.local.processes.record import Exit
-from voda.cluster.local.processes.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
+from voda.cluster.local.context import TRY_AGAIN_S, JobState, Timer
+from voda.cluster.local.folder import Exit
+from voda.cluster.local.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
 from voda.cluster.local.run_spec import RunSpec
+from voda.process_table import try_lock
 
 _LOOK_AGAIN_S: Final = 0.02
 _log = logging.getLogger(__name__)

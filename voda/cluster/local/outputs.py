@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import is_locked
+from voda.cluster.local.folder import JobFolder
 from voda.domain.errors import ActionRefused, InvalidInput
+from voda.process_table import is_locked
 
 _CHUNK_BYTES: Final = 64 << 10
 _LOOK_EVERY_S: Final = 0.1

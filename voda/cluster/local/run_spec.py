@@ -1,7 +1,7 @@
 """What a job runs on this machine: its programs, how they find each other, and how failures are treated."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -13,14 +13,14 @@ from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import FailurePolicy, Program, failure_policy, program, working_dir_annotation
 
-Kind = Literal["mpi", "torch"]
+LAUNCHER: Final = "launcher"
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
     """A job, ready to be run."""
 
     spec: JobSpec
-    kind: Kind
+    kind: Literal["mpi", "torch"]
     programs: Mapping[str, Program]
     """role -> program; an MPIJob's workers have none here."""
     policy: FailurePolicy

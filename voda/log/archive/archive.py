@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import Sealed
-from voda.fsync import sync
+from voda.files import sync
 from voda.log.append_plan import GroupPlan
 from voda.log.archive.segment import (
     SegmentFile,

@@ -16,7 +16,7 @@ from sqlalchemy import StaticPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
-from voda.fsync import sync
+from voda.files import sync
 from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
 from voda.log.sql.sqlite_journal import mark_path

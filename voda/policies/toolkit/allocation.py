@@ -81,7 +81,6 @@ def grow_by_gain(jobs: Sequence[Job], shares: Shares, speedup: Callable[[Job], S
 
     Args:
         jobs: earlier ones win ties.
-        shares: changed in place.
         speedup: T(n) of a job, shape at least (max_replicas + 1,).
 
     Returns:
@@ -128,8 +127,6 @@ def explained(
 
     Args:
         view: the plan in force says what each job had.
-        jobs: all ready jobs.
-        shares: what they get, and what stays free.
         why: words for a job whose size changes, put after it: `as requested`.
         size: replicas that a waiting job would get, were they free.
     """

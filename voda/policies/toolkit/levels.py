@@ -6,12 +6,13 @@ be. Gu et al., NSDI 2019: discretised two-dimensional LAS, and promotion against
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct
 
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
+from voda.policies.toolkit.parameters import parameters
 
 HIGH: Final = 0
 LOW: Final = 1
@@ -32,28 +33,33 @@ class QueueThresholds(Struct, frozen=True, kw_only=True):
     ] = 8.0
 
 
-def moves(view: ClusterState, now: float, thresholds: QueueThresholds) -> Mapping[str, tuple[int, str]]:
-    """Return job id -> (level it belongs to by now, reason) for the jobs that are at another one."""
-    return {
-        job_id: _move(job, thresholds, now)
-        for job_id, job in sorted(view.jobs.items())
-        if not job.is_canceling and _is_due(job, thresholds, now)
-    }
+class TwoQueues:
+    """What moves the jobs of a policy that has these thresholds among its parameters."""
 
+    name: ClassVar[str]
+    parameters: ClassVar[type[QueueThresholds]] = QueueThresholds
 
-def next_move_at(view: ClusterState, now: float, thresholds: QueueThresholds) -> float:
-    """Return the earliest whole microsecond > `now` at which `moves` will not be empty; infinite if it stays so."""
-    jobs = [job for job in view.jobs.values() if not job.is_canceling]
-    first_due = min([_due_at(job, thresholds) for job in jobs], default=math.inf)
-    if first_due == math.inf:
-        return math.inf
-    instant = max(_tick_after(now, _TICK_S), _tick_after(first_due, 0.0))
-    # The sum above and the predicate round differently, so the predicate has the last word.
-    step_s = _TICK_S
-    while instant < math.inf and not any(_is_due(job, thresholds, instant) for job in jobs):
-        instant = _tick_after(instant, step_s)
-        step_s *= 2
-    return instant
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+        thresholds = parameters(view, self.name, self.parameters)
+        return {
+            job_id: _move(job, thresholds, now)
+            for job_id, job in sorted(view.jobs.items())
+            if not job.is_canceling and _is_due(job, thresholds, now)
+        }
+
+    def requeue_due_at(self, view: ClusterState, now: float) -> float:
+        thresholds = parameters(view, self.name, self.parameters)
+        jobs = [job for job in view.jobs.values() if not job.is_canceling]
+        first_due = min([_due_at(job, thresholds) for job in jobs], default=math.inf)
+        if first_due == math.inf:
+            return math.inf
+        instant = max(_tick_after(now, _TICK_S), _tick_after(first_due, 0.0))
+        # The sum above and the predicate round differently, so the predicate has the last word.
+        step_s = _TICK_S
+        while instant < math.inf and not any(_is_due(job, thresholds, instant) for job in jobs):
+            instant = _tick_after(instant, step_s)
+            step_s *= 2
+        return instant
 
 
 def _is_due(job: Job, thresholds: QueueThresholds, now: float) -> bool:

@@ -48,6 +48,16 @@ def check_parameters(changes: Parameters) -> Parameters:
     }
 
 
+def changed_parameters(wanted: Parameters, settings: Settings) -> Parameters:
+    """Return those of the parameters, checked before, that are not in force."""
+    in_force = parameters_in_force(settings)
+    new = {
+        policy: {name: value for name, value in values.items() if value != in_force[policy][name]}
+        for policy, values in wanted.items()
+    }
+    return {policy: values for policy, values in new.items() if values}
+
+
 def parse_assignments(policy: str, assignments: Sequence[str]) -> Mapping[str, ParameterValue]:
     """Return the values of assignments such as `demote_gpu_s=7200`, unchecked; else raise InvalidInput."""
     values: dict[str, ParameterValue] = {}

@@ -17,8 +17,6 @@ from voda.text import count, counted, instant_span, number, percent, span
 
 
 class RunOutcome(Struct, frozen=True, kw_only=True):
-    """One run, ready to be reported."""
-
     result: RunResult
     history: History
     timeline: Timeline
@@ -55,8 +53,6 @@ def about(runs: Sequence[RunOutcome]) -> str:
 
 
 class RunColumn(Struct, frozen=True):
-    """One figure of a run."""
-
     head: str
     """Two short lines."""
     value: Callable[[RunResult], float]
@@ -129,7 +125,8 @@ def comparison_table(runs: Sequence[RunOutcome], width: int) -> RenderableType:
         tables = [_table(runs, columns) for columns in layout]
         if all(measure(table).maximum <= width for table in tables):
             break
-    tables[0].title = Text(_title(runs), style="bold")
+    placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
+    tables[0].title = Text(f"{runs[0].result.workload}: {about(runs)}, placer {placers}", style="bold")
     tables[0].title_justify = "left"
     notes = [Text(note, style="yellow") for note in warnings(runs)]
     return Group(*tables, *notes)
@@ -151,8 +148,3 @@ def _table(runs: Sequence[RunOutcome], columns: Sequence[RunColumn]) -> Table:
         # A name in brackets is a name, not rich's markup.
         table.add_row(Text(label), *cells)
     return table
-
-
-def _title(runs: Sequence[RunOutcome]) -> str:
-    placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
-    return f"{runs[0].result.workload}: {about(runs)}, placer {placers}"

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from voda.projections.history import FinishedJob
-from voda.projections.timeline import Floats, Segment, Steps, integral_until
+from voda.projections.timeline import Floats, Segment, integral_until
 from voda.simulator.report.comparison_table import RunOutcome
 from voda.simulator.report.svg import OCCUPANCY, Box, JobColours, element, px, rectangle_path, text
 from voda.text import span
@@ -122,7 +122,6 @@ class Frame(Struct, frozen=True):
     width: float
 
     def at(self, instant: float) -> float:
-        """Return the x of an instant."""
         return self.x + self.width * (instant - self.begin) / (self.end - self.begin)
 
 
@@ -158,13 +157,7 @@ def occupancy_map(run: RunOutcome, frame: Frame, box: Box) -> Iterable[str]:
     )
 
 
-def segments_of(runs: Sequence[RunOutcome]) -> Iterable[Segment]:
-    """Yield the segments of all runs."""
-    return (segment for run in runs for segment in run.timeline.segments())
-
-
 def _rows(bars: Sequence[Bar], sizes: Mapping[str, int], box: Box) -> tuple[Mapping[str, Box], float]:
-    """Return each node's rows and the height of one lane."""
     lanes = dict(sizes)
     for bar in bars:
         lanes[bar.node] = max(lanes.get(bar.node, 0), bar.lane + bar.height)
@@ -189,7 +182,6 @@ def _node_labels(rows: Mapping[str, Box], box: Box) -> Iterable[str]:
 
 
 def _name(job_id: str, boxes: Sequence[Box]) -> str:
-    """Write a job's name on its largest bar, if it fits."""
     widest = max(boxes, key=lambda shape: shape.width)
     if widest.width < _LETTER * len(job_id) + 6:
         return ""
@@ -246,15 +238,9 @@ def edges(begin: float, end: float, count: int) -> Floats:
 
 
 def mean_per_bin(at_s: Floats, values: Floats, bins: Floats) -> Floats:
-    """Return the time-weighted mean of a step function in each bin.
+    """Return the time-weighted mean of a step function in each of m bins, shape (m,); `bins` are the m + 1 edges.
 
-    Args:
-        at_s: shape (n,), as for `integral_until`, but may be empty.
-        values: shape (n,); before at_s[0] the function is 0.
-        bins: shape (m + 1,), edges.
-
-    Returns:
-        Shape (m,).
+    `at_s` is as for `integral_until`, but may be empty; before at_s[0] the function is 0.
     """
     if not len(at_s):
         return np.zeros(len(bins) - 1)
@@ -268,11 +254,6 @@ def occupancy(segments: Iterable[Segment], sizes: Mapping[str, int], bins: Float
         changes.setdefault(segment.node, []).extend(((segment.from_s, segment.gpus), (segment.to_s, -segment.gpus)))
     rows = [_held_share(sorted(node_changes), sizes.get(node, 0), bins) for node, node_changes in changes.items()]
     return np.array(rows).reshape(len(changes), len(bins) - 1)
-
-
-def waiting_and_used(steps: Steps, bins: Floats) -> tuple[Floats, Floats]:
-    """Return the mean queue length and the mean GPUs in use per bin."""
-    return mean_per_bin(steps.at_s, steps.queued, bins), mean_per_bin(steps.at_s, steps.gpus_in_use, bins)
 
 
 def _held_share(changes: list[tuple[float, int]], gpus: int, bins: Floats) -> Floats:

@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
 from voda import __version__
 from voda.domain.errors import InvalidInput
@@ -30,30 +29,10 @@ _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 _LONGEST = 3
 _MOST_NAME = 60
-
 _MOST_ROWS = 500
 
 
-class Provenance(Struct, frozen=True, kw_only=True):
-    """How the page was made, so that somebody else can repeat it."""
-
-    command: str
-    seed: int
-    version: str
-
-
-def document(runs: Sequence[RunOutcome], origin: Provenance, logs: Sequence[str | None]) -> str:
-    """Return the page of one or more runs of one workload.
-
-    `logs` has the path of each run's log relative to the page; None where it was not kept.
-    """
-    title = f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
-    body = (*_introduction(runs), _facts(runs, origin), _comparison(runs), *_distribution(runs), *_runs(runs, logs))
-    return page(title, body)
-
-
-def page(title: str, body: Iterable[str]) -> str:
-    """Return an HTML page without script or outside resources; `body` is markup."""
+def _page(title: str, body: Iterable[str]) -> str:
     head = (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -82,7 +61,6 @@ def _introduction(runs: Sequence[RunOutcome]) -> Iterable[str]:
 
 
 def _headline(runs: Sequence[RunOutcome]) -> str:
-    """Return the result in one or two sentences."""
     names = dict(zip((id(run) for run in runs), labels(runs), strict=True))
     by_jct = sorted(runs, key=lambda run: run.result.avg_jct_s)
     first, last = by_jct[0], by_jct[-1]
@@ -104,13 +82,14 @@ def _headline(runs: Sequence[RunOutcome]) -> str:
     )
 
 
-def _facts(runs: Sequence[RunOutcome], origin: Provenance) -> str:
+def _facts(runs: Sequence[RunOutcome], command: str, seed: int) -> str:
+    """Return how the page was made, so that somebody else can repeat it."""
     placers = ", ".join(dict.fromkeys(run.result.placer for run in runs))
     pairs = (
         ("Source", text(runs[0].source)),
         ("Placer", text(placers)),
-        ("Seed", str(origin.seed)),
-        ("Made by", element("code", text(origin.command)) + f" (voda {text(origin.version)})"),
+        ("Seed", str(seed)),
+        ("Made by", element("code", text(command)) + f" (voda {text(__version__)})"),
         ("Figures", '<a href="results.json">results.json</a>'),
     )
     return element("dl", *(element("dt", name) + element("dd", value) for name, value in pairs))
@@ -163,7 +142,7 @@ def _runs(runs: Sequence[RunOutcome], logs: Sequence[str | None]) -> Iterable[st
         yield element("h3", text(label), id=f"run{number}")
         yield element("p", _summary(run), class_="soft")
         yield element("figure", pictures.draw(run, label))
-        yield from commands_for(run, log)
+        yield from _commands(run, log)
 
 
 def _how_to_read(pictures: RunPictures) -> str:
@@ -190,7 +169,7 @@ def _summary(run: RunOutcome) -> str:
     )
 
 
-def commands_for(run: RunOutcome, log: str | None) -> Iterable[str]:
+def _commands(run: RunOutcome, log: str | None) -> Iterable[str]:
     """Yield the commands that explain a run; nothing where its log was not kept. `log` is relative to the page."""
     if log is None:
         return
@@ -220,13 +199,14 @@ def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, s
     Raises:
         InvalidInput: the folder cannot be made or written to.
     """
-    origin = Provenance(command=command, seed=seed, version=__version__)
     logs = [os.path.relpath(run.log, directory) if run.log is not None else None for run in runs]
+    facts, title = _facts(runs, command, seed), f"{runs[0].result.workload}: {counted(len(runs), 'run')} compared"
+    body = (*_introduction(runs), facts, _comparison(runs), *_distribution(runs), *_runs(runs, logs))
     target = directory / "index.html"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "results.json").write_bytes(results_json(runs))
-        target.write_text(document(runs, origin, logs), encoding="utf-8")
+        target.write_text(_page(title, body), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
     return target
@@ -253,14 +233,15 @@ def timeline_page(run: RunOutcome) -> str:
     """Return one HTML page without script or outside resources."""
     pictures = RunPictures([run])
     title = f"{run.result.workload}: which job held which GPU"
+    commands = (f"voda events {run.source}", f"voda replay {run.source} --verify")
     body = (
         element("h1", text(title)),
         element("p", f"{about([run])}; {_log_summary(run)}", class_="soft"),
         element("figure", pictures.draw(run, run.result.policy)),
         *_ended_jobs(run),
-        element("p", f"See also: {_further_commands(run)}", class_="soft"),
+        element("p", f"See also: {', '.join(element('code', text(command)) for command in commands)}", class_="soft"),
     )
-    return page(title, body)
+    return _page(title, body)
 
 
 def _log_summary(run: RunOutcome) -> str:
@@ -272,7 +253,6 @@ def _log_summary(run: RunOutcome) -> str:
 
 
 def _ended_jobs(run: RunOutcome) -> Iterable[str]:
-    """Yield a table of the jobs that ended, the latest first."""
     jobs = sorted(run.history.finished, key=lambda job: job.finished_at, reverse=True)
     heads = ("job", "outcome", "waited", "ran", "in total", "GPU time", "resizes", "restarts")
     head = element("thead", element("tr", *(element("th", name, scope="col") for name in heads)))
@@ -287,8 +267,3 @@ def _job_cells(job: FinishedJob) -> Iterable[str]:
     figures = (span(job.queueing_s), span(job.running_s), span(job.jct_s), span(job.gpu_s))
     for words in (job.outcome, *figures, str(job.resizes), str(job.restarts)):
         yield element("td", text(words))
-
-
-def _further_commands(run: RunOutcome) -> str:
-    commands = (f"voda events {run.source}", f"voda replay {run.source} --verify")
-    return ", ".join(element("code", text(command)) for command in commands)

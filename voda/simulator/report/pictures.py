@@ -7,7 +7,7 @@ import numpy as np
 from voda.projections.timeline import Floats
 from voda.simulator.metrics import span_of
 from voda.simulator.report.comparison_table import RunOutcome, labels
-from voda.simulator.report.gantt import Frame, edges, gantt, occupancy_map, segments_of, waiting_and_used
+from voda.simulator.report.gantt import Frame, edges, gantt, mean_per_bin, occupancy_map
 from voda.simulator.report.svg import Box, JobColours, element, line_class, log_ticks, picture, px, text, time_ticks
 from voda.text import count, number, span
 
@@ -20,6 +20,7 @@ _AXIS = 40.0
 _HOVER_BINS = 150
 _MOST_GPUS = 192
 _MOST_SEGMENTS = 60_000
+_MAP_CAPTION = "nodes: the deeper the colour, the more of the node's GPUs are held"
 # Of the distribution.
 _HEIGHT = 400.0
 _BOX = Box(56.0, 16.0, 1008.0, 330.0)
@@ -38,9 +39,10 @@ class RunPictures:
         self.colours = JobColours(runs)
         self._most_gpus = max(sum(run.timeline.nodes.values()) for run in runs)
         self._most_nodes = max(len(run.timeline.nodes) for run in runs)
-        self.is_map = self._most_gpus > _MOST_GPUS or _count(segments_of(runs)) > _MOST_SEGMENTS
+        segments = sum(1 for run in runs for _ in run.timeline.segments())
+        self.is_map = self._most_gpus > _MOST_GPUS or segments > _MOST_SEGMENTS
         self._bins = edges(self.frame.begin, self.frame.end, int(self.frame.width))
-        queues = (waiting_and_used(run.timeline.steps(), self._bins)[0] for run in runs)
+        queues = (mean_per_bin((steps := run.timeline.steps()).at_s, steps.queued, self._bins) for run in runs)
         self._most_waiting = float(np.ceil(max(queue.max() for queue in queues)))
 
     def draw(self, run: RunOutcome, label: str) -> str:
@@ -48,10 +50,12 @@ class RunPictures:
         gpus_box = Box(_LEFT, _CAPTION, self.frame.width, self._gpus_height())
         used_box = Box(_LEFT, gpus_box.bottom + _CAPTION, gpus_box.width, _CURVE)
         queue_box = Box(_LEFT, used_box.bottom + _CAPTION, gpus_box.width, _CURVE)
-        waiting, used = waiting_and_used(run.timeline.steps(), self._bins)
+        steps = run.timeline.steps()
+        waiting = mean_per_bin(steps.at_s, steps.queued, self._bins)
+        used = mean_per_bin(steps.at_s, steps.gpus_in_use, self._bins)
         parts = [
             *_grid(self.frame, Box(_LEFT, gpus_box.y, gpus_box.width, queue_box.bottom - gpus_box.y)),
-            _caption(gpus_box, self._gpus_caption()),
+            _caption(gpus_box, _MAP_CAPTION if self.is_map else "nodes: one row per GPU, one colour per job"),
             *(
                 occupancy_map(run, self.frame, gpus_box)
                 if self.is_map
@@ -72,11 +76,6 @@ class RunPictures:
         lane = min(15.0, max(5.0, 460.0 / self._most_gpus))
         return lane * self._most_gpus + 5.0 * (self._most_nodes - 1)
 
-    def _gpus_caption(self) -> str:
-        if self.is_map:
-            return "nodes: the deeper the colour, the more of the node's GPUs are held"
-        return "nodes: one row per GPU, one colour per job"
-
     def _hover(self, waiting: Floats, used: Floats, box: Box) -> Iterable[str]:
         """Yield invisible strips with the figures of their instant as tooltips."""
         per_strip = max(1, len(used) // _HOVER_BINS)
@@ -94,7 +93,6 @@ class RunPictures:
 
 
 def _grid(frame: Frame, box: Box) -> Iterable[str]:
-    """Yield the time axis below the box, with lines through it."""
     ticks, unit = time_ticks(frame.end - frame.begin)
     for seconds, figure in ticks:
         x = frame.at(frame.begin + seconds)
@@ -143,13 +141,10 @@ def _whole_span(run: RunOutcome) -> tuple[float, float]:
     return min(first, submitted) if history.finished else submitted, max(last, run.timeline.ends_at)
 
 
-def _count(things: Iterable[object]) -> int:
-    return sum(1 for _ in things)
-
-
 def jct_picture(runs: Sequence[RunOutcome]) -> str:
     """Return the distribution of the job completion times of each run; empty where no job completed."""
-    jcts = [_jcts(run) for run in runs]
+    completed = ([job.jct_s for job in run.history.finished if job.outcome == "completed"] for run in runs)
+    jcts = [np.sort(np.array(jct_s)) for jct_s in completed]
     if not any(len(jct_s) for jct_s in jcts):
         return ""
     low = max(0.05, min(float(jct_s[0]) for jct_s in jcts if len(jct_s)))
@@ -164,10 +159,6 @@ def jct_picture(runs: Sequence[RunOutcome]) -> str:
     parts += _legend(runs, legend, is_inside=is_inside)
     height = _HEIGHT if is_inside else _HEIGHT + _LEGEND_LINE * (1 + (len(runs) - 1) // _across(legend) + 1)
     return picture(_WIDTH, height, "Share of jobs completed within a time, one line per run", parts)
-
-
-def _jcts(run: RunOutcome) -> Floats:
-    return np.sort(np.array([job.jct_s for job in run.history.finished if job.outcome == "completed"]))
 
 
 def _tooltip(run: RunOutcome) -> str:
@@ -227,7 +218,6 @@ def _is_free(corner: Box, jcts: Sequence[Floats], limits: tuple[float, float]) -
 
 
 def _legend(runs: Sequence[RunOutcome], corner: Box, *, is_inside: bool) -> Iterable[str]:
-    """Yield the names, the shortest average first: in the corner, or below the picture."""
     names = labels(runs)
     order = sorted(range(len(runs)), key=lambda i: runs[i].result.avg_jct_s)
     if is_inside:

@@ -62,12 +62,10 @@ class Box(Struct, frozen=True):
 
     @property
     def right(self) -> float:
-        """x of the right edge."""
         return self.x + self.width
 
     @property
     def bottom(self) -> float:
-        """y of the lower edge."""
         return self.y + self.height
 
 

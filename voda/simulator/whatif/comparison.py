@@ -17,8 +17,6 @@ _MOST_SHIFTS = 5
 
 
 class FoldedRun(Struct, frozen=True, kw_only=True):
-    """One of the runs, folded."""
-
     history: History
     timeline: Timeline
 
@@ -38,8 +36,6 @@ class RunFigures(Struct, frozen=True, kw_only=True):
 
 
 class JobShift(Struct, frozen=True, kw_only=True):
-    """One job under both policies, in the same model."""
-
     job_id: str
     recorded_jct_s: float
     resimulated_jct_s: float
@@ -52,8 +48,6 @@ class JobShift(Struct, frozen=True, kw_only=True):
 
 
 class WhatIfComparison(Struct, frozen=True, kw_only=True):
-    """Recorded, re-simulated and what-if, side by side."""
-
     position: int
     at: float
     policy: str
@@ -86,7 +80,7 @@ class Cutoff(Struct, frozen=True, kw_only=True):
 def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, what_if: FoldedRun) -> WhatIfComparison:
     """Compare the three runs."""
     runs = (recorded, resimulated, what_if)
-    completed = [_completed(run.history) for run in runs]
+    completed = [{job.job_id: job for job in run.history.finished if job.outcome == "completed"} for run in runs]
     common = {job_id for job_id in completed[0] if job_id not in cut.ended and all(job_id in of for of in completed)}
     figures = [_figures(run, of, common, cut) for run, of in zip(runs, completed, strict=True)]
     shifts = [
@@ -111,10 +105,6 @@ def compare_runs(cut: Cutoff, *, recorded: FoldedRun, resimulated: FoldedRun, wh
         winners=_most(shifts, lambda shift: shift.gain_s),
         losers=_most(shifts, lambda shift: -shift.gain_s),
     )
-
-
-def _completed(history: History) -> Mapping[str, FinishedJob]:
-    return {job.job_id: job for job in history.finished if job.outcome == "completed"}
 
 
 def _figures(run: FoldedRun, completed: Mapping[str, FinishedJob], common: Iterable[str], cut: Cutoff) -> RunFigures:

@@ -23,7 +23,7 @@ from voda.simulator.workload import Costs
 Size = tuple[int, bool]
 """Replicas, and whether they span nodes."""
 WorkerChange = Literal["start", "resize", "migrate"]
-_LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
+LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 
 Means = Mapping[Size, float]
 """Size -> seconds of an epoch on it, were the trend 1."""
@@ -65,11 +65,9 @@ class MeasuredJob(Struct, kw_only=True):
 
     @property
     def size(self) -> Size:
-        """Its present size."""
         return len(self.workers), len(set(self.workers.values())) > 1
 
     def end_piece(self, now: float) -> None:
-        """End the present piece."""
         seconds = now - self.counted_at
         if seconds <= 0:
             return
@@ -81,7 +79,6 @@ class MeasuredJob(Struct, kw_only=True):
             self.change = None
 
     def set_workers(self, workers: dict[int, str]) -> None:
-        """Continue with these workers."""
         self.workers = workers
         if not self.workers_before:
             self.change = "start"
@@ -90,8 +87,6 @@ class MeasuredJob(Struct, kw_only=True):
 
 
 class EpochMeasurements(Projection):
-    """The timed and disturbed epochs of every job of a log."""
-
     def __init__(self) -> None:
         self.jobs: dict[str, MeasuredJob] = {}
 
@@ -122,7 +117,7 @@ def _exited(measurements: EpochMeasurements, fact: facts.WorkerExited, event: Ev
     if (job := measurements.jobs.get(fact.job_id)) is not None:
         job.end_piece(event.recorded_at)
         job.set_workers({index: node for index, node in job.workers.items() if index not in fact.workers})
-        if fact.cause in _LOSSES:
+        if fact.cause in LOSSES:
             # How much of the epoch a checkpoint saved is not in the log.
             job.pieces.clear()
 
@@ -248,12 +243,7 @@ def mean_epoch_times(job: MeasuredJob, times: EpochTimes, costs: Costs) -> Means
 
 
 def _worked_s(piece: EpochPiece, costs: Costs) -> float:
-    cost_s: Mapping[WorkerChange | None, float] = {
-        None: 0.0,
-        "start": costs.start_s,
-        "resize": costs.resize_s,
-        "migrate": costs.migrate_s,
-    }
+    cost_s = {None: 0.0, "start": costs.start_s, "resize": costs.resize_s, "migrate": costs.migrate_s}
     return max(0.0, piece.seconds - cost_s[piece.change])
 
 

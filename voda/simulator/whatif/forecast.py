@@ -17,22 +17,17 @@ from voda.domain.state import ClusterState, Estimate
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.projections.measurements import UndisturbedSpan
 from voda.simulator.engine import InitialState, Simulation, SimulationOptions
 from voda.simulator.training import Training, exact_end
 from voda.simulator.workload import Costs, Workload
 
-_PAGE: Final = 5_000
 _MOST_STEPS: Final = 16
 """Reports of progress that are simulated of one job; more would cost time and change little."""
 
 
 class ExpectedTimes(Struct, frozen=True, kw_only=True):
-    """Expected times of one live job."""
-
     position: int | None = None
     """In the queue, 1 = next; None: it does not wait."""
     starts_at: float | None = None
@@ -52,23 +47,20 @@ class LearnedProfile(Struct, frozen=True, kw_only=True):
     """A job at its estimated speed; the rest of it, in equal steps."""
 
     epochs: int
-    """Steps."""
     costs: Costs
     step_s: float
     """On one replica; infinite where nothing is known."""
     estimate: Estimate
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
-        """Return the seconds of one step on this placement."""
-        return self.step_s * relative_s(self.estimate, sum(per_node), is_spanning=len(per_node) > 1)
+        return self.seconds(sum(per_node), is_spanning=len(per_node) > 1)
 
-
-def relative_s(estimate: Estimate, workers: int, *, is_spanning: bool) -> float:
-    """Return how long these workers take for what takes one worker a second."""
-    # For a moment there may be more workers than job.changed leaves it.
-    speed = estimate.speedup[min(workers, len(estimate.speedup) - 1)]
-    longer = 1.0 + estimate.span_penalty if is_spanning else 1.0
-    return longer / speed if speed > 0 else math.inf
+    def seconds(self, workers: int, *, is_spanning: bool) -> float:
+        """Return the seconds that a step takes these workers."""
+        # For a moment there may be more workers than job.changed leaves it.
+        speed = self.estimate.speedup[min(workers, len(self.estimate.speedup) - 1)]
+        longer = 1.0 + self.estimate.span_penalty if is_spanning else 1.0
+        return self.step_s * (longer / speed if speed > 0 else math.inf)
 
 
 async def forecast(
@@ -101,9 +93,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
     workload = Workload(
         name="forecast", source="the live state", arrivals=(), nodes=tuple(state.nodes.values()), begins_at=now
     )
-    simulation = Simulation(
-        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=initial
-    )
+    simulation = Simulation(workload, SimulationOptions(), initial=initial)
     wall = SystemClock()
     until = wall.now() + budget.wall_s
 
@@ -181,10 +171,9 @@ def _training(job: Job, state: ClusterState, span: UndisturbedSpan | None, now: 
 
 
 def _share(profile: LearnedProfile, workers: int, is_spanning: bool, seconds: float) -> float:
-    """Return the share of a step that was done."""
     if not workers or not seconds or not profile.step_s:
         return 0.0
-    return seconds / (profile.step_s * relative_s(profile.estimate, workers, is_spanning=is_spanning))
+    return seconds / profile.seconds(workers, is_spanning=is_spanning)
 
 
 _BUDGET: Final = ForecastBudget(events=500_000, wall_s=20.0)

@@ -33,8 +33,6 @@ _UNKNOWN_WORK_S: Final = 3600.0
 
 
 class HindsightProfile(Struct, frozen=True, kw_only=True):
-    """The speed of one job according to its log."""
-
     epochs: int
     costs: Costs
     scaling: Scaling
@@ -46,11 +44,9 @@ class HindsightProfile(Struct, frozen=True, kw_only=True):
     span_penalty: float
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
-        """Return the seconds of one epoch on this placement."""
         return self.weights[epoch] * self.mean_s((sum(per_node), len(per_node) > 1))
 
     def mean_s(self, size: Size) -> float:
-        """Return the mean seconds of an epoch on this size."""
         replicas, is_spanning = size
         if (seconds := self.means.get(size)) is not None:
             return seconds
@@ -84,7 +80,6 @@ class Hindsight:
             self._change_costs.add(job, self._epoch_times[job.spec.history_category])
 
     def profile(self, job_id: str) -> HindsightProfile:
-        """Return the speed of a job."""
         job = self._jobs[job_id]
         category = job.spec.history_category
         times, history = self._epoch_times[category], self._histories[category]

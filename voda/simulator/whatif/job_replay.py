@@ -5,16 +5,14 @@ from there.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from voda.domain.job import JobSpec
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
 from voda.simulator.training import Training, exact_end
+from voda.simulator.whatif.epoch_times import LOSSES
 from voda.simulator.workload import Profile
-
-_LOSSES: Final = frozenset({"failed", "evicted", "node_lost"})
 
 
 class JobReplay(Projection):
@@ -87,7 +85,7 @@ def _exited(replay: JobReplay, fact: facts.WorkerExited, event: Event) -> None:
     workers = replay._change(fact.job_id, event.recorded_at)
     for index in fact.workers:
         workers.pop(index, None)
-    if fact.cause in _LOSSES and (training := replay._trainings.get(fact.job_id)) is not None:
+    if fact.cause in LOSSES and (training := replay._trainings.get(fact.job_id)) is not None:
         training.fall_back(event.recorded_at)
 
 

@@ -14,12 +14,9 @@ from msgspec.structs import replace
 from voda.controller.follower import Foldable, catch_up
 from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
-from voda.domain.state import Settings
 from voda.events import types as facts
 from voda.events.envelope import Event, Sealed
 from voda.log.store import EventStore
-from voda.placement import PLACERS
-from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import LiveCluster
 from voda.projections.timeline import Timeline
@@ -49,7 +46,6 @@ class RecordedLog(Struct, frozen=True, kw_only=True):
     """Of the cut; seconds since the epoch."""
     pool: str
     past: tuple[Sealed, ...]
-    settings: Settings
     nodes: tuple[Node, ...]
     outlived_workers: tuple[facts.WorkerExited, ...]
     """Exits of workers that outlived their jobs; the simulation records them first."""
@@ -64,12 +60,7 @@ class RecordedLog(Struct, frozen=True, kw_only=True):
         return tuple(dataclasses.replace(training) for training in self.replay.trainings(specs, self.at))
 
 
-async def read_recording(store: EventStore, position: int, *, pool: str | None = None) -> RecordedLog:
-    """Read a whole log for what-if simulations from `position` on, 0 = from the beginning.
-
-    Raises:
-        InvalidInput: the pool is not in the log, or there are several and none is named.
-    """
+async def _read_recording(store: EventStore, position: int, pool: str | None) -> RecordedLog:
     measurements = EpochMeasurements()
     whole, live = LiveCluster(), LiveCluster()
     tail: list[Event] = []
@@ -92,7 +83,6 @@ async def read_recording(store: EventStore, position: int, *, pool: str | None =
         at=at,
         pool=pool,
         past=await _sealed_until(store, position),
-        settings=live.settings(pool),
         nodes=tuple(live.state(pool).nodes.values()),
         outlived_workers=tuple(
             facts.WorkerExited(job_id=job_id, workers=workers, cause="finished")
@@ -105,12 +95,7 @@ async def read_recording(store: EventStore, position: int, *, pool: str | None =
     )
 
 
-async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> SimulationRun:
-    """Simulate what would have happened from the cut on.
-
-    Raises:
-        InvalidInput: unknown policy or placer.
-    """
+async def _what_if(recording: RecordedLog, choice: AlternativePolicy) -> SimulationRun:
     beginning: list[facts.AnyFact] = [*recording.outlived_workers]
     if choice != AlternativePolicy():
         beginning.append(facts.PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
@@ -128,10 +113,7 @@ async def what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulati
         nodes=recording.nodes,
         begins_at=recording.at,
     )
-    simulation = Simulation(
-        workload, SimulationOptions(), policies=POLICIES.choose, placers=PLACERS.choose, initial=initial
-    )
-    return await simulation.run()
+    return await Simulation(workload, SimulationOptions(), initial=initial).run()
 
 
 async def compare_with(
@@ -140,11 +122,11 @@ async def compare_with(
     """Compare a log with what would have happened from `position` on, under the recorded policy and under another.
 
     Raises:
-        InvalidInput: see read_recording and what_if.
+        InvalidInput: unknown policy or placer; the pool is not in the log, or there are several and none is named.
     """
-    recording = await read_recording(store, position, pool=pool)
-    resimulated = await what_if(recording, AlternativePolicy())
-    other = await what_if(recording, choice)
+    recording = await _read_recording(store, position, pool)
+    resimulated = await _what_if(recording, AlternativePolicy())
+    other = await _what_if(recording, choice)
     recorded = await _fold(store)
     end, before = LiveCluster(), History()
     folded = await _fold(other.store, end)

@@ -16,45 +16,21 @@ from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest
 
 
 class WorkloadFamily(Struct, frozen=True, kw_only=True):
-    """One family of workloads."""
-
     load: Callable[[str, WorkloadRequest], Workload]
-    """(variant, request) -> workload."""
     variants: Sequence[str] = ()
     """The possible parts of a name after the slash; none = no slash."""
-    about: str
     options: frozenset[str] = frozenset()
     """Fields of `WorkloadOptions` that it uses."""
 
 
+_OF_POLLUX = tuple(f"workload-{number}" for number in range(1, 9))
 CATALOGUE: Mapping[str, WorkloadFamily] = {
-    "voda-exp": WorkloadFamily(
-        load=voda_exp.load,
-        variants=("run_1",),
-        about="24 jobs of four models as measured on 3 nodes of 4 GPUs (built in)",
-    ),
-    "pollux": WorkloadFamily(
-        load=pollux.load,
-        variants=tuple(f"workload-{number}" for number in range(1, 9)),
-        about="160 jobs of six applications in 8 hours, on 16 nodes of 4 GPUs (public data)",
-    ),
-    "pollux-2x": WorkloadFamily(
-        load=pollux.load_double,
-        variants=tuple(f"workload-{number}" for number in range(1, 9)),
-        about="the same at double load: 320 jobs (public data)",
-    ),
-    "philly": WorkloadFamily(
-        load=philly.load,
-        about="82,247 jobs of Microsoft's cluster in 2017, or a window of them (public data)",
-        options=frozenset({"begins", "ends", "jobs"}),
-    ),
-    "poisson": WorkloadFamily(
-        load=poisson.load,
-        about="jobs drawn like Philly's, arriving at random (built in)",
-        options=frozenset({"jobs", "rate_per_h", "load", "gpu_mix"}),
-    ),
+    "voda-exp": WorkloadFamily(load=voda_exp.load, variants=("run_1",)),
+    "pollux": WorkloadFamily(load=pollux.load, variants=_OF_POLLUX),
+    "pollux-2x": WorkloadFamily(load=pollux.load_double, variants=_OF_POLLUX),
+    "philly": WorkloadFamily(load=philly.load, options=frozenset({"begins", "ends", "jobs"})),
+    "poisson": WorkloadFamily(load=poisson.load, options=frozenset({"jobs", "rate_per_h", "load"})),
 }
-
 _SPELLED = {"begins": "from", "ends": "to", "rate_per_h": "rate"}
 """Options whose name for users differs from the field, which avoids a keyword or has its unit."""
 
@@ -69,12 +45,8 @@ def load_workload(
 ) -> Workload:
     """Return a workload by name; a name that ends in ".csv" is the user's own file.
 
-    Args:
-        name: see `workload_names`.
-        data: folder of the public data sets; None = VODA_DATA, ./data or ../shared/data.
-        nodes: the cluster; None = the workload's own.
-        seed: of the random draws.
-        options: see `WorkloadOptions`.
+    `data` is the folder of the public data sets, None = VODA_DATA, ./data or ../shared/data; `nodes` is the cluster,
+    None = the workload's own.
 
     Raises:
         InvalidInput: no such workload, an option it does not know, or a file that cannot be used.

@@ -36,8 +36,6 @@ MOST_EPOCHS = 10
 
 
 class TracedJob(Struct, frozen=True, kw_only=True):
-    """A job of a trace."""
-
     job_id: str
     virtual_cluster: str = ""
     """Of the trace; a part of the job's category."""
@@ -68,12 +66,12 @@ def draw_scaling(rng: random.Random, gpus: int) -> SpeedupParameters:
     return SpeedupParameters(a, b, rng.uniform(*SPAN_PENALTY))
 
 
-class SyntheticJobs(Struct, frozen=True):
+class SyntheticJobs:
     """Turns traced jobs into arrivals at one cluster."""
 
-    cluster_gpus: int
-    node_gpus: int
-    """Of the largest node."""
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self._cluster_gpus = total_gpus(nodes)
+        self._largest_node_gpus = max(node.gpus for node in nodes)
 
     def arrival(self, job: TracedJob, scaling: SpeedupParameters) -> Arrival:
         """Return the job, elastic from 1 replica to twice its request, or to the whole cluster if that is less."""
@@ -81,7 +79,7 @@ class SyntheticJobs(Struct, frozen=True):
         spec = JobSpec(
             job_id=job.job_id,
             category=f"{job.virtual_cluster or 'any'}-{job.gpus}gpu",
-            requested_replicas=min(job.gpus, self.cluster_gpus),
+            requested_replicas=min(job.gpus, self._cluster_gpus),
             max_replicas=len(profile.speedup) - 1,
             epochs=profile.epochs,
         )
@@ -90,19 +88,14 @@ class SyntheticJobs(Struct, frozen=True):
     def _profile(self, job: TracedJob, scaling: SpeedupParameters) -> SpeedupProfile:
         speedup = speedup_law(scaling.a, scaling.b, 2 * job.gpus)
         # A job larger than a node spanned nodes when its run time was measured.
-        penalty = 1.0 + scaling.span_penalty if job.gpus > self.node_gpus else 1.0
+        penalty = 1.0 + scaling.span_penalty if job.gpus > self._largest_node_gpus else 1.0
         return SpeedupProfile(
             epochs=min(MOST_EPOCHS, 1 + int(job.duration_s / EPOCH_S)),
             work_s=job.duration_s * speedup[job.gpus] / penalty,
-            speedup=speedup[: self.cluster_gpus + 1],
+            speedup=speedup[: self._cluster_gpus + 1],
             span_penalty=scaling.span_penalty,
             costs=RESTART,
         )
-
-
-def synthetic_jobs(nodes: tuple[Node, ...]) -> SyntheticJobs:
-    """Return the converter for a cluster of these nodes."""
-    return SyntheticJobs(total_gpus(nodes), max(node.gpus for node in nodes))
 
 
 class TraceRow(Struct, frozen=True, order=True):
@@ -117,27 +110,29 @@ class TraceRow(Struct, frozen=True, order=True):
 
 
 def load(variant: str, request: WorkloadRequest) -> Workload:
-    """Return the trace or a window of it; see the catalogue.
-
-    Raises:
-        DataNotFound: the trace is not on this machine.
-        InvalidInput: the window is empty or no window.
-    """
-    trace = read_trace(find_folder(PHILLY, request.data))
+    """Return the trace or a window of it; see the catalogue."""
+    trace = _read_trace(find_folder(PHILLY, request.data))
     begins_at, ends_at = _window(trace, request.options)
-    jobs = synthetic_jobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
+    jobs = SyntheticJobs(nodes := request.nodes or parse_nodes(DEFAULT_NODES))
     rng = rng_at(request.seed, "philly")
     arrivals: list[Arrival] = []
     for number, row in enumerate(trace, start=1):
         scaling = draw_scaling(rng, row.gpus)
         if begins_at <= row.submitted_at < ends_at:
-            arrivals.append(jobs.arrival(_traced(row, number, begins_at), scaling))
+            job = TracedJob(
+                job_id=f"philly-{number:05}",
+                virtual_cluster=row.cluster,
+                submitted_s=row.submitted_at - begins_at,
+                duration_s=row.duration_s,
+                gpus=row.gpus,
+            )
+            arrivals.append(jobs.arrival(job, scaling))
             if len(arrivals) == request.options.jobs:
                 break
     return Workload(name="philly", source=PHILLY.origin, arrivals=tuple(arrivals), nodes=nodes, begins_at=begins_at)
 
 
-def read_trace(folder: Path) -> Sequence[TraceRow]:
+def _read_trace(folder: Path) -> Sequence[TraceRow]:
     """Return the trace by submission time, then as in the file."""
     path = find_file(folder, PHILLY.marker)
     assert path is not None, "find_folder returns only folders that have it"
@@ -149,12 +144,8 @@ def read_trace(folder: Path) -> Sequence[TraceRow]:
         return trace
 
 
-def instant_of(text: str) -> float:
-    """Return the instant of a day or a time of the trace's clock, seconds since the Unix epoch.
-
-    Raises:
-        InvalidInput: it is neither.
-    """
+def _instant(text: str) -> float:
+    """Return the instant of a day or a time of the trace's clock, seconds since the Unix epoch."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
@@ -166,8 +157,8 @@ def instant_of(text: str) -> float:
 
 def _window(trace: Sequence[TraceRow], options: WorkloadOptions) -> tuple[float, float]:
     first, last = trace[0].submitted_at, trace[-1].submitted_at
-    begins_at = instant_of(options.begins) if options.begins else first
-    ends_at = instant_of(options.ends) if options.ends else math.inf
+    begins_at = _instant(options.begins) if options.begins else first
+    ends_at = _instant(options.ends) if options.ends else math.inf
     if options.jobs < 0:
         raise InvalidInput(f"philly: {options.jobs} jobs requested, expected 0 (all) or more")
     if not any(begins_at <= row.submitted_at < ends_at for row in trace):
@@ -184,16 +175,6 @@ def _row(line: int, row: dict[str, str]) -> TraceRow:
     if not (0.0 < duration_s < math.inf and gpus >= 1):
         raise ValueError(f"line {line}: {duration_s} s on {gpus} GPUs")
     return TraceRow(submitted_at, line, duration_s, gpus, row["cluster"])
-
-
-def _traced(row: TraceRow, number: int, begins_at: float) -> TracedJob:
-    return TracedJob(
-        job_id=f"philly-{number:05}",
-        virtual_cluster=row.cluster,
-        submitted_s=row.submitted_at - begins_at,
-        duration_s=row.duration_s,
-        gpus=row.gpus,
-    )
 
 
 def _text(instant: float) -> str:

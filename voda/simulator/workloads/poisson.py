@@ -13,8 +13,8 @@ from voda.domain.errors import InvalidInput
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
 from voda.simulator.workload import Arrival, Workload
-from voda.simulator.workloads.philly import TracedJob, draw_scaling, synthetic_jobs
-from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
+from voda.simulator.workloads.philly import SyntheticJobs, TracedJob, draw_scaling
+from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, parse_nodes, total_gpus
 
 GPU_MIX: Mapping[int, float] = {1: 76_627, 2: 1_818, 4: 1_870, 8: 1_650, 16: 206, 32: 67, 64: 6, 128: 3}
 """Requested GPUs -> jobs of the trace; its few 12s and 24s count as 8 and 16."""
@@ -30,16 +30,10 @@ DURATIONS_S: Mapping[int, Sequence[float]] = {
 DEFAULT_NODES = "16x4"
 DEFAULT_JOBS = 200
 MOST_JOBS = 1_000_000
-MOST_GPUS = 1_024
-"""Of one job."""
 
 
 def load(variant: str, request: WorkloadRequest) -> Workload:
-    """Return jobs drawn by the seed; see the catalogue.
-
-    Raises:
-        InvalidInput: an option out of range.
-    """
+    """Return jobs drawn by the seed; see the catalogue."""
     count = request.options.jobs or DEFAULT_JOBS
     if not 1 <= count <= MOST_JOBS:
         raise InvalidInput(f"poisson: {count} jobs requested, expected 1 to {MOST_JOBS}")
@@ -52,13 +46,12 @@ def load(variant: str, request: WorkloadRequest) -> Workload:
     )
 
 
-def mean_gpu_s(mix: Mapping[int, float]) -> float:
+def mean_gpu_s() -> float:
     """Return the expected GPU-seconds of one job."""
-    return sum(weight * gpus * _mean(_durations(gpus)) for gpus, weight in mix.items()) / sum(mix.values())
+    return sum(weight * gpus * _mean(_durations(gpus)) for gpus, weight in GPU_MIX.items()) / sum(GPU_MIX.values())
 
 
-def draw_duration_s(rng: random.Random, gpus: int) -> float:
-    """Draw a run time for a job that requests so many GPUs."""
+def _draw_duration_s(rng: random.Random, gpus: int) -> float:
     at, quantiles = rng.random(), _durations(gpus)
     i = next(i for i, upper in enumerate(_AT[1:]) if at < upper)
     share = (at - _AT[i]) / (_AT[i + 1] - _AT[i])
@@ -66,42 +59,30 @@ def draw_duration_s(rng: random.Random, gpus: int) -> float:
 
 
 def _arrivals(request: WorkloadRequest, nodes: tuple[Node, ...]) -> Iterator[Arrival]:
-    mix = _mix(request)
-    rate_per_s = _rate_per_s(request, mix, total_gpus(nodes))
-    gaps, jobs, synthetic = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), synthetic_jobs(nodes)
+    rate_per_s = _rate_per_s(request.options, total_gpus(nodes))
+    gaps, jobs, synthetic = rng_at(request.seed, "gaps"), rng_at(request.seed, "jobs"), SyntheticJobs(nodes)
     submitted_s = 0.0
     for number in itertools.count(1):
-        gpus = jobs.choices(list(mix), list(mix.values()))[0]
+        gpus = jobs.choices(list(GPU_MIX), list(GPU_MIX.values()))[0]
         job = TracedJob(
             job_id=f"poisson-{number:05}",
             submitted_s=round(submitted_s, 3),
-            duration_s=draw_duration_s(jobs, gpus),
+            duration_s=_draw_duration_s(jobs, gpus),
             gpus=gpus,
         )
         yield synthetic.arrival(job, draw_scaling(jobs, gpus))
         submitted_s += gaps.expovariate(rate_per_s)
 
 
-def _rate_per_s(request: WorkloadRequest, mix: Mapping[int, float], gpus: int) -> float:
-    options = request.options
+def _rate_per_s(options: WorkloadOptions, gpus: int) -> float:
     for name in ("rate_per_h", "load"):
         value: float = getattr(options, name)
         if not 0.0 <= value < math.inf:
             raise InvalidInput(f"poisson: {name} is {value}, expected a number above 0")
-    rate_per_s = options.rate_per_h / 3600.0 or options.load * gpus / mean_gpu_s(mix)
+    rate_per_s = options.rate_per_h / 3600.0 or options.load * gpus / mean_gpu_s()
     if not rate_per_s:
         raise InvalidInput("poisson: load and rate_per_h are both 0, so that no job would ever arrive")
     return rate_per_s
-
-
-def _mix(request: WorkloadRequest) -> Mapping[int, float]:
-    mix = request.options.gpu_mix or GPU_MIX
-    for gpus, weight in mix.items():
-        if not (1 <= gpus <= MOST_GPUS and 0.0 < weight < math.inf):
-            raise InvalidInput(
-                f"poisson: {weight} of the jobs with {gpus} GPUs, expected a weight above 0 and 1 to {MOST_GPUS}"
-            )
-    return dict(sorted(mix.items()))
 
 
 def _durations(gpus: int) -> Sequence[float]:

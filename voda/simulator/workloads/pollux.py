@@ -4,9 +4,7 @@ Source: Qiao et al., OSDI'21, and its artifact, workloads/workload-N.csv ("Tuned
 Rule: the batch size stays as given; only the number of replicas is elastic.
 """
 
-from pathlib import Path
-
-from msgspec import Struct
+from collections.abc import Mapping
 
 from voda.domain.errors import InvalidInput
 from voda.domain.job import JobSpec
@@ -17,37 +15,8 @@ from voda.simulator.workloads.pollux_step_times import read_rows
 from voda.simulator.workloads.request import WorkloadRequest, parse_nodes, total_gpus
 
 
-class TunedJob(Struct, frozen=True, kw_only=True):
-    """One row of a workload file."""
-
-    name: str
-    submitted_s: int
-    application: str
-    replicas: int
-    batch: int
-
-
-def read_jobs(path: Path) -> tuple[TunedJob, ...]:
-    """Return the rows of a workload file, in file order, which is the order of submission."""
-    return tuple(
-        TunedJob(
-            name=row["name"],
-            submitted_s=int(row["time"]),
-            application=row["application"],
-            replicas=int(row["num_replicas"]),
-            batch=int(row["batch_size"]),
-        )
-        for row in read_rows(path)
-    )
-
-
 def load(variant: str, request: WorkloadRequest) -> Workload:
-    """Return one of the workloads; see the catalogue.
-
-    Raises:
-        DataNotFound: the data set is not on this machine.
-        InvalidInput: the data set has no such file.
-    """
+    """Return one of the workloads; see the catalogue."""
     return _load(f"pollux/{variant}", "workloads", request)
 
 
@@ -65,8 +34,8 @@ def _load(name: str, folder: str, request: WorkloadRequest) -> Workload:
     nodes = request.nodes or parse_nodes("16x4")
     gpus = total_gpus(nodes)
     with intact(root, POLLUX):
-        jobs = sorted(read_jobs(path), key=lambda job: job.submitted_s)
-        arrivals = tuple(_arrival(job, load_application(job.application, root / "traces"), gpus) for job in jobs)
+        jobs = (_arrival(row, load_application(row["application"], root / "traces"), gpus) for row in read_rows(path))
+        arrivals = tuple(sorted(jobs, key=lambda job: job.submitted_s))
     return Workload(
         name=name,
         source=f"{POLLUX.origin}: {folder}/{path.name}; Qiao et al., OSDI'21",
@@ -75,16 +44,17 @@ def _load(name: str, folder: str, request: WorkloadRequest) -> Workload:
     )
 
 
-def _arrival(job: TunedJob, application: Application, gpus: int) -> Arrival:
-    most = min(gpus, application.max_replicas(job.batch))
+def _arrival(row: Mapping[str, str], application: Application, gpus: int) -> Arrival:
+    name, batch = row["name"], int(row["batch_size"])
+    most = min(gpus, application.max_replicas(batch))
     spec = JobSpec(
-        job_id=job.name,
+        job_id=name,
         # Jobs of one application scale differently at different batch sizes, and share no history.
-        category=f"{job.application}-b{job.batch}",
-        name=job.name,
-        requested_replicas=min(job.replicas, most),
+        category=f"{application.name}-b{batch}",
+        name=name,
+        requested_replicas=min(int(row["num_replicas"]), most),
         max_replicas=most,
         epochs=application.epochs,
     )
-    profile = PolluxProfile(application=application, batch=job.batch)
-    return Arrival(spec=spec, submitted_s=float(job.submitted_s), profile=profile)
+    profile = PolluxProfile(application=application, batch=batch)
+    return Arrival(spec=spec, submitted_s=float(int(row["time"])), profile=profile)

@@ -23,14 +23,7 @@ from voda.simulator.workloads.pollux_step_times import (
     read_rows,
 )
 
-EPOCHS: Mapping[str, int] = {
-    "bert": 2,
-    "cifar10": 100,
-    "deepspeech2": 80,
-    "imagenet": 90,
-    "ncf": 10,
-    "yolov3": 50,
-}
+EPOCHS: Mapping[str, int] = {"bert": 2, "cifar10": 100, "deepspeech2": 80, "imagenet": 90, "ncf": 10, "yolov3": 50}
 """Applications and the epochs that complete them."""
 SINGLE_REPLICA = frozenset({"ncf"})
 """Applications that are never spread."""
@@ -103,7 +96,6 @@ class Application:
 
     @property
     def epochs(self) -> int:
-        """Epochs that complete a job."""
         return EPOCHS[self.name]
 
     @functools.cached_property
@@ -118,7 +110,6 @@ class Application:
         return max(1, min(MOST_REPLICAS, batch // self.limits.local_smallest))
 
     def split(self, batch: int, replicas: int) -> Split:
-        """Spread a batch over replicas; see `split`."""
         return split(batch, replicas, self.limits)
 
     def iteration_s(self, batch: int, per_node: tuple[int, ...]) -> float:
@@ -140,14 +131,6 @@ class Application:
         signal = self._at(batch, epoch, lambda row: row.signal)
         noise = self._at(batch, epoch, lambda row: row.noise)
         return (noise + signal) / (noise / (batch / self.limits.initial) + signal)
-
-    def rate(self, batch: int, per_node: tuple[int, ...], epoch: int) -> float:
-        """Return the progress per second in an epoch of a job that asks for `batch` on this placement.
-
-        Raises:
-            ValueError: see `iteration_s`.
-        """
-        return self.gain(self.split(batch, sum(per_node)).batch, epoch) / self.iteration_s(batch, per_node)
 
     def epochs_s(self, batch: int, per_node: tuple[int, ...]) -> tuple[float, ...]:
         """Return the seconds of every epoch of a job that asks for `batch`, were it run whole on this placement."""
@@ -179,15 +162,12 @@ class Application:
 
 
 class PolluxProfile(Struct, frozen=True, kw_only=True):
-    """The speed of one job of an application at a fixed batch size."""
-
     application: Application
     batch: int
     costs: Costs = RESTART
 
     @property
     def epochs(self) -> int:
-        """Epochs until the job is complete."""
         return self.application.epochs
 
     def epoch_s(self, epoch: int, per_node: tuple[int, ...]) -> float:
@@ -195,7 +175,6 @@ class PolluxProfile(Struct, frozen=True, kw_only=True):
         return self.application.epochs_s(self.batch, _measured(per_node))[epoch]
 
     def samples_per_s(self, per_node: tuple[int, ...]) -> float:
-        """Return the samples trained per second, accumulated ones included."""
         batch = self.application.split(self.batch, sum(per_node)).batch
         return batch / self.application.iteration_s(self.batch, _measured(per_node))
 

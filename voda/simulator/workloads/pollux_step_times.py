@@ -26,21 +26,16 @@ Point: TypeAlias = tuple[int, int, int]
 
 
 class StepTimes:
-    """Step times of one application."""
-
     def __init__(
         self,
         placements: Mapping[str, Sequence[tuple[int, Times]]],
         points: Mapping[Point, Times],
         interpolated: Mapping[Point, Times] | None = None,
     ) -> None:
-        """Keep the measurements.
+        """Keep the measurements: canonical placement -> (local batch size, times), ascending, and points.
 
-        Args:
-            placements: canonical placement -> (local batch size, times), ascending.
-            points: to interpolate larger placements from. They lie on a grid, so the triangulation is not unique and
-                depends on their order.
-            interpolated: precomputed results of the interpolation at some points.
+        Larger placements are interpolated from `points`, which lie on a grid, so that the triangulation is not unique
+        and depends on their order; `interpolated` has precomputed results at some points.
         """
         self._placements = placements
         self._points = points
@@ -55,11 +50,7 @@ class StepTimes:
         return min(sizes), max(sizes)
 
     def at(self, per_node: tuple[int, ...], local_batch: int) -> Times:
-        """Return the seconds of a step and of the synchronisation in it.
-
-        Args:
-            per_node: replicas on each node, in the order of the worker indices; 1..4 each.
-            local_batch: samples per replica and step.
+        """Return the seconds of a step of `local_batch` samples per replica, and of the synchronisation in it.
 
         Raises:
             ValueError: the placement or the local batch size is outside what was measured.

@@ -1,7 +1,6 @@
 """The options of a workload, beyond its name."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,17 +23,11 @@ class WorkloadOptions(Struct, frozen=True, kw_only=True):
     """Poisson: submissions per hour; 0 = as many as `load` needs."""
     load: float = 0.7
     """Poisson: mean demand of GPU time as a share of the capacity."""
-    gpu_mix: Mapping[int, float] = {}
-    """Poisson: requested GPUs -> weight; empty = as Philly."""
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True):
-    """The input of a loader."""
-
     data: Path | None = None
-    """The data folder; None = found by `voda.simulator.data`."""
     nodes: tuple[Node, ...] | None = None
-    """None = the cluster the workload was meant for."""
     seed: int = 0
     options: WorkloadOptions = WorkloadOptions()
 
@@ -46,10 +39,7 @@ _PART = re.compile(r"(\d{1,6})x(\d{1,4})", re.ASCII)
 
 
 def parse_nodes(text: str) -> tuple[Node, ...]:
-    """Return the nodes node-01, node-02, ... that `text` stands for.
-
-    Args:
-        text: parts "<nodes>x<GPUs on each>", joined by commas.
+    """Return the nodes node-01, node-02, ... of parts "<nodes>x<GPUs on each>", joined by commas.
 
     Raises:
         InvalidInput: it has another format, or too many nodes.

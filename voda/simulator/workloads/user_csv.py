@@ -17,38 +17,21 @@ from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, p
 
 DEFAULT_NODES = "4x4"
 REQUIRED = ("name", "submitted_s", "epochs")
-COLUMNS = (
-    *REQUIRED,
-    "epoch_s",
-    "work_s",
-    "requested",
-    "min",
-    "max",
-    "gpus_per_replica",
-    "priority",
-    "a",
-    "b",
-    "speedup",
-    "span_penalty",
-    "restart_s",
-)
+_OF_SCALING = ("a", "b", "speedup", "span_penalty", "restart_s")
+COLUMNS = (*REQUIRED, "epoch_s", "work_s", "requested", "min", "max", "gpus_per_replica", "priority", *_OF_SCALING)
 MOST_EPOCHS = 1_000_000
 LONGEST_S = 1e9
 """About 30 years."""
 
 
 def load(name: str, request: WorkloadRequest) -> Workload:
-    """Return the workload of a file; see the catalogue.
-
-    Raises:
-        InvalidInput: the file cannot be read, or says something impossible.
-    """
+    """Return the workload of a file; see the catalogue."""
     if request.options != WorkloadOptions():
         raise InvalidInput(f"workload {name}: a CSV file is run as it is, without options")
     nodes = request.nodes or parse_nodes(DEFAULT_NODES)
     line_of: dict[str, int] = {}
     arrivals: list[Arrival] = []
-    for row in read_rows(Path(name)):
+    for row in _read_rows(Path(name)):
         arrival = _arrival(row, nodes)
         first = line_of.setdefault(arrival.spec.job_id, row.line)
         if first != row.line:
@@ -69,11 +52,9 @@ class CsvRow:
         self._cells = cells
 
     def error(self, column: str, reason: str) -> InvalidInput:
-        """Return the error that names this line."""
         return InvalidInput(f"{self.path}, line {self.line}, column {column}: {reason}")
 
     def text(self, column: str) -> str:
-        """Return a cell, "" where it is empty or absent."""
         return self._cells.get(column, "").strip()
 
     def whole(self, column: str, default: int | None, *, least: int, most: int) -> int:
@@ -91,7 +72,6 @@ class CsvRow:
         return self.parsed(column, text, least=least, most=most)
 
     def parsed(self, column: str, text: str, *, least: float, most: float) -> float:
-        """Return the number that `text`, out of this column, stands for."""
         try:
             value = float(text)
         except ValueError:
@@ -101,12 +81,7 @@ class CsvRow:
         return value
 
 
-def read_rows(path: Path) -> Iterator[CsvRow]:
-    """Yield the rows below the header, empty lines left out.
-
-    Raises:
-        InvalidInput: no such file, not UTF-8, no CSV, columns missing, unknown or named twice.
-    """
+def _read_rows(path: Path) -> Iterator[CsvRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file, strict=True)

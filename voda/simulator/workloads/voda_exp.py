@@ -19,16 +19,12 @@ _FILE = Path(__file__).parent / "voda-exp-run-1.json"
 
 
 class ReplicaBounds(Struct, frozen=True):
-    """Replicas of every job."""
-
     requested: int
     min: int
     max: int
 
 
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file's format."""
-
     source: str
     begins_at: datetime
     nodes: str

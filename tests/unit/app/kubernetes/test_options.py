@@ -43,11 +43,12 @@ metricsFolder: /metrics
 jobsPerUser: 3
 pools:
   a100: {policy: elastic-tiresias, placer: packed, ratelimitSeconds: 30}
-  NVIDIA-A100-SXM4-80GB: {}
+  NVIDIA-A100-SXM4-80GB: {parameters: {tiresias: {demote_gpu_s: 7200}, elastic-tiresias: {compact_pending: 5}}}
 """
     options = reading(tmp_path, text)
     assert options.cluster.namespaces == ("vision", "speech")
     assert options.pools["a100"].policy == "elastic-tiresias"
+    assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
 
 
@@ -78,6 +79,12 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("pools: {a100: {policy: lifo}}", "pools.a100.policy: policy 'lifo' is not known"),
         ("pools: {a100: {placer: anywhere}}", "pools.a100.placer: placer 'anywhere' is not known"),
         ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds is -1, expected 0"),
+        ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100: policy 'lifo' is not known"),
+        ("pools: {a100: {parameters: {fifo: {x: 1}}}}", "pools.a100: fifo has no parameter 'x': it has none"),
+        (
+            "pools: {a100: {parameters: {tiresias: {demote_gpu_s: soon}}}}",
+            "pools.a100: parameters.tiresias.demote_gpu_s: expected a number",
+        ),
         ("pools: {'1.5': {}}", "pools: expected 1 to 63 of letters"),
         ("leader: {renewSeconds: 15}", "leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds"),
         ("leader: {election: log, renewSeconds: 8}", "leaseSeconds, got 1, 8 and 8"),

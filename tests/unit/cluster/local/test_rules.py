@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.local_jobs import a_torch_job, an_mpi_job
-from voda.cluster.local import mpi, torch
+from voda.cluster.local import rendezvous
 from voda.cluster.local.devices import Device, Slots, cpu_slots
 from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.record import Exit, LocalJobRecord
+from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
@@ -51,7 +50,7 @@ def test_devices_when_released_are_taken_again() -> None:
 
 def test_hosts_when_v2beta1_are_full_names_sorted_as_the_operator_sorts_pods() -> None:
     job = an_mpi_job("digits", "", processes=2, max_replicas=16)
-    hostfile, discovery = mpi.hosts(job, range(11), "remote")
+    hostfile, discovery = rendezvous.host_files(job, range(11), "remote")
     assert hostfile.splitlines()[1] == "digits-worker-1.digits.default.svc slots=2"
     shown = discovery.splitlines()
     assert shown[0] == "#!/bin/sh"
@@ -60,13 +59,16 @@ def test_hosts_when_v2beta1_are_full_names_sorted_as_the_operator_sorts_pods() -
 
 def test_hosts_when_v1_are_pods_with_slots() -> None:
     job = an_mpi_job("digits", "", is_mpi_v2=False, processes=2)
-    assert mpi.hosts(job, [0], "remote") == ("digits-worker-0 slots=2\n", "#!/bin/sh\necho digits-worker-0:2\n")
+    assert rendezvous.host_files(job, [0], "remote") == (
+        "digits-worker-0 slots=2\n",
+        "#!/bin/sh\necho digits-worker-0:2\n",
+    )
 
 
 def test_hosts_when_there_are_no_hostnames_are_one_line_of_this_machine() -> None:
     job = an_mpi_job("digits", "", processes=2)
-    assert mpi.hosts(job, [0, 2], "rank") == ("localhost slots=4\n", "#!/bin/sh\necho localhost:4\n")
-    assert mpi.hosts(job, [], "rank") == ("", "#!/bin/sh\n")
+    assert rendezvous.host_files(job, [0, 2], "rank") == ("localhost slots=4\n", "#!/bin/sh\necho localhost:4\n")
+    assert rendezvous.host_files(job, [], "rank") == ("", "#!/bin/sh\n")
 
 
 @pytest.mark.parametrize(
@@ -79,20 +81,20 @@ def test_hosts_when_there_are_no_hostnames_are_one_line_of_this_machine() -> Non
     ],
 )
 def test_mount_path_when_in_a_word_leads_to_the_jobs_folder(text: str, expected: str) -> None:
-    assert mpi.mounted(text, Path("/j/mpi")) == expected
+    assert rendezvous.mounted(text, Path("/j/mpi")) == expected
 
 
 def test_hostname_when_the_name_is_long_stays_within_the_kernels_limit() -> None:
-    assert mpi.hostname("a" * 128, 12).endswith("a-worker-12")
-    assert len(mpi.hostname("a" * 128, 12)) == 63
+    assert rendezvous.hostname("a" * 128, 12).endswith("a-worker-12")
+    assert len(rendezvous.hostname("a" * 128, 12)) == 63
 
 
 def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() -> None:
     job = a_torch_job("t", "", elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4, max_restarts=3))
-    first, second = (torch.environment(job, index, size=2, port=4711) for index in (0, 1))
+    first, second = (rendezvous.agent_environment(job, index, size=2, port=4711) for index in (0, 1))
     assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"] == "127.0.0.1:4711"
     assert first["PET_NNODES"] == "1:4"
-    assert int(first["PET_MAX_RESTARTS"]) == 3 + torch.SPARE_RESTARTS
+    assert int(first["PET_MAX_RESTARTS"]) == 3 + rendezvous.SPARE_RESTARTS
     assert "is_host=1" in first["PET_RDZV_CONF"].split(",")
     assert "is_host=0" in second["PET_RDZV_CONF"].split(",")
 
@@ -100,18 +102,18 @@ def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() ->
 def test_torch_when_the_job_is_narrower_than_its_policy_may_grow_within_the_policy() -> None:
     policy = TorchElasticPolicy(min_replicas=1, max_replicas=4)
     job = a_torch_job("t", "", elastic=policy, min_replicas=2, max_replicas=2)
-    assert torch.environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
+    assert rendezvous.agent_environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
 
 
 def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
     elastic = TorchElasticPolicy(min_replicas=1, max_replicas=4, rdzv_conf=(RdzvConf("last_call_timeout", "60"),))
-    env = torch.environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)
+    env = rendezvous.agent_environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)
     assert "last_call_timeout=60" in env["PET_RDZV_CONF"].split(",")
 
 
 def test_torch_when_there_is_a_master_tells_ranks() -> None:
     job = _with_master()
-    env = torch.environment(job, 1, size=3, port=4711)
+    env = rendezvous.agent_environment(job, 1, size=3, port=4711)
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", "4711")
     assert (env["WORLD_SIZE"], env["RANK"]) == ("3", "1")
     assert [job.replica_of(index) for index in range(3)] == ["master-0", "worker-0", "worker-1"]
@@ -122,7 +124,7 @@ def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(
     processes: int | None, expected: str
 ) -> None:
     job = a_torch_job("t", "", processes=processes, gpus_per_replica=2)
-    assert torch.environment(job, 0, size=1, port=1)["PET_NPROC_PER_NODE"] == expected
+    assert rendezvous.agent_environment(job, 0, size=1, port=1)["PET_NPROC_PER_NODE"] == expected
 
 
 def test_end_when_the_launcher_succeeds_completes_the_job() -> None:

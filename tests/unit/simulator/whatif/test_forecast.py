@@ -24,7 +24,6 @@ from voda.events.types import (
     PolicyChanged,
     WorkerStarted,
 )
-from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation, SimulationOptions
@@ -56,7 +55,7 @@ def a_workload(*, epochs: int, jobs: int = 16) -> Workload:
 
 def simulation(workload: Workload, name: str) -> Simulation:
     settings = Settings(policy=name, ratelimit_s=30.0, resize_cost_s=COST_S)
-    return Simulation(workload, SimulationOptions(settings=settings), policies=POLICIES.choose, placers=PLACERS.choose)
+    return Simulation(workload, SimulationOptions(settings=settings))
 
 
 def what_happens(workload: Workload, name: str, since: float) -> Mapping[str, tuple[float, float]]:

@@ -9,7 +9,7 @@ from voda.domain.errors import InvalidInput
 from voda.simulator.workload import SpeedupProfile, Workload
 from voda.simulator.workloads.catalogue import load_workload
 from voda.simulator.workloads.philly import EFFICIENCY, SPAN_PENALTY
-from voda.simulator.workloads.poisson import GPU_MIX, mean_gpu_s
+from voda.simulator.workloads.poisson import mean_gpu_s
 from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
 BIG = parse_nodes("128x8")
@@ -42,13 +42,7 @@ def test_jobs_arrive_at_the_rate_asked_for() -> None:
 def test_jobs_without_a_rate_arrive_so_that_the_cluster_is_loaded_as_asked_for() -> None:
     workload = load_workload("poisson", nodes=BIG, options=WorkloadOptions(jobs=5_000, load=0.5))
     gap_s = workload.arrivals[-1].submitted_s / 4_999
-    assert mean_gpu_s(GPU_MIX) / gap_s == pytest.approx(0.5 * 1_024, rel=0.05)
-
-
-def test_sizes_follow_the_mix_asked_for() -> None:
-    workload = load_workload("poisson", options=WorkloadOptions(gpu_mix={2: 3.0, 4: 1.0}, jobs=2_000))
-    assert {a.spec.requested for a in workload.arrivals} == {2, 4}
-    assert np.mean([a.spec.requested == 2 for a in workload.arrivals]) == pytest.approx(0.75, abs=0.05)
+    assert mean_gpu_s() / gap_s == pytest.approx(0.5 * 1_024, rel=0.05)
 
 
 @settings(max_examples=15)
@@ -80,8 +74,6 @@ def test_speedups_stay_within_the_documented_ranges() -> None:
         (WorkloadOptions(rate_per_h=float("nan")), "rate_per_h is nan"),
         (WorkloadOptions(load=float("inf")), "load is inf"),
         (WorkloadOptions(load=0.0), "both 0"),
-        (WorkloadOptions(gpu_mix={0: 1.0}), "with 0 GPUs"),
-        (WorkloadOptions(gpu_mix={1: -1.0}), "-1.0 of the jobs"),
     ],
 )
 def test_option_out_of_range_is_refused(options: WorkloadOptions, reason: str) -> None:

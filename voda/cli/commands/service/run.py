@@ -74,7 +74,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     """
     from voda import config
     from voda.domain.errors import InvalidInput
-    from voda.launcher.discovery import Discovery
+    from voda.launcher.hosts import Discovery
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
 

@@ -144,7 +144,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 
     from voda import config as environment
     from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
-    from voda.app.options import is_loopback
+    from voda.app.machine import is_loopback
     from voda.domain.errors import InvalidInput
 
     options = read_options(config) if config is not None else KubernetesOptions()
@@ -163,7 +163,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 
 def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str) -> None:
     from voda import config as environment
-    from voda.app.options import DEFAULT_PORT, MachineOptions
+    from voda.app.machine import DEFAULT_PORT, MachineOptions
     from voda.app.replica import replica
     from voda.cli.execution import with_voda_on_path
 

@@ -9,7 +9,7 @@ import typer
 from voda.cli.options import command
 
 if TYPE_CHECKING:
-    from voda.app.options import MachineOptions
+    from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
 
 _ACCESS = "Access"
@@ -68,7 +68,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     import uvloop
 
     from voda import config
-    from voda.app.options import MachineOptions
+    from voda.app.machine import MachineOptions
     from voda.cli.execution import configure_logging, with_voda_on_path
     from voda.domain.errors import InvalidInput
 

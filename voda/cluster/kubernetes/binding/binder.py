@@ -24,15 +24,7 @@ LIFT_AFTER_S: Final = 300.0
 
 
 class Binder:
-    """Binds pods.
-
-    Args:
-        inventory: what there is.
-        api: where to bind.
-        clock: of the age of refusals.
-        publish: takes facts for the log: (job id, fact).
-        telemetry: takes what is measured.
-    """
+    """Binds pods, and publishes (job id, fact for the log)."""
 
     def __init__(
         self,
@@ -54,12 +46,7 @@ class Binder:
         """job id -> why its workers were not bound last, where no node refused them."""
 
     async def bind(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
-        """Bind all pods, or none where one does not fit.
-
-        Args:
-            job_id: of the pods.
-            pods: by key.
-            nodes: key -> node.
+        """Bind all pods, by key, to their nodes, or none where one does not fit.
 
         Raises:
             ClusterUnavailable: some may be bound, the others are to be tried again.
@@ -75,7 +62,6 @@ class Binder:
         # The next plan sees by itself which nodes went and which GPUs others took.
 
     def keep_only(self, live: Collection[str]) -> None:
-        """Forget what jobs were declined that have ended."""
         self.unbound_reasons = {job_id: reason for job_id, reason in self.unbound_reasons.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
@@ -86,10 +72,8 @@ class Binder:
             self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
     def lift(self, live: Mapping[str, Sequence[str]]) -> None:
-        """Let nodes be tried again whose refusals are old.
-
-        Args:
-            live: job id -> nodes that refuse it, as the log has them.
+        """Let nodes be tried again whose refusals are old; `live` has job id -> nodes that refuse it, as the log has
+        them.
         """
         now = self._clock.now()
         in_force = {(job_id, node) for job_id, nodes in live.items() for node in nodes}

@@ -46,13 +46,7 @@ class Stock(Protocol):
 
 
 def unfit(pod: Pod, node: NodeObject, free: Mapping[str, int]) -> str:
-    """Return why a node cannot take a worker, one sentence; empty if it can.
-
-    Args:
-        pod: the worker, not bound yet.
-        node: as the API server has it.
-        free: what is left of it, in thousandths by resource: NodeLoad.free.
-    """
+    """Return why a node with so much free (NodeLoad.free) cannot take a worker, one sentence; empty if it can."""
     refusal = _refusal(pod, node, free)
     return refusal.reason if refusal is not None else ""
 
@@ -60,9 +54,7 @@ def unfit(pod: Pod, node: NodeObject, free: Mapping[str, int]) -> str:
 def fits_together(placed: Iterable[tuple[Pod, str]], stock: Stock) -> Refusal | None:
     """Return the first refusal of workers that are to be bound together; None if all of them fit.
 
-    Args:
-        placed: each worker and the name of its node; those on one node share what is free there.
-        stock: the nodes.
+    Those on one node share what is free there.
     """
     free: dict[str, dict[str, int]] = {}
     before: defaultdict[str, int] = defaultdict(int)

@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import Configuration
 from msgspec import Struct
 
 from voda.cluster.kubernetes.client.credentials import load_configuration
-from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, key, read, read_page, version
+from voda.cluster.kubernetes.client.decoding import Unreadable, WatchLine, read, read_name, read_page
 from voda.cluster.kubernetes.client.errors import Absent, NotServed, error_of, one_line, parse_status
 from voda.cluster.kubernetes.client.transport import Request, TooLarge, Transport
 from voda.cluster.kubernetes.well_known import FIELD_MANAGER
@@ -44,23 +44,15 @@ class ObjectList(Struct, Generic[T], frozen=True):
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
-    """One event of a watch."""
-
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: T
     resource_version: str
 
 
 class Api:
-    """One API server. Made inside a running loop.
+    """One API server; made inside a running loop; InvalidInput: a certificate cannot be read.
 
-    Args:
-        configuration: its address and credentials (see credentials.py).
-        timeout_s: for one answer, all tries included; a watch may be silent for as much longer than agreed.
-        telemetry: counts and times every request.
-
-    Raises:
-        InvalidInput: a certificate cannot be read.
+    The time limit is for one answer, all tries included; a watch may be silent for as much longer than agreed.
     """
 
     def __init__(
@@ -74,15 +66,12 @@ class Api:
     async def open(
         cls, kubeconfig: Path | None, context: str = "", *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
     ) -> "Api":
-        """Return the server that a kubeconfig names, or, without one, the server of the cluster voda runs in.
-
-        Raises:
-            InvalidInput: see `load_configuration`.
+        """Return the server that a kubeconfig names, or the one of the cluster that voda runs in; see
+        `load_configuration`.
         """
         return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._transport.close()
 
     async def get(self, path: str, kind: type[T]) -> T | None:
@@ -143,12 +132,7 @@ class Api:
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield what changes in a collection after a resource version; ends when the server ends it.
 
-        Args:
-            path: of the collection.
-            kind: what to decode its objects to.
-            after: a resource version.
-            query: labelSelector, fieldSelector; timeoutSeconds = when the server ends it.
-            opened: called once the server has agreed.
+        The query's timeoutSeconds says when that is; `opened` is called once the server has agreed.
 
         Raises:
             Gone: that version is not kept any more.
@@ -172,11 +156,7 @@ class Api:
                     yield change
 
     async def create(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-        """Create an object in a collection (or post to a subresource such as pods/NAME/binding).
-
-        Raises:
-            Conflict: there is one of that name.
-        """
+        """Create an object in a collection, or post to a subresource as pods/NAME/binding; Conflict: it is there."""
         request = Request(verb="create", method="POST", path=path, query=_WRITTEN_BY, body=body)
         return await self._send(request, kind)
 
@@ -195,10 +175,8 @@ class Api:
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
         """Delete an object and, in the background, what it owns; False where there is none.
 
-        Args:
-            path: of the object.
-            uid: refuse (Conflict) unless it is this very one.
-            grace_s: of a pod; 0 = at once, even if its node does not answer; None = as the pod says.
+        With a uid the server refuses (Conflict) unless it is this very one. `grace_s` of a pod: 0 = at once, even if
+        its node does not answer; None = as the pod says.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
@@ -216,14 +194,8 @@ class Api:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the pieces of an answer that is no JSON, such as a pod's log.
 
-        Args:
-            path: e.g. /api/v1/namespaces/NAMESPACE/pods/NAME/log.
-            query: see the API's reference.
-            silence_s: the longest pause between two pieces; None = any, as long as the connection is alive.
-
-        Raises:
-            ClusterUnavailable: it broke off.
-            ActionRefused: there is nothing to read.
+        The longest pause between two pieces is `silence_s`; None = any, as long as the connection is alive.
+        ClusterUnavailable: it broke off; ActionRefused: there is nothing to read.
         """
         request = Request(verb="get", method="GET", path=path, query=query or {}, accept="*/*")
         async with self._transport.opened(request, silence_s=silence_s) as answer:
@@ -239,7 +211,6 @@ class Api:
 
 
 async def _lines(pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
-    """Yield whole lines, however they were cut into pieces."""
     rest = bytearray()
     async for piece in pieces:
         *whole, last = piece.split(b"\n")
@@ -263,12 +234,12 @@ def _change(line: bytes, kind: type[T], request: Request) -> WatchEvent[T] | Non
         raise _garbled(request, wrong) from wrong
     if event.type == "ERROR":
         raise error_of(request.text, parse_status(0, bytes(event.object)))
-    if event.type not in _CHANGES or not (at := version(event.object)):
+    if event.type not in _CHANGES or not (at := read_name(event.object).resource_version):
         raise _garbled(request, f"an event of type {one_line(event.type)!r} without a known type or a resourceVersion")
     try:
         return WatchEvent(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
     except Unreadable as wrong:
-        _log_unread(request.path, [f"{key(event.object)} ({wrong})"])
+        _log_unread(request.path, [f"{read_name(event.object).key} ({wrong})"])
         return None
 
 

@@ -32,16 +32,10 @@ _UNREADABLE: Final = (ConfigException, yaml.YAMLError, OSError, ValueError, Type
 async def load_configuration(
     kubeconfig: Path | None, context: str = "", *, clock: Clock | None = None, account: Path = _ACCOUNT
 ) -> Configuration:
-    """Return the configuration for an API server.
+    """Return the configuration by a kubeconfig, or several joined as in KUBECONFIG; None = by this pod's service
+    account.
 
-    Args:
-        kubeconfig: its path, or several joined as in KUBECONFIG; None = as the service account of this pod.
-        context: a context of the kubeconfig; empty = its current one.
-        clock: of the credentials' age.
-        account: the folder of the service account: its token and ca.crt.
-
-    Raises:
-        InvalidInput: it cannot be used; the message says why.
+    InvalidInput says why it cannot be used.
     """
     # Each Configuration is a copy of the process-wide default, which voda leaves alone.
     configuration = Configuration()
@@ -132,5 +126,4 @@ class _Renewal:
 
 
 def _text(wrong: BaseException) -> str:
-    """Return an error as part of a sentence."""
     return (" ".join(str(wrong).split())[:300] or type(wrong).__name__).rstrip(".")

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.cluster.kubernetes.client.errors import one_line
-from voda.cluster.kubernetes.objects import ListMetadata, NamedObject
+from voda.cluster.kubernetes.objects import ListMetadata, NamedObject, ObjectName
 
 T = TypeVar("T")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -23,27 +23,19 @@ class Unreadable(Exception):
 
 
 class ListPage(Struct, Generic[T], frozen=True):
-    """A list, or a part of one."""
-
     metadata: ListMetadata = ListMetadata()
     items: tuple[T, ...] | None = None
     """Go writes an empty list as null."""
 
 
 class WatchLine(Struct, frozen=True):
-    """A line of a watch."""
-
     type: str
     object: Raw
 
 
 def read(text: bytes | Raw, kind: type[T]) -> T:
-    """Return an object.
-
-    Nulls are as good as fields left out, which is how operators written in Go mean them.
-
-    Raises:
-        Unreadable: it is none of that kind.
+    """Return an object, or raise Unreadable; nulls are as good as fields left out, as operators written in Go mean
+    them.
     """
     try:
         return cast(T, decoder(cast(Hashable, kind)).decode(text))
@@ -55,11 +47,7 @@ def read(text: bytes | Raw, kind: type[T]) -> T:
 
 
 def read_page(text: bytes, kind: type[T]) -> tuple[ListPage[T], Sequence[str]]:
-    """Return a page and the keys (`namespace/name`) of what on it could not be read.
-
-    Raises:
-        Unreadable: it is no list at all.
-    """
+    """Return a page, and the keys (`namespace/name`) of what on it is Unreadable; raised where it is no list at all."""
     try:
         whole: ListPage[T] = decoder(ListPage[kind]).decode(text)  # type: ignore[valid-type]
         return whole, ()
@@ -71,24 +59,16 @@ def read_page(text: bytes, kind: type[T]) -> tuple[ListPage[T], Sequence[str]]:
         try:
             items.append(read(item, kind))
         except Unreadable:
-            unread.append(key(item))
+            unread.append(read_name(item).key)
     return ListPage(metadata=rough.metadata, items=tuple(items)), unread
 
 
-def key(text: bytes | Raw) -> str:
-    """Return `namespace/name` of any object; empty where it has no name that can be read."""
+def read_name(text: bytes | Raw) -> ObjectName:
+    """Return the name and version of any object; empty where they cannot be read."""
     try:
-        return read(text, NamedObject).metadata.key
+        return read(text, NamedObject).metadata
     except Unreadable:
-        return ""
-
-
-def version(text: bytes | Raw) -> str:
-    """Return the resource version of any object; empty where it cannot be read."""
-    try:
-        return read(text, NamedObject).metadata.resource_version
-    except Unreadable:
-        return ""
+        return ObjectName()
 
 
 @cache

@@ -1,15 +1,5 @@
 """Turns an answer of the API server that is no success into one of voda's errors, in one sentence. Pure.
 
-ClusterUnavailable            try again
-├── Unreachable               no connection: the server has not even seen the request
-├── Throttled                 429, or 503 with Retry-After: not before `retry_after_s`
-├── Conflict                  409: the object changed, or is there already; read it again
-├── Gone                      410: the resource version is too old; list again
-└── NotServed                 404 for a whole kind: no such resource, or the server is only starting
-ActionRefused
-└── Rejected                  400, 403, 422 and the like: the same request fails again
-    └── Absent                404 for an object
-
 Rule: the sentence names the verb, the path and the server's message, on one line and never longer than a screen; no
 header of the request is ever in it, for one of them is the token.
 """
@@ -32,36 +22,26 @@ class Unreachable(ClusterUnavailable):
 
 
 class Throttled(ClusterUnavailable):
-    """The server asks to be called later.
-
-    Args:
-        message: the sentence for the user.
-        retry_after_s: how much later.
-    """
+    """429, or 503 with Retry-After: the server asks to be called `retry_after_s` later."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message, retry_after_s)
 
 
 class Conflict(ClusterUnavailable, ChangedMeanwhile):
-    """The object is not as expected: it changed, or it is there already."""
+    """409: the object is not as expected: it changed, or it is there already."""
 
 
 class Gone(ClusterUnavailable):
-    """The server no longer keeps the version that a watch or a list was to go on from."""
+    """410: the server no longer keeps the version that a watch or a list was to go on from; list again."""
 
 
 class NotServed(ClusterUnavailable):
-    """The server knows no such kind of object, or not yet: while it starts it forgets the custom ones for a moment."""
+    """404 for a whole kind: the server does not know it, or not yet: while it starts it forgets the custom ones."""
 
 
 class Rejected(ActionRefused):
-    """The server refuses the request as it stands.
-
-    Args:
-        message: the sentence for the user.
-        code: HTTP status.
-    """
+    """400, 403, 422 and the like: the same request fails again."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -69,7 +49,7 @@ class Rejected(ActionRefused):
 
 
 class Absent(Rejected):
-    """The object of the request, or the one it belongs to, is not there."""
+    """404: the object of the request, or the one it belongs to, is not there."""
 
 
 class _Details(Struct, frozen=True, rename="camel"):
@@ -85,11 +65,6 @@ class StatusBody(Struct, frozen=True):
     message: str = ""
     details: _Details | None = None
 
-    @property
-    def is_about_an_object(self) -> bool:
-        """Whether a 404 says that the object is not there, rather than that its whole kind is not served (yet)."""
-        return self.details is not None and bool(self.details.name)
-
 
 def parse_status(code: int, body: bytes) -> StatusBody:
     """Return the Status in a body; of a page that some proxy wrote, its text."""
@@ -101,17 +76,13 @@ def parse_status(code: int, body: bytes) -> StatusBody:
 
 
 def error_of(request: str, body: StatusBody, retry_after: str = "") -> VodaError:
-    """Return the error that an answer means.
-
-    Args:
-        request: verb and path.
-        body: of the answer.
-        retry_after: the header of that name; empty where there is none.
-    """
+    """Return the error that an answer to a request (verb and path) means; `retry_after` is the header of that name."""
     sentence = f"cannot {request}: the API server answers {body.code}{_described(body)}"
     match body.code:
         case 404:
-            return Absent(sentence, 404) if body.is_about_an_object else NotServed(sentence)
+            # Without a name the whole kind is not served (yet), rather than that the object is not there.
+            is_about_an_object = body.details is not None and body.details.name
+            return Absent(sentence, 404) if is_about_an_object else NotServed(sentence)
         case 409:
             return Conflict(sentence)
         case 410:

@@ -34,11 +34,8 @@ _STUBBORN: Final = 3
 
 
 class MirroredObject(Protocol):
-    """What can be mirrored."""
-
     @property
-    def metadata(self) -> ObjectName:
-        """Its name, uid and resource version."""
+    def metadata(self) -> ObjectName: ...
 
 
 T = TypeVar("T", bound=MirroredObject)
@@ -47,20 +44,12 @@ OnChange = Callable[[T | None, T | None], None]
 
 
 class Reflector(Generic[T]):
-    """Mirrors one collection.
+    """Mirrors one collection, such as /api/v1/pods.
 
-    Args:
-        api: the server.
-        path: of the collection, e.g. /api/v1/pods.
-        kind: what to decode its objects to; must have `.metadata`.
-        changed: called with every difference, from the first list on; where a new object has an old one's name,
-            twice: it is gone, it is there.
-        clock: of ages.
-        relist_s: seconds between lists.
-        telemetry: takes how many objects each periodic relist had to heal, 0 too.
-        absent_after_s: after the server has denied for so long that there is such a collection, it counts as empty.
-            A server that starts knows no custom resources for a moment, and they must not be taken for deleted.
-        lag_s: how far the watch may be behind a list before what it did not bring counts as missed.
+    `changed` is called with every difference, from the first list on; where a new object has an old one's name, twice:
+    it is gone, it is there. Telemetry takes how many objects each periodic relist had to heal, 0 too. After the server
+    has denied for `absent_after_s` that there is such a collection, it counts as empty. The watch may be `lag_s` behind
+    a list before what it did not bring counts as missed.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -107,23 +96,19 @@ class Reflector(Generic[T]):
         self._has_touched = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_for_ever())
             tasks.create_task(self._relist_for_ever())
 
     @property
     def collection(self) -> str:
-        """What is mirrored, in one word: the last of its path."""
         return self._path.rpartition("/")[2]
 
     @property
     def is_synced(self) -> bool:
-        """Whether the first list is in."""
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Return once the first list is in."""
         await self._synced.wait()
 
     async def relist(self) -> None:
@@ -283,7 +268,6 @@ class Reflector(Generic[T]):
             self._put(key, each)
 
     def _put(self, key: str, now: T | None) -> None:
-        """Replace one object, and report it if that is a change."""
         for touched in self._touched:
             touched.add(key)
         self._has_touched.set()

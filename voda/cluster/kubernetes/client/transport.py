@@ -49,8 +49,6 @@ _FAILURES: Final = (ClientError, OSError, TimeoutError, ConfigException)
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request."""
-
     verb: str
     """As RBAC and metrics call it: get, list, watch, create, patch, update, delete."""
     method: str
@@ -62,7 +60,6 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The request as part of a sentence."""
         return f"{self.verb} {self.path[:300]}"
 
 
@@ -71,15 +68,9 @@ class TooLarge(ClusterUnavailable):
 
 
 class Transport:
-    """Connections to one API server. Made inside a running loop.
+    """Connections to one API server; made inside a running loop; InvalidInput: a certificate or key cannot be read.
 
-    Args:
-        configuration: address and credentials (see credentials.py).
-        timeout_s: for one answer, all tries and pauses included.
-        telemetry: counts and times every request.
-
-    Raises:
-        InvalidInput: a certificate or key cannot be read.
+    The time limit is for one answer, all tries and pauses included.
     """
 
     def __init__(self, configuration: Configuration, *, timeout_s: float, telemetry: Telemetry = NO_TELEMETRY) -> None:
@@ -98,7 +89,6 @@ class Transport:
         self._proxy = configuration.proxy or _proxy(configuration.host or "")
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
         # A farewell of TLS would outlive the loop.
         if (connector := self._rest.pool_manager.connector) is not None:
@@ -132,12 +122,9 @@ class Transport:
     async def opened(
         self, request: Request, *, total_s: float | None = None, silence_s: float | None = None
     ) -> AsyncGenerator[ClientResponse, None]:
-        """Send a request once, and give its answer while the block lasts.
+        """Send a request once, and give its answer while the block lasts, for `total_s` at most; None = for ever.
 
-        Args:
-            request: what to send.
-            total_s: for the whole answer; None = it may go on for ever.
-            silence_s: between two pieces of the answer; None = until the kernel's probes fail.
+        Between two pieces of the answer there may be `silence_s`; None = until the kernel's probes fail.
 
         Raises:
             ClusterUnavailable, ActionRefused: see errors.py; also where the answer breaks off in the block.

@@ -7,7 +7,6 @@
 Rule: one convergence of a job at a time; only a leader desires anything, and forgets it all when it stands down.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +35,7 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, counted_failures
 from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
-from voda.concurrency import gather_all
+from voda.concurrency import for_each, gather_all
 from voda.domain.errors import VodaError
 from voda.events.types import ActionFailed, JobRegistered
 
@@ -74,9 +73,7 @@ class Actuator:
     async def set_desired(self, job_id: str, desired: Desired) -> None:
         """Set a job's desired state, and begin to converge towards it.
 
-        Raises:
-            ClusterUnavailable: try again.
-            ActionRefused: the server refuses it as it stands.
+        ClusterUnavailable: try again; ActionRefused: the server refuses it as it stands.
         """
         self.desired[job_id] = desired
         self._backoff.reset(job_id)
@@ -85,7 +82,6 @@ class Actuator:
             await self._converge(job_id)
 
     def stand_down(self) -> None:
-        """Forget all desired states."""
         self.desired.clear()
         self._given_up.clear()
         self._backoff.clear()
@@ -94,15 +90,7 @@ class Actuator:
         """Converge jobs that are not delayed, many at a time; what fails is reported and tried again later."""
         now = self._clock.now()
         due = [job_id for job_id in job_ids if self._backoff.is_due(job_id, now)]
-        queue = iter(due)
-
-        async def work() -> None:
-            for job_id in queue:
-                await self._attempt(job_id)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(_AT_ONCE, len(due))):
-                group.create_task(work())
+        await for_each(due, self._attempt, at_once=_AT_ONCE)
 
     def due(self) -> Sequence[str]:
         """Return the jobs whose delay after a failure is over."""
@@ -118,13 +106,11 @@ class Actuator:
         return [job_id for job_id, state in self.desired.items() if isinstance(state, DesiredRun) and not held(job_id)]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
-        """Return worker index -> node, as desired."""
         desired = self.desired.get(job_id)
         nodes = desired.nodes if isinstance(desired, DesiredRun) else ()
         return {index: node for index, node in enumerate(nodes) if node}
 
     def situation(self, job_id: str) -> Situation:
-        """Return what there is of a job."""
         inventory = self._inventory
         job, kube_job, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
         indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
@@ -202,12 +188,11 @@ class Actuator:
                 assert at.kube_job is not None, "only an object that was seen is deleted"
                 meta = at.kube_job.object.metadata
                 await self._api.delete(at.kube_job.path, uid=meta.uid)
-            case Unregister() if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
-                self._given_up[at.uid] = at.now
-                self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case Unregister():
-                # The log is about to have it.
-                return
+                # Otherwise the log is about to have it.
+                if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
+                    self._given_up[at.uid] = at.now
+                    self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case DeletePods():
                 await self._delete_pods(step, at)
             case BindPods(nodes):
@@ -239,7 +224,6 @@ class Actuator:
             self._inventory.put_pod(pod.metadata.key, None)
 
     async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
-        """Note on the object how many workers failed by themselves, before their pods go."""
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")

@@ -38,7 +38,6 @@ class HostfileRefresher:
     _due: dict[str, float] = field(default_factory=dict, init=False)
 
     def see(self, job_id: str) -> None:
-        """Note that something about a job changed."""
         pods = self.inventory.workers(job_id).items()
         now = frozenset(key for key, pod in pods if pod.status.phase == "Running" and not pod.is_leaving)
         before = self._running.pop(job_id, None)
@@ -48,7 +47,6 @@ class HostfileRefresher:
             self._due[job_id] = self.clock.now() + DELAY_S
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
         while True:
             now = self.clock.now()
             for job_id in [job_id for job_id, at in self._due.items() if at <= now]:

@@ -47,10 +47,7 @@ NONE: Final = Stall()
 def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
-    Args:
-        desired: of the job.
-        at: what there is of it.
-        unbound_reason: why its workers were not bound last, where no node refused them.
+    Its workers were not bound last for `unbound_reason`, where no node refused them.
     """
     kube_job = at.kube_job
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
@@ -109,7 +106,6 @@ def _of_launcher(pod: Pod) -> Iterator[Stall]:
 
 
 def _of_pod(who: str, pod: Pod) -> Iterator[Stall]:
-    """Yield what keeps a pod from running."""
     if pod.is_over or pod.is_leaving:
         return
     if not pod.spec.node_name:
@@ -138,8 +134,6 @@ def _operator(kind: JobKind) -> str:
 
 @dataclass(kw_only=True)
 class StallWatch:
-    """Looks at live jobs now and then."""
-
     inventory: Inventory
     actuator: Actuator
     binder: Binder

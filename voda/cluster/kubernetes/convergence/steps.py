@@ -63,8 +63,6 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 
 class PatchObject(Struct, frozen=True):
-    """Change the job object."""
-
     patch: Patch
 
 
@@ -73,9 +71,7 @@ class DeleteObject(Struct, frozen=True):
 
 
 class Unregister(Struct, frozen=True):
-    """Record that the job's object is to be replaced: before it is deleted, so that its absence does not cancel the
-    job.
-    """
+    """Record that the object is to be replaced: before it is deleted, so that its absence does not cancel the job."""
 
 
 class DeletePods(Struct, frozen=True):
@@ -99,17 +95,14 @@ Step = PatchObject | DeleteObject | Unregister | DeletePods | BindPods
 
 def steps(desired: Desired, at: Situation) -> Sequence[Step]:
     """Return what can be done now, in this order; empty when all is as desired or something has to be awaited."""
-    return (*_forced(at), *_steps(desired, at))
-
-
-def _steps(desired: Desired, at: Situation) -> Iterator[Step]:
     match desired:
         case DesiredRun(nodes):
-            yield from _run(nodes, at)
+            todo = _run(nodes, at)
         case DesiredHalt():
-            yield from _halt(at)
+            todo = _halt(at)
         case DesiredStop(is_unwanted):
-            yield from _stop(at, is_unwanted=is_unwanted)
+            todo = _stop(at, is_unwanted=is_unwanted)
+    return (*_forced(at), *todo)
 
 
 def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
@@ -121,7 +114,7 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         # Adopted, but not made ready to run yet.
         return
     if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
-        yield from _replace_object(at, kube_job)
+        yield Unregister() if at.uid == kube_job.object.metadata.uid else DeleteObject()
     elif kube_job.object.spec.run_policy.suspend:
         yield from _resume(nodes, at, kube_job)
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
@@ -186,13 +179,6 @@ def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
         yield DeleteObject()
     else:
         yield from _halt(at)
-
-
-def _replace_object(at: Situation, kube_job: KubeJob) -> Iterator[Step]:
-    if at.uid == kube_job.object.metadata.uid:
-        yield Unregister()
-    else:
-        yield DeleteObject()
 
 
 def _left_over(at: Situation, of: Callable[[Pod], bool] = lambda pod: True) -> Iterator[Step]:

@@ -11,21 +11,13 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.operator_pods import is_limit, lost, reason
+from voda.cluster.kubernetes.kinds.operator_pods import limit, lost, reason
 from voda.cluster.kubernetes.kinds.template import new_metadata, placed_by_voda, plain, with_environment
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.base import JobManifest
-
-
-class Site(Struct, frozen=True, kw_only=True):
-    """What of the cluster a manifest has to fit."""
-
-    gpu_resource: str = "nvidia.com/gpu"
-    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
-    """Keys of taints that mark GPU nodes; workers are made to tolerate them."""
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -45,12 +37,10 @@ class JobKind:
 
     @property
     def name(self) -> str:
-        """MPIJob or another kind."""
         return self.kind.name
 
     @property
     def plural(self) -> str:
-        """As the API server's paths have it."""
         return self.kind.plural
 
     def collection(self, namespace: str = "") -> str:
@@ -59,15 +49,13 @@ class JobKind:
         return f"/apis/{self.api_version}{within}/{self.plural}"
 
     def path(self, namespace: str, name: str) -> str:
-        """Return the path of an object."""
         return f"{self.collection(namespace)}/{quote(name, safe='')}"
 
-    def new_object(self, spec: JobSpec, site: Site, environment: Mapping[str, str]) -> dict[str, Any]:
+    def new_object(self, spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.
 
-        Templates of roles whose pods are replicas get schedulerName, label, annotation and tolerations; every
-        container of every role gets `environment` (a variable the manifest sets itself wins). What the user wrote
-        stays otherwise; a manifest of another version of the kind is converted.
+        What the user wrote stays, except where it would keep voda from placing the pods; a manifest of another version
+        of the kind is converted.
 
         Raises:
             ActionRefused: the job has no manifest, or one of another kind.
@@ -81,7 +69,7 @@ class JobKind:
             "metadata": new_metadata(converted["metadata"], spec),
             "spec": plain(converted["spec"]),
         }
-        self._make_ready(fresh, spec, site, environment)
+        self._make_ready(fresh, spec, taints, environment)
         # A controller named here would keep the operator from what voda asks it to run.
         fresh["spec"]["runPolicy"].pop("managedBy", None)
         roles = fresh["spec"][self.kind.replica_specs]
@@ -90,22 +78,16 @@ class JobKind:
         return fresh
 
     def adoption_patch(
-        self, manifest: Mapping[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]
+        self, manifest: Mapping[str, Any], spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]
     ) -> Patch:
         """Return the patch that makes an object of a user's own ready to be run: suspended, and as `new_object`.
 
         The size stays as it is: less of it in the same patch would leave pods behind (see the suspend trap), and a
-        start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion
-        it was made for, so the answer may be Conflict: read the object and make it again.
-
-        Args:
-            manifest: the object as the API server has it.
-            spec: as it was submitted to the log.
-            site: see Site.
-            environment: see `new_object`.
+        start sets it anyway. Made again on what it led to, the patch changes nothing. It names the resourceVersion it
+        was made for, so the answer may be Conflict: read the object and make it again.
         """
         ready = plain(manifest)
-        self._make_ready(ready, spec, site, environment)
+        self._make_ready(ready, spec, taints, environment)
         body = difference(manifest, ready)
         if body:
             body.setdefault("metadata", {})["resourceVersion"] = manifest["metadata"].get("resourceVersion", "")
@@ -126,7 +108,6 @@ class JobKind:
         return replicas == self.replicas(job)
 
     def resize_patch(self, job: JobObject, replicas: int) -> Patch:
-        """Return the patch that lets a running job have that many replicas."""
         return Patch(body={"spec": self._sized(job, replicas)})
 
     def suspend_patch(self) -> Patch:
@@ -136,10 +117,7 @@ class JobKind:
     def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
 
-        Args:
-            job: the object.
-            spec: of the job as the log has it now: its bounds may have changed since the object was made.
-            replicas: to start with.
+        The spec is as the log has it now: its bounds may have changed since the object was made.
         """
         return Patch(body={"spec": {"runPolicy": {"suspend": False}, **self._sized(job, replicas)}})
 
@@ -153,11 +131,6 @@ class JobKind:
         """Return how the job ended, by its conditions; None while it goes on.
 
         An end that only a lost worker caused (evicted, its node gone, failed by itself) is none: see `is_broken`.
-
-        Args:
-            job: the object.
-            pods: of the job, launcher included, as far as they are there.
-            job_id: for the fact.
         """
         if job.status.condition("Succeeded") is not None:
             return JobCompleted(job_id=job_id)
@@ -176,17 +149,19 @@ class JobKind:
         failed = job.status.condition("Failed")
         return failed is not None and self.is_for_loss(job, failed, pods)
 
-    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether lost pods alone made the operator call the job failed."""
         ended = [pod for pod in pods if pod.status.phase == "Failed"]
-        return bool(ended) and all(lost(pod) for pod in ended) and not is_limit(self.name, failed)
+        return bool(ended) and all(lost(pod) for pod in ended) and not limit(self.name, failed)
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return the pods that explain a failure: those that failed by themselves, where any did."""
         failed = [pod for pod in pods if pod.status.phase == "Failed"]
         return [pod for pod in failed if not lost(pod)] or failed
 
-    def _make_ready(self, job: dict[str, Any], spec: JobSpec, site: Site, environment: Mapping[str, str]) -> None:
+    def _make_ready(
+        self, job: dict[str, Any], spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         metadata, roles = job["metadata"], job["spec"][self.kind.replica_specs]
         metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
         metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
@@ -197,7 +172,7 @@ class JobKind:
                 continue
             template = with_environment(roles[role]["template"], environment)
             if role in self.kind.placed_roles:
-                template = placed_by_voda(template, spec.job_id, site.tolerated_taints, first_index)
+                template = placed_by_voda(template, spec.job_id, taints, first_index)
                 first_index += 1
             roles[role]["template"] = template
         self._adapt(job, spec)
@@ -206,7 +181,6 @@ class JobKind:
         """Change what this kind needs besides; most need nothing."""
 
     def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
-        """Return the part of spec that sets the number of pods."""
         counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
         roles = {role: {"replicas": count} for role, count in counts.items()}
         return {self.kind.replica_specs: roles} if roles else {}
@@ -231,17 +205,3 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
         elif value != old or type(value) is not type(old):
             patch[name] = value
     return patch
-
-
-def apply_patch(into: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object as the API server has it after a merge patch."""
-    found = dict(into)
-    for name, value in patch.items():
-        if value is None:
-            found.pop(name, None)
-        elif isinstance(value, Mapping):
-            old = found.get(name)
-            found[name] = apply_patch(old if isinstance(old, Mapping) else {}, value)
-        else:
-            found[name] = value
-    return found

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, is_limit, lost
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, ReplicaStatus
+from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, limit, lost
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, ReplicaStatus
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.mpijob import V1, V2, MPIJob
@@ -30,7 +30,6 @@ class _AnyMPIJob(JobKind):
     kind: ClassVar[type[JobManifest]] = MPIJob
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
-        """Return whether a running job can have that many replicas without a new start; see JobKind."""
         return "Worker" in job.spec.roles(self.kind.replica_specs)
 
     def failed_pods(self, pods: Sequence[Pod]) -> Sequence[Pod]:
@@ -47,7 +46,7 @@ class MPIJobV2(_AnyMPIJob):
         """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
         return (f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs/{quote(name, safe='')}-launcher",)
 
-    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether the job goes on: only its launcher's failure has a completionTime."""
         return job.status.completion_time is None
 
@@ -61,9 +60,9 @@ class MPIJobV1(_AnyMPIJob):
 
     api_version: ClassVar[str] = V1
 
-    def is_for_loss(self, job: JobObject, failed: JobCondition, pods: Sequence[Pod]) -> bool:
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether a lost pod alone made the operator give the job up."""
-        if is_limit(self.name, failed) or failed.reason == _INVALID:
+        if limit(self.name, failed) or failed.reason == _INVALID:
             return False
         launchers = [pod for pod in pods if is_launcher(pod) and pod.status.phase == "Failed"]
         if launchers:

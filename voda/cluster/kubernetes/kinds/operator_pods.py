@@ -9,10 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.objects import JobCondition, JobObject, Pod, Terminated
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, Terminated
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 
 _REPLICA: Final = re.compile(r"-(worker|master)-(0|[1-9][0-9]{0,5})")
+OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
+"""Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
+DISRUPTED: Final = "DisruptionTarget"
 
 
 def index(job_name: str, pod: Pod) -> int | None:
@@ -37,42 +40,41 @@ def _first_index(pod: Pod) -> int:
     return 1 if pod.metadata.annotations.get(well_known.FIRST_INDEX) == "1" else 0
 
 
-_OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
-"""Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
-_DISRUPTED: Final = "DisruptionTarget"
-
-
 def lost(pod: Pod) -> str:
     """Return why a pod ended without its program's fault, in one word such as Evicted; empty where it did not."""
     if pod.status.phase not in ("Failed", "Unknown"):
         return ""
     for condition in pod.status.conditions:
-        if condition.type == _DISRUPTED and condition.status == "True":
-            return condition.reason or _DISRUPTED
-    if pod.status.reason not in _OWN_FAULT:
+        if condition.type == DISRUPTED and condition.status == "True":
+            return condition.reason or DISRUPTED
+    if pod.status.reason not in OWN_FAULT:
         return pod.status.reason
     return "NodeLost" if pod.status.phase == "Unknown" else ""
 
 
-def is_limit(kind: str, condition: JobCondition) -> bool:
-    """Return whether a job failed for a limit that its manifest sets: activeDeadlineSeconds or backoffLimit."""
-    return bool(_limit(kind, condition))
+def limit(kind: str, condition: KubeCondition) -> str:
+    """Return which limit that its manifest sets a job failed for, a part of a sentence; empty: for none."""
+    said, message = condition.reason.removeprefix(kind), condition.message.lower()
+    if said == "DeadlineExceeded" or "active longer than" in message:
+        return "it ran longer than activeDeadlineSeconds allows"
+    if said.startswith("BackoffLimitExceeded") or "backoff limit" in message:
+        return "it failed more often than backoffLimit allows"
+    return ""
 
 
 def exhausted(job: JobObject, failures: int) -> str:
     """Return why a job whose workers failed by themselves that often has failed for good; empty while it may go on."""
     asked = job.spec.run_policy.backoff_limit
-    limit = DEFAULT_BACKOFF_LIMIT if asked is None else asked
-    if failures <= limit:
+    most = DEFAULT_BACKOFF_LIMIT if asked is None else asked
+    if failures <= most:
         return ""
     times = "once" if failures == 1 else f"{failures} times"
-    return f"its workers failed by themselves {times}, more often than backoffLimit {limit} allows"
+    return f"its workers failed by themselves {times}, more often than backoffLimit {most} allows"
 
 
 def last_failure(pods: Iterable[Pod]) -> str:
-    """Return how the latest of the pods that failed ended: `digits-launcher-x7f ended with exit code 3 (Error)`.
-
-    Empty where none of them failed.
+    """Return how the latest pod that failed ended: `digits-launcher-x7f ended with exit code 3 (Error)`; empty: none
+    failed.
     """
     failed = sorted(
         (pod for pod in pods if pod.status.phase == "Failed" or _terminated(pod) is not None),
@@ -81,14 +83,8 @@ def last_failure(pods: Iterable[Pod]) -> str:
     return _how(failed[-1]) if failed else ""
 
 
-def reason(kind: str, condition: JobCondition, pods: Sequence[Pod]) -> str:
-    """Return one sentence about a job that its operator calls failed.
-
-    Args:
-        kind: of the job object.
-        condition: Failed.
-        pods: whose ends may explain it, such as the launcher's.
-    """
+def reason(kind: str, condition: KubeCondition, pods: Sequence[Pod]) -> str:
+    """Return why an operator calls a job failed, one sentence: how its pods ended, and what the condition says."""
     how, why = last_failure(pods), _why(kind, condition)
     if how and why:
         return f"{how}; {why}"
@@ -115,23 +111,14 @@ def _terminated(pod: Pod) -> Terminated | None:
     return next((each for each in found if each.exit_code), None)
 
 
-def _why(kind: str, condition: JobCondition) -> str:
+def _why(kind: str, condition: KubeCondition) -> str:
     """Return the reason that the operator gives, unless it says only that the job failed."""
-    if limit := _limit(kind, condition):
-        return limit
+    if why := limit(kind, condition):
+        return why
     said = condition.reason.removeprefix(kind)
     if said in ("", "Failed", f"{kind}Failed"):
         return _short(condition.message) if not _is_platitude(condition.message) else ""
     return _joined(said, condition.message)
-
-
-def _limit(kind: str, condition: JobCondition) -> str:
-    said, message = condition.reason.removeprefix(kind), condition.message.lower()
-    if said == "DeadlineExceeded" or "active longer than" in message:
-        return "it ran longer than activeDeadlineSeconds allows"
-    if said.startswith("BackoffLimitExceeded") or "backoff limit" in message:
-        return "it failed more often than backoffLimit allows"
-    return ""
 
 
 def _is_platitude(message: str) -> bool:

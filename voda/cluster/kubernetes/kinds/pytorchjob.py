@@ -34,7 +34,6 @@ class PyTorchJobV1(JobKind):
         return least <= replicas <= most
 
     def resize_patch(self, job: JobObject, replicas: int) -> Patch:
-        """Return the patch that resizes, of /scale."""
         counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
         return Patch(body={"spec": {"replicas": counts.get("Worker", 0)}}, subresource="scale")
 
@@ -67,7 +66,6 @@ class PyTorchJobV1(JobKind):
 
 
 def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], asked: int) -> dict[str, Any]:
-    """Return the elasticPolicy of a job: its own, as wide as the job's bounds."""
     found: dict[str, Any] = dict(own)
     if own:
         found |= _widened(*elastic_bounds(own.get("minReplicas"), own.get("maxReplicas"), asked), spec)

@@ -20,13 +20,8 @@ KINDS: Final[tuple[JobKind, ...]] = tuple(
 
 
 def version_paths(group: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the paths to ask for next.
-
-    Args:
-        group: the answer to GET `GROUP`; None where there is no such group.
-
-    Returns:
-        Paths of the versions that voda knows and the server has.
+    """Return the paths to ask for next: of the versions that voda knows and the server has, by its answer to GET
+    `GROUP`.
     """
     known = dict.fromkeys(kind.api_version for kind in KINDS)
     versions = _list(group, "versions")
@@ -35,11 +30,7 @@ def version_paths(group: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def served(resources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, JobKind]:
-    """Return the kinds that the cluster can run, by name.
-
-    Args:
-        resources: path of `version_paths` -> the answer to GET of it; None where it is not there any more.
-    """
+    """Return the kinds that the cluster can run, by name; `resources` are the answers to GET of `version_paths`."""
     found: dict[str, JobKind] = {}
     for kind in KINDS:
         if kind.plural in _plurals(resources.get(f"/apis/{kind.api_version}"), kind.name):

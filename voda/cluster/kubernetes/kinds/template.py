@@ -12,6 +12,8 @@ from voda.domain.job import JobSpec
 from voda.manifests.ignored_fields import ANNOTATIONS
 
 _OURS: Final = "voda.dev/"
+GPU_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+"""Keys of the taints that mark GPU nodes; workers are made to tolerate them."""
 _QUANTITIES: Final = ("limits", "requests")
 
 Template = Mapping[str, Any]
@@ -58,13 +60,8 @@ def with_environment(template: Template, environment: Mapping[str, str]) -> dict
 
 
 def placed_by_voda(template: Template, job_id: str, taints: Sequence[str], first_index: int = 0) -> dict[str, Any]:
-    """Return a template whose pods wait for voda to bind them.
-
-    Args:
-        template: of a role whose pods are replicas.
-        job_id: for an annotation of its pods.
-        taints: keys of the taints that the pods have to tolerate.
-        first_index: replica that the role's first pod is.
+    """Return a template of replicas whose pods wait for voda to bind them; `first_index` is the replica of its first
+    pod.
     """
     metadata, pod = _mapping(template.get("metadata")), dict(template["spec"])
     annotations = {**_mapping(metadata.get("annotations")), well_known.JOB_ID: job_id}

@@ -30,10 +30,7 @@ _NOWHERE: Final[Mapping[int, str]] = {}
 class Inventory:
     """The mirror that decisions about single jobs and nodes are made from.
 
-    Args:
-        rule: which nodes form which pools.
-        job: returns a live job of the log.
-        past: returns a job that has ended for the log; None: the log never had it, or forgot it.
+    `job` returns a live job of the log, `past` one that has ended; None: the log never had it, or forgot it.
     """
 
     def __init__(
@@ -55,12 +52,10 @@ class Inventory:
     # ---- changes
 
     def put_node(self, name: str, now: NodeObject | None) -> None:
-        """Store a node as it is now; None: it is gone."""
         self.stock.put(name, now)
         self.dirty_jobs.update(filter(None, map(self._job_of, self.stock.pods_on(name).values())))
 
     def put_pod(self, key: str, now: Pod | None) -> None:
-        """Store a pod as it is now; None: it is gone."""
         before = self._pods.get(key)
         if before is not None and now is not None and is_older(now.metadata, before.metadata):
             return
@@ -75,7 +70,6 @@ class Inventory:
         self._touch(job_id for pod in (before, now) if pod is not None and (job_id := self._job_of(pod)))
 
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
-        """Store a job object as it is now; None: it is gone."""
         self._touch(self._index.put(uid, kind, now))
 
     def update_pod(self, key: str, now: Pod) -> None:
@@ -110,15 +104,12 @@ class Inventory:
         return {number: pod for pod in pods if is_held(pod) and (number := index(pod)) is not None}
 
     def jobs_with_workers(self) -> Iterable[str]:
-        """Return the ids of the jobs that have worker pods."""
         return list(self._owners.job_ids())
 
     def jobs_with_objects(self) -> Iterable[str]:
-        """Return the job ids that objects carry."""
         return self._index.job_ids()
 
     def workers(self, job_id: str) -> Mapping[str, Pod]:
-        """Return the worker pods of a job, by key."""
         return self._owners.workers(job_id)
 
     def pods(self, job: KubeJob) -> Mapping[str, Pod]:
@@ -148,7 +139,6 @@ class Inventory:
         return next(filter(None, map(self.stock.pool_of, self.gpu_nodes(job_id).values())), None)
 
     def gpus_per_replica(self, job_id: str) -> Gpus:
-        """Return the GPUs of each worker of a job that has worker pods."""
         if (job := self.logged_job(job_id)) is not None:
             return job.spec.gpus_per_replica
         resource = self.stock.rule.resource
@@ -174,12 +164,7 @@ class Inventory:
 
 
 class NodeStock:
-    """Nodes by name.
-
-    Args:
-        rule: which nodes form which pools.
-        is_worker_in: says whether a pod is a worker of a job of that pool; all others use a node up for plans.
-    """
+    """Nodes by name, and what their pods take; all but the workers of a pool's jobs use a node up for plans."""
 
     def __init__(self, rule: PoolRule, is_worker_in: Callable[[Pod, str], bool]) -> None:
         self.rule = rule
@@ -189,18 +174,20 @@ class NodeStock:
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
         self._is_worker_in = is_worker_in
+        self._labels: defaultdict[str, set[str]] = defaultdict(set)
+        """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
         self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         self._cached: dict[str, Node | None] = {}
         self._foreign: dict[str, frozenset[str]] = {}
         """node -> keys of the pods that `_cached` counts as others'."""
 
     def put(self, name: str, now: NodeObject | None) -> None:
-        """Store a node as it is now; None: it is gone."""
         if now is None:
             self.nodes.pop(name, None)
             self._forget(name)
         else:
             self.nodes[name] = now
+            self._warn_of_merged_labels(now)
         self._touch(name)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:
@@ -208,7 +195,6 @@ class NodeStock:
         return self._pods.get(name, _NO_PODS)
 
     def add_pod(self, key: str, pod: Pod) -> None:
-        """Count a pod on its node."""
         # Room that kube-scheduler made by preemption is not free, though no pod has it yet: a worker that was sent away
         # for it would take it back.
         if not (name := pod.takes_from):
@@ -246,12 +232,10 @@ class NodeStock:
         return self._cached[name]
 
     def pool_nodes(self, pool: str) -> Mapping[str, Node]:
-        """Return the nodes of a pool, by name."""
         found = ((name, self.node(name)) for name in self.nodes)
         return {name: node for name, node in found if node is not None and node.pool == pool}
 
     def pools(self) -> frozenset[str]:
-        """Return the pools that nodes form."""
         return frozenset(node.pool for name in self.nodes if (node := self.node(name)) is not None)
 
     def unready(self, pods: Iterable[Pod]) -> Mapping[str, bool]:
@@ -273,6 +257,16 @@ class NodeStock:
             self._pods.pop(name, None)
             self._foreign.pop(name, None)
             self.loads.pop(name, None)
+
+    def _warn_of_merged_labels(self, node: NodeObject) -> None:
+        """Say once that nodes with another value of the pool label are in the same pool: `1.5` and `1-5`."""
+        value, pool = node.metadata.labels.get(self.rule.label), pool_of(node, self.rule)
+        if not value or pool is None or value in (labels := self._labels[pool]):
+            return
+        labels.add(value)
+        if len(labels) > 1:
+            names = ", ".join(sorted(labels))
+            _log.warning("pool=%s is one pool of nodes with %s: %s; dots become dashes", pool, self.rule.label, names)
 
     def _touch(self, name: str) -> None:
         self.dirty.add(name)

@@ -53,12 +53,12 @@ def is_managed(meta: ObjectMeta) -> bool:
 
 def foreign_manager(job: JobObject) -> str:
     """Return why voda must not run the object, one sentence; empty where it may."""
-    if not is_foreign(job):
-        return ""
     managed_by = job.spec.run_policy.managed_by or ""
     if managed_by and managed_by not in OPERATORS:
         return f"left alone: spec.runPolicy.managedBy gives it to {managed_by[:80]!r}"
-    return f"left alone: its label {well_known.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
+    if job.metadata.labels.get(well_known.KUEUE_QUEUE):
+        return f"left alone: its label {well_known.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
+    return ""
 
 
 def has_finished(job: JobObject) -> bool:
@@ -67,11 +67,7 @@ def has_finished(job: JobObject) -> bool:
 
 
 def user_of(meta: ObjectMeta) -> str:
-    """Return the user for whom the job runs.
-
-    Raises:
-        InvalidField: the name is not one that a user can have.
-    """
+    """Return the user for whom the job runs, or raise InvalidField for a name that no user can have."""
     for where, said in (("annotations", meta.annotations), ("labels", meta.labels)):
         if (user := said.get(USER)) is not None:
             if not _USER.fullmatch(user):
@@ -86,12 +82,7 @@ def user_of(meta: ObjectMeta) -> str:
 
 
 def manifest_of(found: Mapping[str, Any], kind: JobKind) -> dict[str, Any]:
-    """Return the manifest as its user wrote it, as far as possible: without what servers and voda added.
-
-    Args:
-        found: the object as the API server has it.
-        kind: of the object.
-    """
+    """Return the manifest as its user wrote it, as far as possible: without what servers and voda added."""
     meta = found.get("metadata") or {}
     labels = {name: value for name, value in (meta.get("labels") or {}).items() if name != well_known.MANAGED}
     ours = _WRITTEN | {_LAST_APPLIED, USER}
@@ -119,14 +110,9 @@ def spec_text(annotations: Mapping[str, str]) -> str:
 
 
 def changed_fields(annotations: Mapping[str, str], recorded: str) -> Mapping[str, int]:
-    """Return the settings that differ from those recorded before: name of a field of `Change` -> figure.
+    """Return the settings that differ from `spec_text` of before: name of a field of `Change` -> figure.
 
-    Args:
-        annotations: of the object.
-        recorded: `spec_text` of then.
-
-    Raises:
-        InvalidField: a setting is no number, or out of bounds.
+    A setting that is no number, or out of bounds, raises InvalidField.
     """
     before = dict(pair.partition("=")[::2] for pair in recorded.split(",") if pair)
     found: dict[str, int] = {}
@@ -144,9 +130,3 @@ def recorded_text(job: JobObject, manifest: Mapping[str, Any] | None) -> str:
         return noted
     meta = (manifest or {}).get("metadata") or {}
     return spec_text(meta.get("annotations") or {})
-
-
-def is_foreign(job: JobObject) -> bool:
-    """Return whether Kueue or another controller runs the job, so that voda must not."""
-    managed_by = job.spec.run_policy.managed_by or ""
-    return bool(job.metadata.labels.get(well_known.KUEUE_QUEUE)) or (managed_by != "" and managed_by not in OPERATORS)

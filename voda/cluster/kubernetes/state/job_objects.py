@@ -19,14 +19,11 @@ from voda.events.types import JobCompleted, JobFailed
 
 
 class KubeJob(NamedTuple):
-    """A job object and its kind."""
-
     kind: JobKind
     object: JobObject
 
     @property
     def path(self) -> str:
-        """Path on the API server."""
         return self.kind.path(self.object.metadata.namespace, self.object.metadata.name)
 
 
@@ -38,28 +35,20 @@ class JobObjects(Protocol):
     """The job objects of a cluster as they are mirrored (see ClusterMirror); nothing here waits."""
 
     @property
-    def api(self) -> Api:
-        """Where they are changed."""
+    def api(self) -> Api: ...
 
-    def jobs(self) -> Iterable[KubeJob]:
-        """Return all that are there, of all kinds served."""
+    def jobs(self) -> Iterable[KubeJob]: ...
 
     def subscribe(self, on_change: OnJobChange) -> None: ...
 
     def kind_of(self, spec: JobSpec) -> JobKind:
-        """Return the kind that runs such a job.
-
-        Raises:
-            ActionRefused: the cluster serves none.
-        """
+        """Return the kind that runs such a job; ActionRefused: the cluster serves none."""
 
     def pods_of(self, job_id: str) -> Sequence[Pod]:
         """Return the pods of a job's object, as far as they are there."""
 
 
 class ObjectIndex:
-    """Job objects."""
-
     def __init__(self) -> None:
         self.by_uid: dict[str, KubeJob] = {}
         self._by_job: defaultdict[str, set[str]] = defaultdict(set)
@@ -86,11 +75,9 @@ class ObjectIndex:
         return [self.by_uid[uid] for uid in sorted(self._by_job.get(job_id, ()))]
 
     def job_ids(self) -> Iterable[str]:
-        """Return the job ids that objects carry."""
         return [job_id for job_id, uids in self._by_job.items() if uids]
 
     def owner(self, pod: Pod) -> KubeJob | None:
-        """Return the object that a pod belongs to."""
         for reference in pod.metadata.owner_references:
             if (owner := self.by_uid.get(reference.uid)) is not None:
                 return owner
@@ -138,18 +125,10 @@ def worker_failures(kube_job: KubeJob) -> int:
 
 
 def counted_failures(kube_job: KubeJob, over: Iterable[Pod], there: Iterable[Pod]) -> Mapping[str, str]:
-    """Return the annotations that count workers which failed by themselves, before their pods go.
+    """Return the annotations that count workers which failed by themselves, before their pods go; empty: none to add.
 
-    A pod may exist for a while after it was counted: its deletion takes time, and voda may crash in between. So its
-    uid is noted with the number for as long as the pod exists, and it is not counted twice.
-
-    Args:
-        kube_job: the job's object.
-        over: pods of workers that are about to go.
-        there: all of its workers' pods.
-
-    Returns:
-        Empty where there is nothing to add.
+    A pod may exist for a while after it was counted: its deletion takes time, and voda may crash in between. So its uid
+    is noted with the number for as long as the pod exists, and it is not counted twice.
     """
     before = set(kube_job.object.metadata.annotations.get(well_known.COUNTED_FAILURES, "").split())
     counted = before & {pod.metadata.uid for pod in there}

@@ -24,8 +24,6 @@ _NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 """Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
 _BY_TAINT: Final = "DeletionByTaintManager"
 """A reason of that condition: the node was tainted, by an administrator or because it does not answer."""
-_OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
-"""Reasons of a pod that failed by itself. Any other is its kubelet's: Evicted, Shutdown, OutOfcpu, NodeAffinity, ..."""
 _REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
 _REFUSED_PREFIXES: Final = ("OutOf",)
 _TERMINATED: Final = frozenset({137, 143})
@@ -34,11 +32,7 @@ _NONE: Final[Mapping[str, Pod]] = {}
 
 
 class PodOwners:
-    """Pods by job object, and worker pods by job.
-
-    Args:
-        job: returns a job of the log, live or ended; None where the log has none of that id.
-    """
+    """Pods by job object, and worker pods by job; `job` returns a job of the log, live or ended."""
 
     def __init__(self, job: Callable[[str], Job | None]) -> None:
         self._job = job
@@ -48,7 +42,6 @@ class PodOwners:
         """namespace/name of an object -> its pods, launchers too, by key."""
 
     def add(self, key: str, pod: Pod) -> None:
-        """Store a pod."""
         owner = owner_key(pod)
         if owner:
             self._pods[owner][key] = pod
@@ -56,7 +49,6 @@ class PodOwners:
             self._workers[job_id].setdefault(owner, {})[key] = pod
 
     def drop(self, key: str, pod: Pod) -> None:
-        """Forget a pod as it was added."""
         job_id, owner = worker_of(pod), owner_key(pod)
         _remove(self._pods, owner, key)
         _remove(self._workers.get(job_id, {}), owner, key)
@@ -64,11 +56,7 @@ class PodOwners:
             del self._workers[job_id]
 
     def pods(self, owner: str) -> Mapping[str, Pod]:
-        """Return the pods of an object, by key.
-
-        Args:
-            owner: namespace/name of the object.
-        """
+        """Return the pods of an object (namespace/name), by key."""
         return self._pods.get(owner, _NONE)
 
     def workers(self, job_id: str) -> Mapping[str, Pod]:
@@ -88,7 +76,6 @@ class PodOwners:
         return job_id if owner_key(pod) == object_key(job) else ""
 
     def job_ids(self) -> Iterator[str]:
-        """Yield the jobs that have workers."""
         return (job_id for job_id in list(self._workers) if self.workers(job_id))
 
 
@@ -168,12 +155,7 @@ def worker_facts(
 ) -> list[WorkerExited | WorkerStarted]:
     """Return the facts that lead from the holders before to those now: exits first, one for each cause and code.
 
-    Args:
-        job_id: of the job.
-        before: index -> node, at the last look.
-        now: index -> node.
-        exits: why workers left their nodes; those it lacks migrated if they are elsewhere now, and were stopped if
-            not.
+    Workers that left their nodes for no known reason migrated if they are elsewhere now, and were stopped if not.
     """
     by_exit: dict[Exit, list[int]] = {}
     for index in sorted(before):
@@ -191,13 +173,13 @@ def worker_facts(
 def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
     """Return the cause if the pod says that neither its program nor its deletion ended it."""
     disruptions = {
-        each.reason for each in pod.status.conditions if each.type == "DisruptionTarget" and each.status == "True"
+        each.reason for each in pod.status.conditions if each.type == operator_pods.DISRUPTED and each.status == "True"
     }
     if _NODE_LOST & {*disruptions, pod.status.reason}:
         return "node_lost"
     if _BY_TAINT in disruptions and not _is_there(node):
         return "node_lost"
-    return "evicted" if disruptions or pod.status.reason not in _OWN_FAULT else None
+    return "evicted" if disruptions or pod.status.reason not in operator_pods.OWN_FAULT else None
 
 
 def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject
 from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
@@ -38,7 +39,7 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     """What a replica takes; cpu makes a cluster without GPUs usable."""
     default_pool: str = ""
     """Of nodes that have the resource and not the label; empty: voda leaves them alone."""
-    tolerated_taints: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu")
+    tolerated_taints: tuple[str, ...] = GPU_TAINTS
     """Keys of taints that workers are made to tolerate."""
 
 
@@ -51,12 +52,9 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
 
 @lru_cache(maxsize=1024)
 def pool_name(value: str) -> str | None:
-    """Return the pool that a label's value names: dots become dashes, for streams are named after pools.
+    """Return the pool that a label's value names; None where the value is no label's.
 
-    `1.5` and `1-5` are one pool.
-
-    Returns:
-        None where the value is no label's: the API server allows none such.
+    Dots become dashes, for streams are named after pools: `1.5` and `1-5` are one pool; NodeStock warns of it.
     """
     try:
         return names.pool_of_label(value, "pool")
@@ -67,10 +65,7 @@ def pool_name(value: str) -> str | None:
 def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node | None:
     """Return a node as plans see it; None: voda does not use it.
 
-    Args:
-        node: as the API server has it.
-        rule: which nodes form which pools.
-        foreign_milli: thousandths of the resource that others' pods take, e.g. 250 for a quarter of a CPU.
+    Others' pods take `foreign_milli` thousandths of the resource, e.g. 250 for a quarter of a CPU.
     """
     if (pool := pool_of(node, rule)) is None:
         return None
@@ -106,7 +101,6 @@ def why_closed(node: NodeObject, rule: PoolRule) -> str:
 
 
 def _offered(node: NodeObject, rule: PoolRule) -> int:
-    """Return the thousandths of the resource that a node has for pods."""
     try:
         offered = milli(node.status.allocatable.get(rule.resource, "0"))
     except InvalidInput:

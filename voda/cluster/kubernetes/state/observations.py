@@ -74,12 +74,12 @@ class Observations:
                 self._ends_of_deleted[job_id] = end
 
     def node_facts(self, name: str) -> Sequence[PoolFact]:
-        """Return what changed about a node."""
         before, now = self._nodes.get(name), self._inventory.stock.node(name)
         if now is None:
             if before is not None:
                 del self._nodes[name]
-                return [(before.pool, NodeLeft(name=name, pool=before.pool, reason=self._why_gone(name)))]
+                why = "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
+                return [(before.pool, NodeLeft(name=name, pool=before.pool, reason=why))]
         elif now != before:
             self._nodes[name] = now
             return [(now.pool, NodeJoined(node=now) if before is None else NodeChanged(node=now))]
@@ -88,9 +88,7 @@ class Observations:
     def job_facts(self, job_id: str, desired: Mapping[int, str]) -> Sequence[PoolFact]:
         """Return what changed about a job; of one that is not live, that its last workers went.
 
-        Args:
-            job_id: of the job.
-            desired: worker index -> node, as the last action asked for.
+        The last action asked for workers on the `desired` nodes.
         """
         before, now = self._workers.pop(job_id, {}), self._inventory.holders(job_id)
         if now:
@@ -190,22 +188,13 @@ class Observations:
         kube_job = self._inventory.object_of(job_id)
         return kube_job is None or kube_job.object.metadata.deletion_timestamp is not None
 
-    def _why_gone(self, name: str) -> str:
-        return "deleted" if name not in self._inventory.stock.nodes else "no node of a pool any more"
-
 
 def _end(past: Job) -> JobCompleted | JobFailed | None:
     """Return how a job of the log ended; None: it was canceled."""
-    job_id = past.spec.job_id
-    match past.phase:
-        case Phase.COMPLETED:
-            return JobCompleted(job_id=job_id)
-        case Phase.FAILED:
-            return JobFailed(job_id=job_id, reason="")
-        case _:
-            return None
+    if past.phase is Phase.COMPLETED:
+        return JobCompleted(job_id=past.spec.job_id)
+    return JobFailed(job_id=past.spec.job_id, reason="") if past.phase is Phase.FAILED else None
 
 
 def _is_where(now: Pod | None, before: Pod) -> bool:
-    """Say whether the same pod is still where it was."""
     return now is not None and now.metadata.uid == before.metadata.uid and now.spec.node_name == before.spec.node_name

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kube.merge_patch import apply_patch
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.kinds.base import JobKind, Site, apply_patch, difference
+from voda.cluster.kubernetes.kinds.base import JobKind, difference
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.manifests.parse import parse
 
-SITE = Site()
 ENVIRONMENT = {"VODA_JOB_ID": "digits", "VODA_API_URL": "http://voda:8080"}
 ELASTIC = {"voda.dev/min-replicas": "1", "voda.dev/max-replicas": "4"}
 KINDS: tuple[tuple[JobKind, dict[str, Any]], ...] = (
@@ -40,7 +41,7 @@ def in_cluster(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def adopted(kind: JobKind, manifest: dict[str, Any]) -> dict[str, Any]:
-    patch = kind.adoption_patch(manifest, parse(manifest).spec, SITE, ENVIRONMENT)
+    patch = kind.adoption_patch(manifest, parse(manifest).spec, GPU_TAINTS, ENVIRONMENT)
     assert patch.subresource == ""
     return apply_patch(manifest, patch.body)
 
@@ -58,7 +59,7 @@ def test_difference_tells_numbers_from_booleans_and_leaves_what_is_alike() -> No
 
 @pytest.mark.parametrize(("kind", "manifest"), KINDS)
 def test_adopted_object_is_as_one_that_was_made_but_for_its_size(kind: JobKind, manifest: dict[str, Any]) -> None:
-    made = kind.new_object(parse(manifest).spec, SITE, ENVIRONMENT)
+    made = kind.new_object(parse(manifest).spec, GPU_TAINTS, ENVIRONMENT)
     found = adopted(kind, in_cluster(manifest))
     for part in (made, found):
         part["metadata"] = {name: part["metadata"][name] for name in ("name", "labels", "annotations")}
@@ -68,13 +69,13 @@ def test_adopted_object_is_as_one_that_was_made_but_for_its_size(kind: JobKind, 
 @pytest.mark.parametrize(("kind", "manifest"), KINDS)
 def test_object_that_is_adopted_again_stays_as_it_is(kind: JobKind, manifest: dict[str, Any]) -> None:
     once = adopted(kind, in_cluster(manifest))
-    assert kind.adoption_patch(once, parse(once).spec, SITE, ENVIRONMENT).body == {}
+    assert kind.adoption_patch(once, parse(once).spec, GPU_TAINTS, ENVIRONMENT).body == {}
 
 
 @pytest.mark.parametrize(("kind", "manifest"), KINDS)
 def test_adoption_holds_for_the_version_that_was_read_alone(kind: JobKind, manifest: dict[str, Any]) -> None:
     found = in_cluster(manifest)
-    body = kind.adoption_patch(found, parse(manifest).spec, SITE, ENVIRONMENT).body
+    body = kind.adoption_patch(found, parse(manifest).spec, GPU_TAINTS, ENVIRONMENT).body
     assert body["metadata"]["resourceVersion"] == "41"
     assert "status" not in body
 
@@ -84,7 +85,7 @@ def test_adoption_replaces_lists_as_a_whole() -> None:
     pod = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     pod["containers"].append({"name": "sidecar", "image": "proxy"})
     pod["tolerations"] = [{"key": "spot", "operator": "Exists"}]
-    body = MPIJobV2().adoption_patch(manifest, parse(manifest).spec, SITE, ENVIRONMENT).body
+    body = MPIJobV2().adoption_patch(manifest, parse(manifest).spec, GPU_TAINTS, ENVIRONMENT).body
     sent = body["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     assert [(each["name"], each["image"]) for each in sent["containers"]] == [("worker", "train"), ("sidecar", "proxy")]
     assert [each["key"] for each in sent["tolerations"]] == ["spot", "nvidia.com/gpu", "amd.com/gpu"]

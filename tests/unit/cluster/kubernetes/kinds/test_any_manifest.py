@@ -6,11 +6,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kube.merge_patch import apply_patch
 from tests.manifests import a_torch_job, an_mpi_job
 from tests.unit.manifests.test_any_manifest import changed, paths_of
-from voda.cluster.kubernetes.kinds.base import JobKind, Site, apply_patch
+from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.domain.errors import InvalidInput
 from voda.manifests.parse import parse
 
@@ -54,9 +56,9 @@ def test_accepted_manifest_with_an_odd_value_makes_an_object_that_needs_no_more(
         return
     kinds: tuple[JobKind, ...] = (PyTorchJobV1(),) if spec.kind == "PyTorchJob" else (MPIJobV1(), MPIJobV2())
     for kind in kinds:
-        made = kind.new_object(spec, Site(), ENVIRONMENT)
+        made = kind.new_object(spec, GPU_TAINTS, ENVIRONMENT)
         assert made["spec"]["runPolicy"]["suspend"] is True
-        patch = kind.adoption_patch(made, spec, Site(), ENVIRONMENT)
+        patch = kind.adoption_patch(made, spec, GPU_TAINTS, ENVIRONMENT)
         again = apply_patch(made, patch.body)
-        assert kind.adoption_patch(again, spec, Site(), ENVIRONMENT).body == {}
+        assert kind.adoption_patch(again, spec, GPU_TAINTS, ENVIRONMENT).body == {}
         assert made["spec"] == again["spec"], "what was made for the API is ready as it is"

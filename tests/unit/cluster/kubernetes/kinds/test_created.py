@@ -1,28 +1,29 @@
 """What is made of a manifest for the API server."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.cluster.kubernetes.kinds.base import JobKind, Site
+from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.manifests.parse import parse
 
 ENVIRONMENT = {"VODA_JOB_ID": "digits-2", "VODA_API_URL": "http://voda:8080"}
-SITE = Site()
 
 
 def a_spec(manifest: dict[str, Any]) -> JobSpec:
     return replace(parse(manifest).spec, job_id="digits-2")
 
 
-def made(kind: JobKind, manifest: dict[str, Any], site: Site = SITE) -> dict[str, Any]:
-    return kind.new_object(a_spec(manifest), site, ENVIRONMENT)
+def made(kind: JobKind, manifest: dict[str, Any], taints: Sequence[str] = GPU_TAINTS) -> dict[str, Any]:
+    return kind.new_object(a_spec(manifest), taints, ENVIRONMENT)
 
 
 def template(job: dict[str, Any], role: str) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def test_manifest_stays_as_it_was_submitted() -> None:
 
 def test_a_job_without_a_manifest_of_the_kind_is_refused_in_one_sentence() -> None:
     with pytest.raises(ActionRefused, match="job plain: has no manifest of a MPIJob"):
-        MPIJobV2().new_object(JobSpec(job_id="plain"), SITE, {})
+        MPIJobV2().new_object(JobSpec(job_id="plain"), GPU_TAINTS, {})
 
 
 # ---- MPIJob v1

@@ -11,14 +11,13 @@ from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import (
     ContainerState,
     ContainerStatus,
-    JobCondition,
     JobObject,
     JobObjectSpec,
     JobStatus,
+    KubeCondition,
     KubeRunPolicy,
     ObjectMeta,
     Pod,
-    PodCondition,
     PodStatus,
     ReplicaStatus,
     Terminated,
@@ -31,17 +30,17 @@ _DONE = "2026-11-21T12:00:00Z"
 _LAUNCHER = {"training.kubeflow.org/job-role": "launcher"}
 
 
-def a_job(condition: JobCondition | None = None, *, done: bool = True, **failed: int) -> JobObject:
+def a_job(condition: KubeCondition | None = None, *, done: bool = True, **failed: int) -> JobObject:
     status = JobStatus(
-        conditions=(JobCondition(type="Running", status="False"), condition) if condition else (),
+        conditions=(KubeCondition(type="Running", status="False"), condition) if condition else (),
         completion_time=_DONE if done and condition else None,
         replica_statuses={role: ReplicaStatus(failed=count) for role, count in failed.items()},
     )
     return JobObject(metadata=ObjectMeta(name="digits", namespace="default"), status=status)
 
 
-def a_failure(reason: str = "", message: str = "") -> JobCondition:
-    return JobCondition(type="Failed", status="True", reason=reason, message=message)
+def a_failure(reason: str = "", message: str = "") -> KubeCondition:
+    return KubeCondition(type="Failed", status="True", reason=reason, message=message)
 
 
 def a_pod(name: str, *, code: int = 0, reason: str = "", phase: str = "Failed", **terminated: Any) -> Pod:
@@ -71,7 +70,7 @@ def test_job_without_conditions_goes_on(kind: JobKind) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_job_that_succeeded_is_completed_whatever_became_of_its_workers(kind: JobKind) -> None:
-    job = a_job(JobCondition(type="Succeeded", status="True"), Worker=2)
+    job = a_job(KubeCondition(type="Succeeded", status="True"), Worker=2)
     pods = [a_pod("digits-worker-0", reason="Evicted")]
     assert kind.end(job, pods, "digits") == JobCompleted(job_id="digits")
     assert not kind.is_broken(job, pods)
@@ -79,7 +78,7 @@ def test_job_that_succeeded_is_completed_whatever_became_of_its_workers(kind: Jo
 
 @pytest.mark.parametrize("kind", ALL)
 def test_condition_that_is_not_true_says_nothing(kind: JobKind) -> None:
-    job = a_job(JobCondition(type="Failed", status="False", reason="MPIJobFailed"))
+    job = a_job(KubeCondition(type="Failed", status="False", reason="MPIJobFailed"))
     assert kind.end(job, [], "digits") is None
     assert not kind.is_broken(job, [])
 
@@ -212,7 +211,7 @@ def test_pod_that_its_node_lost_is_told_from_one_that_failed(pod: Pod, expected:
 
 
 def test_pod_that_was_disrupted_is_lost_whatever_its_exit_code() -> None:
-    disrupted = PodCondition(type="DisruptionTarget", status="True", reason="DeletionByTaintManager")
+    disrupted = KubeCondition(type="DisruptionTarget", status="True", reason="DeletionByTaintManager")
     pod = Pod(metadata=ObjectMeta(name="w"), status=PodStatus(phase="Failed", conditions=(disrupted,)))
     assert lost(pod) == "DeletionByTaintManager"
 

@@ -7,7 +7,7 @@ import pytest
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.served_kinds import served, trouble, version_paths
 from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
-from voda.cluster.kubernetes.state.job_annotations import is_foreign
+from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 
 V1, V2 = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1"
 
@@ -70,4 +70,4 @@ def test_cluster_without_operators_is_told_what_to_install(answer: Any) -> None:
 )
 def test_job_of_another_manager_is_left_alone(labels: dict[str, str], managed_by: str | None, expected: bool) -> None:
     spec = JobObjectSpec(run_policy=KubeRunPolicy(managed_by=managed_by))
-    assert is_foreign(JobObject(metadata=ObjectMeta(name="x", labels=labels), spec=spec)) is expected
+    assert bool(foreign_manager(JobObject(metadata=ObjectMeta(name="x", labels=labels), spec=spec))) is expected

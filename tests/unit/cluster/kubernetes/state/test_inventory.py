@@ -68,7 +68,7 @@ def shown(inventory: Inventory) -> Any:
 
 
 def kept(inventory: Inventory) -> Any:
-    """Return all that an inventory keeps, but for what is to be told of it."""
+    """Return all that an inventory keeps, but for what is to be told of it, or was warned of."""
     left_out = (
         "pods_by_key",
         "dirty_jobs",
@@ -78,6 +78,7 @@ def kept(inventory: Inventory) -> Any:
         "_past",
         "_job",
         "_is_worker_in",
+        "_labels",
         "_index",
         "_owners",
     )

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object
+from voda.cluster.kubernetes.state.inventory import NodeStock
 from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of, why_closed
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -55,6 +56,17 @@ def test_node_with_another_label_and_resource_is_found_by_a_rule_of_them() -> No
 )
 def test_pool_name_of_a_label_keeps_all_but_dots(value: str, pool: str | None) -> None:
     assert pool_name(value) == pool
+
+
+def test_pool_of_two_labels_that_differ_in_dots_alone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    stock = NodeStock(RULE, lambda _pod, _pool: False)
+    for _ in range(2):
+        stock.put("n1", a_node_object(labels={RULE.label: "1.5"}))
+        stock.put("n2", a_node_object(labels={RULE.label: "1-5"}))
+        stock.put("n3", a_node_object(labels={RULE.label: "a100"}))
+    assert [record.getMessage() for record in caplog.records] == [
+        "pool=1-5 is one pool of nodes with vodascheduler/accelerator: 1-5, 1.5; dots become dashes"
+    ]
 
 
 @given(st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True))

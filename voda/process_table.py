@@ -10,11 +10,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
-from voda.cluster.local.processes import shim
-
-_MARK = b"VODA_REPLICA="
+REPLICA_MARK: Final = "VODA_REPLICA"
+"""Names the folder of a local replica in the environment of all its processes."""
 
 
 def boot_id() -> str:
@@ -24,8 +23,12 @@ def boot_id() -> str:
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None if there is none of that id."""
-    stat = shim.stat_of(pid)
-    return int(stat[19]) if stat else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The program's name, in parentheses, may hold anything.
+    return int(stat.rpartition(b")")[2].split()[19])
 
 
 def open_process(pid: int, start: int) -> int | None:
@@ -49,13 +52,10 @@ def send_signal(pidfd: int, number: signal.Signals) -> None:
 
 def exit_status(pidfd: int) -> int | None:
     """Return the exit status of an ended process (minus the signal that killed it); None if it is no child of ours."""
-    try:
-        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        return None
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    with suppress(ChildProcessError):
+        if found := os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG):
+            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    return None
 
 
 def is_locked(path: Path) -> bool:
@@ -84,27 +84,28 @@ def _is_taken(file: IO[bytes]) -> bool:
     return True
 
 
-def marked_processes(folder: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield id and environment of every process whose VODA_REPLICA is a folder or lies below it."""
-    wanted = _MARK + os.fsencode(folder)
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+def marked_processes(folder: Path, mark: str = REPLICA_MARK) -> Iterator[tuple[int, bytes]]:
+    """Yield id and environment of every process whose variable `mark` is a folder or lies below it.
+
+    The environment of a zombie is empty.
+    """
+    wanted = os.fsencode(f"{mark}={folder}")
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             environment = Path(f"/proc/{name}/environ").read_bytes()
         except OSError:
             continue
-        for entry in environment.split(b"\0") if wanted in environment else ():
-            if entry == wanted or entry.startswith(wanted + b"/"):
-                yield int(name), environment
-                break
+        # Most processes are dismissed by the first look.
+        entries = environment.split(b"\0") if wanted in environment else ()
+        if any(entry == wanted or entry.startswith(wanted + b"/") for entry in entries):
+            yield int(name), environment
 
 
-def kill_marked(folder: Path) -> int:
-    """Kill every process whose VODA_REPLICA is a folder or lies below it, and return how many there were."""
-    count = 0
-    for pid, _ in marked_processes(folder):
+def kill_marked(folder: Path, mark: str = REPLICA_MARK) -> list[int]:
+    """Kill every process whose variable `mark` is a folder or lies below it, and return their ids."""
+    killed = []
+    for pid, _ in marked_processes(folder, mark):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-            count += 1
-    return count
+            killed.append(pid)
+    return killed

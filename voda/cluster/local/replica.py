@@ -9,16 +9,12 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.local.processes import shim
-from voda.cluster.local.processes.folder import JobFolder
-from voda.cluster.local.processes.process_table import exit_status, is_locked, kill_marked, open_process, send_signal
-from voda.cluster.local.processes.record import Exit
-
-MARK: Final = "VODA_REPLICA"
+from voda.cluster.local import shim
+from voda.cluster.local.folder import Exit, JobFolder
+from voda.process_table import REPLICA_MARK, exit_status, is_locked, kill_marked, open_process, send_signal
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):
@@ -79,7 +75,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", shim.__file__, *words, "--", *command.argv],
-            {**command.env, MARK: str(home)},
+            {**command.env, REPLICA_MARK: str(home)},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),

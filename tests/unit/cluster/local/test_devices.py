@@ -6,7 +6,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from voda.cluster.local import gpus
+from voda.cluster.local.devices import open_driver
 
 
 class Answers:
@@ -58,7 +58,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 
 
 def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
-    cards = gpus.open_driver().cards()
+    cards = open_driver()()
     assert [(card.index, card.uuid, card.model, card.problem, card.processes) for card in cards] == [
         (0, "GPU-0", "NVIDIA H200", "", 1),
         (1, "GPU-1", "NVIDIA H200", "", 0),
@@ -66,19 +66,19 @@ def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
 
 
 def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -> None:
-    driver = gpus.open_driver()
+    driver = open_driver()
     answers.lost = True
     answers.ecc[0] = 2
-    assert [card.problem for card in driver.cards()] == [
+    assert [card.problem for card in driver()] == [
         "2 uncorrectable memory errors since its last reset",
         "it fell off the bus",
     ]
 
 
 def test_driver_when_a_gpu_reports_an_xid_tells_it_unless_it_was_the_programs_fault(answers: Answers) -> None:
-    driver = gpus.open_driver()
+    driver = open_driver()
     answers.xids = [(0, 31), (1, 79)]
-    assert [card.problem for card in driver.cards()] == ["", "it reported Xid 79"]
+    assert [card.problem for card in driver()] == ["", "it reported Xid 79"]
 
 
 def test_driver_when_there_is_none_shows_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,4 +86,4 @@ def test_driver_when_there_is_none_shows_no_cards(monkeypatch: pytest.MonkeyPatc
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    assert gpus.open_driver().cards() == ()
+    assert open_driver()() == ()

@@ -1,4 +1,4 @@
-"""Records the settings of a new pool, and those that the operator gave at the start.
+"""Sets a pool up, the same for every cluster: records its first settings, and builds its loop over the log.
 
 Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
 """
@@ -9,13 +9,26 @@ from typing import Final
 from msgspec import Struct
 
 from voda.clock import Clock
+from voda.cluster.port import Cluster
+from voda.controller.controller import Controller
+from voda.controller.instrumented import timed_placers, timed_policies
+from voda.controller.pool_loop import PoolLoop
 from voda.domain.state import Settings
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import PolicyChanged, RatelimitChanged
 from voda.log.store import EventStore
+from voda.metrics import Telemetry
 from voda.placement import PLACERS
 from voda.policies import POLICIES
-from voda.projections.live import LiveCluster
+from voda.policies.toolkit.parameters import Parameters, changed_parameters
+from voda.projections.live import Live, LiveCluster
+from voda.reconcilers.watcher import Watcher
+from voda.reconcilers.workers import WorkerReconciler
+
+CONCURRENCY: Final = 16
+"""Jobs of a remote cluster whose actions are under way at a time."""
+_JITTER: Final = 0.25
+"""Share by which retries of jobs that failed together are spread."""
 
 
 class RequestedSettings(Struct, frozen=True, kw_only=True):
@@ -24,6 +37,8 @@ class RequestedSettings(Struct, frozen=True, kw_only=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_s: float | None = None
+    parameters: Parameters = {}
+    """Of policies, checked; those that are left out stay."""
 
 
 class FirstSettings(Struct, frozen=True, kw_only=True):
@@ -68,11 +83,64 @@ def _changes(
     now = Settings() if is_new else live.settings(pool)
     chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
     placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
-    if is_new or chosen or placing:
+    parameters = changed_parameters(wish.parameters, now)
+    if is_new or chosen or placing or parameters:
         cost_s = beginning.resize_cost_s if is_new else None
-        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, resize_cost_s=cost_s)
+        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, parameters=parameters, resize_cost_s=cost_s)
     ratelimit_s = wish.ratelimit_s
     if ratelimit_s is None and is_new:
         ratelimit_s = beginning.ratelimit_s
     if ratelimit_s not in (None, now.ratelimit_s):
         yield RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s or 0.0)
+
+
+def pool_loop(  # noqa: PLR0913 - its ports
+    pool: str,
+    cluster: Cluster,
+    *,
+    store: EventStore,
+    clock: Clock,
+    telemetry: Telemetry,
+    at_once: int = 1,
+    folded: Live | None = None,
+) -> PoolLoop:
+    """Return the loop of a pool, which leads nothing yet.
+
+    Args:
+        pool: its name.
+        cluster: of the pool.
+        store: the log.
+        clock: of the service.
+        telemetry: of the service.
+        at_once: jobs whose actions are under way at a time.
+        folded: see Controller.
+    """
+    watcher = pool_watcher(pool, store, clock)
+    return PoolLoop(
+        clock=clock,
+        cluster=cluster,
+        controller=Controller(
+            pool=pool,
+            store=store,
+            clock=clock,
+            policies=timed_policies(POLICIES.choose, telemetry, pool),
+            placers=timed_placers(PLACERS.choose, telemetry, pool),
+            telemetry=telemetry,
+            initial=folded,
+        ),
+        reconciler=WorkerReconciler(
+            cluster=cluster,
+            watcher=watcher,
+            clock=clock,
+            telemetry=telemetry,
+            concurrency=at_once,
+            jitter=_JITTER,
+        ),
+        watcher=watcher,
+        telemetry=telemetry,
+    )
+
+
+def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
+    """Return the watcher that records the observations of a pool's cluster."""
+    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

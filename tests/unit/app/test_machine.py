@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from voda.app.options import MachineOptions, is_loopback, refuse_contradictions
+from voda.app.machine import MachineOptions, is_loopback, refuse_contradictions
 from voda.domain.errors import InvalidInput
 
 

@@ -1,0 +1,207 @@
+"""A job's folder: where its files lie, and what they hold, so that the next voda can go on after a crash.
+
+    D/jobs/<job_id>/              VODA_JOB_DIR, the program's own: checkpoints belong here
+      logs/<replica>.log          what a replica prints
+      mpi/                        what an operator mounts at /etc/mpi
+      .voda/record.json           LocalJobRecord; last.json once the job is forgotten
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and rsh_agent.py
+
+Rules: a file that is read again is written whole or not at all; no path leads out of the folder. The record is written
+before an act (the intent) and after it (the outcome); the names on the disk stay, since a new voda reads the records of
+an older one.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from voda.domain.errors import ActionRefused
+from voda.domain.gpus import Gpus
+from voda.events.types import ExitCause
+from voda.files import write_whole
+
+# As in domain/job.py; checked again because it becomes a path.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
+
+
+class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
+    """A job of the local cluster; changed in place by its owner."""
+
+    job_id: str
+    pool: str
+    state: Literal["running", "halting", "halted", "stopping"] = "halted"
+    kind: Literal["mpi", "torch"] = "mpi"
+    grace_s: float = 30.0
+    gpus_per_replica: Gpus = Gpus(1)
+    size: int = 0
+    """Workers that the last plan gave it; the next plan starts those that are missing."""
+    devices: dict[int, tuple[str, ...]] = {}
+    """worker index -> devices it holds, ending workers too."""
+    leaving: set[int] = set()
+    """Those workers in `devices` that have been told to end."""
+    runs: dict[str, int] = {}
+    """replica -> number of its newest run."""
+    judged: dict[str, int] = {}
+    """replica -> number of the newest run whose end has been dealt with."""
+    done: set[int] = set()
+    """Workers that ended well while their job waits for others; they hold their devices until it has ended."""
+    port: int = 0
+    """Where the agents of a PyTorchJob meet."""
+    failures: int = 0
+    evictions: int = field(default=0, name="cuts")
+    """How often others told a replica to end since the job was last halted or the machine booted."""
+    not_before: float = 0.0
+    """Instant before which nothing is started again after a failure."""
+    forgiven_until: float = 0.0
+    """Instant until which an end of the launcher does not count, because a worker was killed under it."""
+    resumed_at: float = 0.0
+    """Instant of the last start from a halt; the deadline counts from here."""
+    ended: Literal["", "completed", "failed"] = ""
+    reason: str = ""
+    succeeded_at: float = 0.0
+    """Instant at which the first replica of a completed job ended; the others may end by themselves for a while."""
+    boot_id: str = ""
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Indices of the workers that shall run."""
+        return tuple(index for index in sorted(self.devices) if index not in self.leaving)
+
+    @property
+    def cause(self) -> ExitCause:
+        """Why a worker ends, where nothing else is known of it."""
+        causes: dict[str, ExitCause] = {"completed": "finished", "failed": "failed"}
+        return causes.get(self.ended, "stopped")
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether it runs, so that a plan can resize it."""
+        return bool(self.devices) and self.size > 0 and self.state == "running" and not self.ended
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """Indices of the workers that shall run, or run again; not those that a shrink takes away."""
+        return tuple(sorted({*self.wanted, *range(self.size)}))
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a replica's program ended, as its shim wrote it."""
+
+    run: int
+    code: int = 0
+    """-1 where a signal ended it."""
+    signal: int = 0
+    was_told: bool = False
+    """It was told to end: by voda, or by a machine that shuts down."""
+    ended_at: float = 0.0
+    problem: str = ""
+    """Why the program could not be started, one sentence."""
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell and Kubernetes count it: 128 + the signal."""
+        return 128 + self.signal if self.signal else self.code
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the program ended well."""
+        return self.exit_code == 0
+
+
+class ShimProcess(Struct, frozen=True, kw_only=True):
+    """The shim of a replica, as it describes itself."""
+
+    run: int
+    pid: int
+    start: int
+    """Ticks since boot."""
+    log_at: int = 0
+    """Size of the output when this run began."""
+
+
+_Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
+
+
+class JobFolder:
+    """The folder of one job."""
+
+    def __init__(self, jobs: Path, job_id: str) -> None:
+        """Name the folder without creating it.
+
+        Raises:
+            ActionRefused: the job's id is no name of a folder.
+        """
+        if not _NAME.fullmatch(job_id):
+            raise ActionRefused(f"job {job_id[:80]!r}: cannot be the name of a folder")
+        self.path = jobs / job_id
+        self.logs = self.path / "logs"
+        self.mpi = self.path / "mpi"
+        self.replicas = self.path / ".voda" / "replicas"
+        self._record = self.path / ".voda" / "record.json"
+
+    def make(self) -> None:
+        """Create the folders that every job has."""
+        for folder in (self.logs, self.mpi, self.replicas):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def log(self, replica: str) -> Path:
+        """Return where a replica's output goes."""
+        return self.logs / f"{replica}.log"
+
+    def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
+        """Write the record; `durably` waits for the disk."""
+        write_whole(self._record, msgspec.json.encode(record), durably=durably)
+
+    def load(self) -> LocalJobRecord | None:
+        """Return the record; None if there is none, or none that can be read."""
+        return _read(self._record, LocalJobRecord)
+
+    def forget(self) -> None:
+        """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
+        if self._record.exists():
+            self._record.rename(self._record.with_name("last.json"))
+
+    def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
+        """Let processes of a replica start, on these devices."""
+        folder = self.replicas / replica
+        folder.mkdir(exist_ok=True)
+        write_whole(folder / "grant", f"{run}\n{','.join(devices) or '-'}\n".encode())
+
+    def revoke(self, replica: str) -> None:
+        """Let no more processes of a replica start."""
+        (self.replicas / replica / "grant").unlink(missing_ok=True)
+
+    def alive(self, replica: str, run: int) -> ShimProcess | None:
+        """Return the shim of a run; None before it has written itself down."""
+        alive = _read(self.replicas / replica / "process.json", ShimProcess)
+        return alive if alive is not None and alive.run == run else None
+
+    def exit(self, replica: str, run: int) -> Exit | None:
+        """Return how a run ended; None if it runs, or its shim was killed."""
+        ended = _read(self.replicas / replica / "exit.json", Exit)
+        return ended if ended is not None and ended.run == run else None
+
+    def last_run(self, replica: str) -> int:
+        """Return the number of the newest start that left a trace; 0 if none did."""
+        home = self.replicas / replica
+        traces = (_read(home / "process.json", ShimProcess), _read(home / "exit.json", Exit))
+        return max((trace.run for trace in traces if trace is not None), default=0)
+
+
+def job_ids(jobs: Path) -> tuple[str, ...]:
+    """Return the jobs with a record in a folder of jobs; a folder whose name no job could have is left out."""
+    if not jobs.is_dir():
+        return ()
+    named = (path for path in jobs.iterdir() if _NAME.fullmatch(path.name))
+    return tuple(sorted(path.name for path in named if (path / ".voda" / "record.json").is_file()))
+
+
+def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError):
+        return None

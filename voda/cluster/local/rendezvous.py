@@ -1,0 +1,200 @@
+"""How the replicas of a job find each other on this machine: the files and variables that the operators would set.
+
+The launcher of an MPIJob has two ways into a worker, chosen once when the cluster opens. `remote`: hosts have the
+operator's names, and mpirun runs rsh_agent.py instead of ssh, which gives each worker's daemon a hostname of its own
+(Open MPI's daemons must differ in it). `rank`, where the system allows no such hostnames: the only host is localhost,
+and rsh_agent.py stands before every rank. In both, each rank runs on its worker's devices. Rule: the files are
+rewritten whole; the launcher may read them at any moment.
+
+All agents of a PyTorchJob meet at the first replica's port. TorchElastic counts a peer's departure as a failure, so an
+elastic job gets restarts to spare; and it waits for a last call whenever fewer than the most have come, for half a
+minute by default, so the wait is made short unless the manifest says otherwise.
+"""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from voda.cluster.local import rsh_agent
+from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.run_spec import RunSpec
+from voda.domain.job import JobSpec
+from voda.files import write_whole
+from voda.kinds.pytorchjob import TorchElasticPolicy, elastic_bounds
+
+Transport = Literal["remote", "rank"]
+_MOUNT: Final = re.compile(r"/etc/mpi(?=$|[/\s:;,'\"])")
+_AGENT: Final = rsh_agent.__name__.rpartition(".")[2]
+_PROBE: Final = (
+    f"import os,sys; sys.path.insert(0, sys.argv[1]); import {_AGENT}; {_AGENT}.set_hostname('voda-probe');"
+    "sys.exit(os.uname().nodename != 'voda-probe')"
+)
+_LONGEST_HOSTNAME: Final = 63
+_SIGKILL_AFTER_MOST_S: Final = 3600
+SPARE_RESTARTS: Final = 20
+"""On top of what a manifest allows; when even these are used up, the agent fails and the job is restarted."""
+_LAST_CALL_S: Final = 2
+_SILENT_S: Final = 5
+"""An agent that went without a word is given up after this; torch itself waits 15 s."""
+_ADDRESS: Final = "127.0.0.1"
+
+
+def probe_transport() -> Transport:
+    """Find out which way into a worker this machine allows; takes some tens of milliseconds."""
+    words = [sys.executable, "-I", "-S", "-c", _PROBE, os.path.dirname(rsh_agent.__file__)]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "rank"
+    return "remote" if done.returncode == 0 else "rank"
+
+
+def hostname(name: str, index: int) -> str:
+    """Return the host name of a worker, no longer than a kernel takes."""
+    suffix = f"-worker-{index}"
+    return name[: _LONGEST_HOSTNAME - len(suffix)] + suffix
+
+
+def host_files(blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> tuple[str, str]:
+    """Return the texts of hostfile and discover_hosts.sh for these workers."""
+    slots = blueprint.slots_per_worker
+    if transport == "rank":
+        total = len(indices) * slots
+        lines = [f"localhost slots={total}"] if total else []
+        return _text(lines), _script([f"localhost:{total}"] if total else [])
+    name, namespace = blueprint.name, blueprint.spec.namespace
+    tail = f".{name}.{namespace}.svc" if blueprint.is_mpi_v2 else ""
+    named = [f"{hostname(name, index)}{tail}" for index in sorted(indices)]
+    # The operator sorts pods by name, so worker-10 comes before worker-2.
+    found = sorted(named)
+    shown = found if blueprint.is_mpi_v2 else [f"{host}:{slots}" for host in found]
+    return _text([f"{host} slots={slots}" for host in named]), _script(shown)
+
+
+def write_hosts(folder: JobFolder, blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> None:
+    """Rewrite the files that tell of the workers.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    hostfile, discovery = host_files(blueprint, indices, transport)
+    write_whole(folder.mpi / "hostfile", hostfile.encode())
+    write_whole(folder.mpi / "discover_hosts.sh", discovery.encode(), mode=0o755)
+
+
+def write_agents(folder: JobFolder, slots: int) -> None:
+    """Write the scripts that mpirun calls to get into a worker."""
+    python = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(rsh_agent.__file__)}"
+    replicas = shlex.quote(str(folder.replicas))
+    write_whole(folder.mpi / "rsh.sh", f'#!/bin/sh\n{python} remote {replicas} "$@"\n'.encode(), mode=0o755)
+    write_whole(folder.mpi / "rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)
+
+
+def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
+    """Rewrite the line that names the GPUs of all workers; `voda run` reads it at each start."""
+    write_whole(folder.mpi / "devices", (",".join(devices) + "\n").encode())
+
+
+def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transport) -> dict[str, str]:
+    """Return what the launcher needs so that a bare `mpirun` just works; the manifest's own variables go before."""
+    mpi = folder.mpi
+    hostfile = str(mpi / "hostfile")
+    env = {
+        # Of Open MPI 5 (PRRTE), then of 4 (ORTE).
+        "PRTE_MCA_prte_default_hostfile": hostfile,
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_orte_default_hostfile": hostfile,
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        # A rank that waits for the others must not spin on a core that they need: mpirun takes each worker for a
+        # machine of its own, and would not know that they share one.
+        "OMPI_MCA_mpi_yield_when_idle": "true",
+        # A rank that is told to end has as long as its pod would have.
+        "OMPI_MCA_odls_base_sigkill_timeout": str(min(int(grace_s), _SIGKILL_AFTER_MOST_S)),
+    }
+    if transport == "remote":
+        env["PRTE_MCA_plm_ssh_agent"] = env["OMPI_MCA_plm_rsh_agent"] = str(mpi / "rsh.sh")
+    else:
+        env["PRTE_MCA_odls_base_exec_agent"] = env["OMPI_MCA_orte_fork_agent"] = str(mpi / "rank.sh")
+    if os.geteuid() == 0:
+        for tool in ("PRTE", "OMPI"):
+            env[f"{tool}_ALLOW_RUN_AS_ROOT"] = env[f"{tool}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return env
+
+
+def mounted(text: str, folder: Path) -> str:
+    """Return a word of a command, or a variable's value, with /etc/mpi replaced by the job's own folder."""
+    return _MOUNT.sub(lambda _: str(folder), text) if "/etc/mpi" in text else text
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((_ADDRESS, 0))
+        return int(probe.getsockname()[1])
+
+
+def agent_environment(blueprint: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
+    """Return what the agent of replica `index` is told of the others.
+
+    Args:
+        blueprint: of the job.
+        index: of the replica; 0 is the master where there is one.
+        size: replicas running now.
+        port: where they meet.
+    """
+    processes = blueprint.processes or blueprint.spec.gpus_per_replica
+    env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
+    if blueprint.has_master:
+        env |= {"MASTER_ADDR": _ADDRESS, "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "RANK": str(index)}
+        if blueprint.elastic is None:
+            env |= {"PET_MASTER_ADDR": _ADDRESS, "PET_MASTER_PORT": str(port)}
+            return env | {"PET_NNODES": str(size), "PET_NODE_RANK": str(index)}
+    return env | _rendezvous(blueprint, index, port)
+
+
+def _rendezvous(blueprint: RunSpec, index: int, port: int) -> dict[str, str]:
+    spec, elastic = blueprint.spec, blueprint.elastic or TorchElasticPolicy()
+    backend = elastic.rdzv_backend or "c10d"
+    conf = {pair.key: pair.value for pair in elastic.rdzv_conf or ()}
+    if backend == "c10d":
+        conf.setdefault("last_call_timeout", str(_LAST_CALL_S))
+        conf.setdefault("keep_alive_interval", "1")
+        conf.setdefault("keep_alive_max_attempt", str(_SILENT_S))
+        # On one machine every agent takes itself for the host: without this, whoever is first would be.
+        conf.setdefault("is_host", "1" if index == 0 else "0")
+    meeting_port = elastic.rdzv_port if elastic.rdzv_host and elastic.rdzv_port else port
+    spare = SPARE_RESTARTS if spec.is_elastic or blueprint.elastic else 0
+    return {
+        # With a shared store a late agent waits for an address that nobody tells it (seen in torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "PET_RDZV_BACKEND": backend,
+        "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or _ADDRESS}:{meeting_port}",
+        "PET_RDZV_ID": elastic.rdzv_id or spec.job_id,
+        "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in conf.items()),
+        "PET_NNODES": _nodes(spec, elastic),
+        "PET_MAX_RESTARTS": str((elastic.max_restarts or 0) + spare),
+    }
+
+
+def _nodes(spec: JobSpec, elastic: TorchElasticPolicy) -> str:
+    """Return min:max of agents: the widest bounds there are, because a running agent cannot be told others.
+
+    An agent that was told too little would leave one that comes later waiting for ever.
+    """
+    least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, spec.min_replicas)
+    return f"{min(least, spec.min_replicas)}:{max(most, spec.max_replicas)}"
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _script(shown: Sequence[str]) -> str:
+    return _text(["#!/bin/sh", *(f"echo {line}" for line in shown)])
