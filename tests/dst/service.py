@@ -89,8 +89,7 @@ class Service:
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
         for live in (*(loop.live for loop in self.loops.values()), self.view.live):
-            pool = live.cluster.pool_of(job_id)
-            if pool is not None and (job := live.cluster.jobs(pool).get(job_id)) is not None:
+            if (job := live.cluster.job(job_id)) is not None:
                 return job.spec
         return None
 

@@ -52,8 +52,8 @@ async def explain(
     ended, why = await _end_of(store, submission, place.position)
     if ended is None:
         live = await live_at(store, place.position)
-        if (pool := live.cluster.pool_of(job_id)) is not None:
-            return await explain_in(store, live.state(pool), job_id, place.at, registries=registries)
+        if (job := live.cluster.job(job_id)) is not None:
+            return await explain_in(store, live.state(job.spec.pool), job_id, place.at, registries=registries)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
     explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)

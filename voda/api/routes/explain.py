@@ -68,8 +68,8 @@ class ExplanationRoutes(Routes):
 
     async def _now(self, job_id: str) -> JobExplanation:
         store, live, now = self.backend.store, self.backend.view.live, self.backend.clock.now()
-        if (pool := live.cluster.pool_of(job_id)) is not None:
-            return await explain_in(store, live.state(pool), job_id, now)
+        if (job := live.cluster.job(job_id)) is not None:
+            return await explain_in(store, live.state(job.spec.pool), job_id, now)
         return await explain(store, job_id, LogPlace(position=self.backend.view.position, at=now))
 
     async def _place(self, at: str) -> LogPlace:
