@@ -13,14 +13,14 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from voda import __version__
-from voda.metrics import ALL, BUILD_INFO, Counter, Gauge, Histogram, Metric, Scope
+from voda.metrics import ALL, BUILD_INFO, Counter, Gauge, Histogram, Metric, Scope, Telemetry
 
 CONTENT_TYPE: Final = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 ReadGauges = Callable[[], Iterable[Family]]
 """Returns gauges as they stand at this moment."""
 
 
-class PrometheusTelemetry:
+class PrometheusTelemetry(Telemetry):
     """The metrics of one service, in a registry of its own.
 
     Args:

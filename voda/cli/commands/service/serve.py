@@ -164,7 +164,7 @@ def _settings(shared: Shared, config: Path | None) -> "KubernetesOptions":
 def _on_this_machine(shared: Shared, slots: int | None, pool: str, api_url: str) -> None:
     from voda import config as environment
     from voda.app.machine import DEFAULT_PORT, MachineOptions
-    from voda.app.replica import replica
+    from voda.app.service import replica
     from voda.cli.execution import with_voda_on_path
 
     options = MachineOptions(
