@@ -51,7 +51,7 @@ class Histogram(Metric, frozen=True, eq=False, kw_only=True):
 
 
 class Telemetry:
-    """Takes what is measured; this one drops it."""
+    """Takes what is measured, and drops it; a subclass keeps it."""
 
     def count(self, counter: Counter, *labels: str, by: float = 1) -> None:
         """Add to a counter; `labels` are the values of its labels, in their order."""

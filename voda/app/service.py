@@ -300,7 +300,7 @@ def _leadership(service: MachineService, me: str) -> Leadership:
     lease, telemetry = lease_of(service.durable, clock=service.clock), service.telemetry
     leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, telemetry=telemetry)
     telemetry.show("election")
-    telemetry.read(lambda: leadership_gauges(leadership))
+    telemetry.read(lambda: leadership_gauges(is_leading=leadership.is_leading, epoch=leadership.epoch))
     return leadership
 
 
