@@ -1,9 +1,9 @@
 """Telemetry that keeps what it takes, for a test to look at."""
 
-from voda.metrics import Counter, Gauge, Histogram, Metric
+from voda.metrics import Counter, Gauge, Histogram, Metric, Telemetry
 
 
-class RecordingTelemetry:
+class RecordingTelemetry(Telemetry):
     """Keeps every measurement in order."""
 
     def __init__(self) -> None:

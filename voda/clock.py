@@ -36,12 +36,8 @@ class SystemClock:
     """The wall clock, but it never goes back.
 
     Where the wall clock is set back, time continues from the last reading until the wall clock has caught up, so that
-    spans stay right and nothing waits for an hour to pass twice.
-
-    Args:
-        not_before: the earliest instant it shows, seconds since the epoch, such as the last one in the log.
-        wall: the time of day, seconds since the epoch.
-        steady: seconds that only ever grow.
+    spans stay right and nothing waits for an hour to pass twice. `not_before` is the earliest instant it shows, such as
+    the last one in the log.
     """
 
     def __init__(
@@ -57,13 +53,12 @@ class SystemClock:
         """What is added to the steady seconds; it only ever grows."""
 
     def now(self) -> float:
-        """Return the time of day; whole microseconds, because that is what the log keeps."""
+        """Return the time of day in whole microseconds, because that is what the log keeps."""
         steady = self._steady()
         self._ahead = max(self._ahead, self._wall() - steady)
         return round(steady + self._ahead, 6)
 
     def new_id(self) -> str:
-        """Return a random UUID."""
         return uuid.uuid4().hex
 
 
@@ -76,7 +71,6 @@ class VirtualClock:
         self._ids = 0
 
     def now(self) -> float:
-        """Return the instant it was last moved to."""
         return self._now
 
     def move_to(self, instant: float) -> None:
@@ -91,6 +85,5 @@ class VirtualClock:
         self._now = whole if whole >= instant else round(instant + 1e-6, 6)
 
     def new_id(self) -> str:
-        """Return the next number."""
         self._ids += 1
         return f"{self._prefix}{self._ids:x}"

@@ -6,7 +6,7 @@ docs/metrics-reference.md; voda/telemetry shows it to Prometheus by itself.
 Rules: base units; a label takes few values, and a job's id is never one; measuring changes nothing and raises nothing.
 """
 
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -50,36 +50,20 @@ class Histogram(Metric, frozen=True, eq=False, kw_only=True):
     buckets: tuple[float, ...] = _MOMENTS_S
 
 
-class Telemetry(Protocol):
-    """Takes what is measured."""
+class Telemetry:
+    """Takes what is measured, and drops it; a subclass keeps it."""
 
     def count(self, counter: Counter, *labels: str, by: float = 1) -> None:
         """Add to a counter; `labels` are the values of its labels, in their order."""
-        ...
 
     def observe(self, histogram: Histogram, seconds: float, *labels: str) -> None:
         """Add a duration to a histogram."""
-        ...
 
     def set(self, gauge: Gauge, value: float, *labels: str) -> None:
         """Set a gauge."""
-        ...
 
 
-class NoTelemetry:
-    """Drops what is measured."""
-
-    def count(self, counter: Counter, *labels: str, by: float = 1) -> None:
-        """See Telemetry.count."""
-
-    def observe(self, histogram: Histogram, seconds: float, *labels: str) -> None:
-        """See Telemetry.observe."""
-
-    def set(self, gauge: Gauge, value: float, *labels: str) -> None:
-        """See Telemetry.set."""
-
-
-NO_TELEMETRY: Final[Telemetry] = NoTelemetry()
+NO_TELEMETRY: Final = Telemetry()
 
 BUILD_INFO: Final = Gauge("build_info", "1; which voda this is.", ("version", "python"))
 

@@ -97,7 +97,6 @@ class _Reporter:
         self._outboxes: tuple[_Outbox, ...] | None = None
 
     def take(self, body: dict[str, object]) -> None:
-        """Queue one report."""
         if self._outboxes is None:
             self._outboxes = self._begin()
         whole = {**body, "report_id": uuid.uuid4().hex}  # noqa: TID251 - stands alone

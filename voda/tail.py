@@ -5,11 +5,7 @@ from collections import deque
 
 
 class Tail:
-    """Keeps no more of the text than it needs.
-
-    Args:
-        most_bytes: at least 0.
-    """
+    """Keeps no more of the text than its last `most_bytes` need."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -22,7 +18,6 @@ class Tail:
         """Newlines in the whole text so far."""
 
     def add(self, piece: bytes) -> None:
-        """Take the next piece."""
         with self._lock:
             self._pieces.append(piece)
             self._kept_bytes += len(piece)

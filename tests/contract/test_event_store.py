@@ -81,7 +81,7 @@ async def test_event_when_read_is_what_was_appended(store: EventStore) -> None:
         version=1,
         event_id="1",
         type="job.progressed",
-        schema=1,
+        schema=2,
         recorded_at=1_700_000_000.123456,
         actor="me",
         correlation_id="c",

@@ -23,7 +23,7 @@ from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, p
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -89,8 +89,7 @@ class Service:
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
         for live in (*(loop.live for loop in self.loops.values()), self.view.live):
-            pool = live.cluster.pool_of(job_id)
-            if pool is not None and (job := live.cluster.jobs(pool).get(job_id)) is not None:
+            if (job := live.cluster.job(job_id)) is not None:
                 return job.spec
         return None
 

@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 
 from tests.service import a_backend
-from tests.unit.telemetry.test_gauges import Candidate
 from voda.telemetry.gauges import StateGauges, kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
@@ -26,7 +25,7 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 async def families() -> dict[str, tuple[str, frozenset[str]]]:
     """Return name as queried -> type and labels, of all metrics of our own."""
     telemetry = PrometheusTelemetry("election", "kubernetes")
-    telemetry.read(lambda: leadership_gauges(Candidate(is_leading=True, epoch=1)))
+    telemetry.read(lambda: leadership_gauges(is_leading=True, epoch=1))
     async with a_backend(telemetry=telemetry) as backend:
         telemetry.read(lambda: kubernetes_gauges({"pods": 1}, {"waiting": 1}))
         own = [*telemetry.registry.collect(), *StateGauges(backend).collect()]

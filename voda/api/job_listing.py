@@ -70,7 +70,6 @@ class JobPage(Struct, frozen=True):
 
     records: Sequence[JobRecord]
     total: int
-    """On all pages."""
     following: str | None
     """Token of the next page."""
 
@@ -104,11 +103,7 @@ class JobListing:
         """All jobs in the order of submission, at position `_at`."""
 
     def page(self, query: JobsQuery) -> JobPage:
-        """Return the page of a query.
-
-        Raises:
-            InvalidField: the continue token is not from this API, or belongs to another order.
-        """
+        """Return the page of a query; raises InvalidField where its token is not from this API, or of another order."""
         matching = self._matching(query)
         is_descending, by = query.sort.startswith("-"), query.sort.removeprefix("-")
         key = _KEYS[by]

@@ -1,9 +1,8 @@
 """Listens where the application meets the network, and limits how many connections there are and how slow they may be.
 
 Rules: the head of a request arrives within a time limit, counted from its first byte or from the connection's
-beginning; the caller takes an answer, also a stream, fast enough for the writer to go on within that limit. (A body
-has its limit where it is read.) The listener ends in order: no new connection, streams end, requests in progress are
-answered, the rest is cut off.
+beginning, and the caller takes an answer, also a stream, fast enough for the writer to go on within it. The listener
+ends in order: no new connection, streams end, requests in progress are answered, the rest is cut off.
 """
 
 import asyncio
@@ -36,7 +35,6 @@ _HEAD_BYTES: Final = 16_384
 """Longest line of a request's head."""
 _HEADERS: Final = 100
 _CHECKS: Final = 10
-"""Checks per time limit."""
 _PROBLEM: Final = (
     b'{"title":"Service Unavailable","status":503,"detail":"too many callers are connected to this server: try'
     b' again in a moment, or close idle connections"}'
@@ -45,7 +43,6 @@ _TOO_MANY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n"
     b"Retry-After: 1\r\nConnection: close\r\n\r\n%b" % (len(_PROBLEM), _PROBLEM)
 )
-"""Sent before the request is read."""
 
 
 class TimedConnection(RequestHandler):
@@ -75,7 +72,6 @@ class TimedConnection(RequestHandler):
         """When the other side stopped taking bytes; None while it takes them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._asking_since = self._loop.time()
         super().connection_made(transport)
         if self._manager is not None and len(self._manager.connections) > self._most:
@@ -86,18 +82,15 @@ class TimedConnection(RequestHandler):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if self._asking_since is None and not self._is_busy:
             self._asking_since = self._loop.time()
         super().data_received(data)
 
     def pause_writing(self) -> None:
-        """See asyncio.Protocol."""
         self._stuck_since = self._loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """See asyncio.Protocol."""
         self._stuck_since = None
         super().resume_writing()
 
@@ -106,7 +99,6 @@ class TimedConnection(RequestHandler):
         self._is_busy, self._asking_since = True, None
 
     def end(self) -> None:
-        """Mark that a request is answered."""
         self._is_busy = False
 
     def cut_off_if_slow(self, limit_s: float) -> None:
@@ -162,7 +154,6 @@ class SlowConnectionReaper:
         self._next = self._loop.call_later(self._limit_s / _CHECKS, self.begin)
 
     def end(self) -> None:
-        """Stop checking."""
         if self._next is not None:
             self._next.cancel()
 
@@ -179,11 +170,9 @@ async def serving(
     """Answer requests for the length of the block, and yield the address to ask.
 
     Args:
-        app: see server.application.
         host: name or address to listen at; empty, 0.0.0.0 or ::, for all.
         port: 0 = any that is free.
         tls: files of the certificate (with its chain) and of its key, PEM.
-        limits: of slow callers; see Limits.
 
     Raises:
         AlreadyExists: somebody else listens there.

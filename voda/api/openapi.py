@@ -4,7 +4,7 @@ Rule: nothing is written twice: bounds and the descriptions of fields come from 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from voda import __version__
 from voda.api.examples import EXAMPLES
-from voda.api.operation import PROBLEM, PUBLIC, Operation, RequestBody, Response
+from voda.api.operation import PROBLEM, PUBLIC, Operation, RequestBody
 from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
 from voda.api.schemas import Problem
@@ -40,8 +40,10 @@ _TAGS: Final = {
     "Service": "The server itself.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
-_ALWAYS: Final = (401, 403, 422)
-"""Problems that every operation with a token may have."""
+_OF_TOKEN: Final = frozenset({401, 403, 422})
+_OF_BODY: Final = frozenset({400, 413, 415})
+_OF_WRITE: Final = frozenset({503, 507})
+"""Problems that every operation may have that takes a token, or a body, or writes to the log."""
 _PARAMETER: Final = re.compile(r"\{(?P<name>\w+)(:(?P<pattern>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}")
 _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "policy"): POLICIES,
@@ -205,10 +207,19 @@ def _responses(operation: Operation, schema_of: Mapping[Any, Json]) -> Json:
             }
             shown["headers"] = {**shown.get("headers", {}), **headers}
         if answer.media_type:
-            shown.setdefault("content", {})[answer.media_type] = _media(answer, schema_of)
-    for status in sorted({*operation.problems, *(() if operation.roles == PUBLIC else _ALWAYS)}):
+            shown.setdefault("content", {})[answer.media_type] = {
+                "schema": _content(answer.of, answer.media_type, schema_of)
+            }
+    for status in sorted(_problems(operation)):
         found[str(status)] = _problem(status, schema_of)
     return found
+
+
+def _problems(operation: Operation) -> Set[int]:
+    of_token = frozenset() if operation.roles == PUBLIC else _OF_TOKEN
+    of_body = frozenset() if operation.body is None else _OF_BODY
+    of_write = frozenset() if operation.method == "GET" else _OF_WRITE
+    return of_token | of_body | of_write | set(operation.problems)
 
 
 def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:
@@ -219,10 +230,6 @@ def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:
     if sent := STATUS_HEADERS.get(status):
         shown["headers"] = {name: {"schema": {"type": "string"}, "example": example} for name, example in sent.items()}
     return shown
-
-
-def _media(answer: Response, schema_of: Mapping[Any, Json]) -> Json:
-    return {"schema": _content(answer.of, answer.media_type, schema_of)}
 
 
 def _content(record: Any, media_type: str, schema_of: Mapping[Any, Json]) -> Json:

@@ -1,7 +1,9 @@
 """What the API can do: each operation is declared on the method that handles it.
 
     class ThingRoutes(Routes):
-        @Operation("GET", "/api/v1/things/{thing}", tag="Things", answers=[Response(of=ThingView)])
+        tag = "Things"
+
+        @Operation("GET", "/api/v1/things/{thing}", answers=[Response(of=ThingView)])
         async def get_thing(self, request: web.Request, caller: Caller) -> web.StreamResponse:
             'Get one thing.'
 
@@ -14,13 +16,13 @@ Rule: what an operation does not declare is refused: a role, a parameter of the 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeVar
+from typing import ClassVar, Final, Literal, TypeVar
 
 from aiohttp import web
 from msgspec import Struct
 
 from voda.application.backend import Backend
-from voda.auth import Caller, CallerRole
+from voda.auth.callers import Caller, CallerRole
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])
@@ -73,8 +75,6 @@ class Operation:
     path: str
     """As aiohttp's router takes it: /api/v1/jobs/{job_id}."""
     description: str = ""
-    tag: str = ""
-    """Group in the document: Jobs, Nodes, Pools, Events, Service, Ancestor."""
     roles: Roles = READERS
     query: type[Struct] | None = None
     """Its fields are the parameters of the query: their types, defaults and `Meta` (bounds, description) are theirs;
@@ -86,14 +86,14 @@ class Operation:
     body: RequestBody | None = None
     answers: Sequence[Response] = (Response(),)
     problems: Sequence[int] = ()
-    """Statuses of its problems, beside 401, 403 and 422, which every operation with a token may have."""
+    """Statuses of its problems, beside those that follow from what it takes."""
     name: str = ""
     summary: str = ""
+    tag: str = ""
     handler: Handler | None = None
-    """None where it is declared; `Routes.operations` binds it to the resource."""
+    """None where it is declared; `Routes.operations` binds it to the resource, and takes over the resource's tag."""
 
     def __call__(self, handler: Method) -> Method:
-        """Declare the operation on the method that handles it."""
         first, *others = handler.__name__.split("_")
         summary = (handler.__doc__ or "").partition("\n")[0].rstrip(".")
         declared = replace(self, name=first + "".join(map(str.title, others)), summary=summary)
@@ -105,11 +105,10 @@ _DECLARED: Final = "operation"
 
 
 class Routes:
-    """The operations of one resource; made once for each application.
+    """The operations of one resource; made once for each application."""
 
-    Args:
-        backend: what they work with.
-    """
+    tag: ClassVar[str] = ""
+    """Group in the document: Jobs, Nodes, Pools, Events, Service, Ancestor."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -117,10 +116,13 @@ class Routes:
     def operations(self) -> Sequence[Operation]:
         """Return the operations that are declared on methods, in their order."""
         methods = ((name, getattr(method, _DECLARED, None)) for name, method in vars(type(self)).items())
-        return [replace(declared, handler=getattr(self, name)) for name, declared in methods if declared is not None]
+        return [
+            replace(declared, tag=self.tag, handler=getattr(self, name))
+            for name, declared in methods
+            if declared is not None
+        ]
 
 
 OPERATIONS: Final[web.AppKey[Sequence[Operation]]] = web.AppKey("OPERATIONS")
-"""Of all modules, in the application."""
 SHUTTING_DOWN: Final = web.AppKey("SHUTTING_DOWN", asyncio.Event)
 """Set when the server shuts down: streams end then."""

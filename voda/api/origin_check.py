@@ -13,16 +13,10 @@ from aiohttp import hdrs, web
 from voda.domain.errors import NotAllowed
 
 LISTEN_HOST: Final = web.AppKey("LISTENS_AT", str)
-"""Name or address at which the server listens."""
-_NOTHING: Final = urlsplit("")
 
 
 def refuse_foreign_origin(request: web.Request) -> None:
-    """Refuse a request that a page of another site may have made a browser send.
-
-    Raises:
-        NotAllowed: it may be of such a page.
-    """
+    """Refuse, with NotAllowed, a request that a page of another site may have made a browser send."""
     # Every browser sends a Host.
     host = request.headers.get(hdrs.HOST)
     if host is not None and not _is_ours(_split(f"//{host}").hostname or "", request.app.get(LISTEN_HOST, "")):
@@ -51,4 +45,4 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        return _NOTHING
+        return urlsplit("")

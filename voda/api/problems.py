@@ -15,53 +15,36 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from voda.api.schemas import Problem
-from voda.domain.errors import (
-    ActionRefused,
-    AlreadyExists,
-    InvalidField,
-    InvalidInput,
-    LogArchived,
-    NotAllowed,
-    NotFound,
-    PermanentError,
-    PreconditionFailed,
-    StoreNotWritable,
-    TooManyJobs,
-    TransientError,
-    Unauthorized,
-    VersionConflict,
-    VodaError,
-    WrongState,
-)
+from voda.domain import errors
 
 _log = logging.getLogger(__name__)
 
 
-class UnreadableBody(PermanentError):
+class UnreadableBody(errors.PermanentError):
     """The body of a request is not of the format that it claims."""
 
 
-class WrongMediaType(PermanentError):
+class WrongMediaType(errors.PermanentError):
     """The body of a request is of a type that the server does not read."""
 
 
-_STATUSES: Final[Mapping[type[VodaError], HTTPStatus]] = {
+_STATUSES: Final[Mapping[type[errors.VodaError], HTTPStatus]] = {
     UnreadableBody: HTTPStatus.BAD_REQUEST,
-    Unauthorized: HTTPStatus.UNAUTHORIZED,
-    NotAllowed: HTTPStatus.FORBIDDEN,
-    NotFound: HTTPStatus.NOT_FOUND,
-    AlreadyExists: HTTPStatus.CONFLICT,
-    VersionConflict: HTTPStatus.CONFLICT,
-    WrongState: HTTPStatus.CONFLICT,
-    ActionRefused: HTTPStatus.CONFLICT,
-    PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
+    errors.Unauthorized: HTTPStatus.UNAUTHORIZED,
+    errors.NotAllowed: HTTPStatus.FORBIDDEN,
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.AlreadyExists: HTTPStatus.CONFLICT,
+    errors.VersionConflict: HTTPStatus.CONFLICT,
+    errors.WrongState: HTTPStatus.CONFLICT,
+    errors.ActionRefused: HTTPStatus.CONFLICT,
+    errors.PreconditionFailed: HTTPStatus.PRECONDITION_FAILED,
     WrongMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
-    LogArchived: HTTPStatus.GONE,
-    TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
-    TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
-    StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
-    VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.LogArchived: HTTPStatus.GONE,
+    errors.TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
+    errors.VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 STATUS_MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.BAD_REQUEST: "The body cannot be read; the detail tells where.",
@@ -96,11 +79,7 @@ _SENTENCES: Final[Mapping[int, str]] = {
 
 
 def problems(new_id: Callable[[], str]) -> Middleware:
-    """Return the middleware that answers every error with a problem.
-
-    Args:
-        new_id: makes the id under which an unexpected error is logged; the answer names it.
-    """
+    """Return the middleware that answers every error with a problem; an unexpected one is logged under a new id."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -120,13 +99,13 @@ def problems(new_id: Callable[[], str]) -> Middleware:
 def response_of(request: web.BaseRequest, error: Exception, new_id: Callable[[], str]) -> web.Response:
     """Return the problem of an error; an error that is not the caller's fault is logged."""
     status = status_of(error)
-    if not isinstance(error, VodaError):
+    if not isinstance(error, errors.VodaError):
         error_id = new_id()
         _log.error("failed id=%s method=%s path=%r", error_id, request.method, request.path, exc_info=error)
         return problem_response(status, f"something went wrong inside voda; its log has the error as {error_id}")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("refused method=%s path=%r status=%d reason=%s", request.method, request.path, status, error)
-    return problem_response(status, str(error), field=error.field if isinstance(error, InvalidField) else "")
+    return problem_response(status, str(error), field=error.field if isinstance(error, errors.InvalidField) else "")
 
 
 def status_of(error: Exception) -> int:
@@ -168,12 +147,8 @@ def _break_off_if_begun(request: web.Request, error: Exception) -> None:
     """Close the connection if a part of the answer was sent already: it cannot be taken back."""
     if request.writer.output_size == 0:
         return
-    _log.warning(
-        "answer broken off method=%s path=%r reason=%s",
-        request.method,
-        request.path,
-        f"{type(error).__name__}: {error}",
-    )
+    reason = f"{type(error).__name__}: {error}"
+    _log.warning("answer broken off method=%s path=%r reason=%s", request.method, request.path, reason)
     if request.transport is not None:
         request.transport.abort()
     raise ConnectionResetError("the answer was broken off") from error

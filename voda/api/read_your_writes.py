@@ -29,12 +29,7 @@ def takes_position(operation: Operation) -> bool:
 
 
 async def wait_for_position(request: web.Request, backend: Backend) -> web.Request:
-    """Wait until the log is read as far as the request asks, and return the request without that parameter.
-
-    Raises:
-        InvalidField: it is not a position of this log.
-        StoreUnavailable: the log is not read so far in time.
-    """
+    """Wait until the log is read as far as the request asks, and return the request without that parameter."""
     if AFTER not in request.query:
         return request
     positions = request.query.getall(AFTER)
@@ -48,11 +43,7 @@ async def wait_for_position(request: web.Request, backend: Backend) -> web.Reque
 
 
 def refuse_future_position(after: int, end: int) -> None:
-    """Refuse a position behind the end of the log.
-
-    Raises:
-        InvalidField: it is.
-    """
+    """Refuse a position behind the end of the log with InvalidField."""
     if after > end:
         raise InvalidField(
             AFTER, f"position {after} is beyond the end of the log, which is at {end}: it is of another log"

@@ -5,8 +5,9 @@ Rule: everything is checked before it is used; an error names the path of the fi
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -35,18 +36,10 @@ _WORDS: Final = {
 """Python's name of a type in an error of msgspec -> ours."""
 _BIG_BYTES: Final = 20_000
 """A larger manifest is read in a thread, because YAML takes its time and others would wait."""
-_LISTS: Final[dict[type[Struct], frozenset[str]]] = {}
-"""query -> parameters that may be given more than once."""
 
 
 def json_response(value: object, *, status: int = 200, etag: str = "") -> web.Response:
-    """Return a record as JSON.
-
-    Args:
-        value: a record.
-        status: of the response.
-        etag: without quotes; empty = none.
-    """
+    """Return a record as JSON; `etag` comes without quotes, empty = none."""
     return encoded_response(_encode(value), status=status, etag=etag)
 
 
@@ -58,18 +51,20 @@ def encoded_response(body: bytes, *, status: int = 200, etag: str = "") -> web.R
     return web.Response(body=body, status=status, headers=headers)
 
 
-def query_of(request: web.Request, query: type[S]) -> S:
-    """Return the parameters of the query; all have defaults.
+def cached_response(request: web.Request, body: bytes, etag: str) -> web.Response:
+    """Return bytes that are JSON, or 304 where the caller has them already (If-None-Match); `etag` without quotes."""
+    # RFC 9110's weak comparison: a proxy that compresses the body may have weakened the tag.
+    known = _tags(request, "If-None-Match")
+    if "*" in known or any(tag.removeprefix("W/").strip('"') == etag for tag in known):
+        return web.Response(status=304, headers={"ETag": f'"{etag}"'})
+    return encoded_response(body, etag=etag)
 
-    Raises:
-        InvalidField: one is unknown, given twice, or wrong.
-    """
+
+def query_of(request: web.Request, query: type[S]) -> S:
+    """Return the parameters of the query; raises InvalidField where one is unknown, given twice, or wrong."""
     if not request.rel_url.raw_query_string:
         return query()
-    several = _LISTS.get(query)
-    if several is None:
-        several = _LISTS[query] = frozenset(_lists(query))
-    given = request.query
+    several, given = _lists(query), request.query
     found: dict[str, object] = {}
     for name in given:
         values = given.getall(name)
@@ -83,13 +78,7 @@ def query_of(request: web.Request, query: type[S]) -> S:
 
 
 async def raw_body(request: web.Request, limits: CallerLimits) -> bytes:
-    """Return the body as sent.
-
-    Raises:
-        HTTPRequestEntityTooLarge: the body is larger than the server takes.
-        HTTPRequestTimeout: it does not arrive in time.
-        WrongMediaType: it is compressed.
-    """
+    """Return the body as sent; raises HTTPException where it is too large or slow, WrongMediaType if compressed."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise WrongMediaType("this server reads no compressed body: send it without Content-Encoding")
     if request.content.is_eof():
@@ -102,13 +91,7 @@ async def raw_body(request: web.Request, limits: CallerLimits) -> bytes:
 
 
 async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -> S:
-    """Return the JSON body as a record.
-
-    Raises:
-        UnreadableBody: it is not JSON.
-        InvalidField: a field is unknown or wrong.
-        WrongMediaType: its Content-Type is another.
-    """
+    """Return the JSON body as a record; raises InvalidField, or UnreadableBody where it is not JSON."""
     refuse_other_types(request, (JSON, "application/merge-patch+json"))
     content = await raw_body(request, limits)
     try:
@@ -120,12 +103,7 @@ async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -
 
 
 async def manifest_of(request: web.Request, limits: CallerLimits) -> dict[str, Any]:
-    """Return the body as a manifest, YAML or JSON.
-
-    Raises:
-        UnreadableBody: it is neither, or not a mapping.
-        WrongMediaType: its Content-Type is another.
-    """
+    """Return the body as a manifest, YAML or JSON; raises UnreadableBody where it is neither, or not a mapping."""
     refuse_other_types(request, _MANIFESTS)
     body = await raw_body(request, limits)
     try:
@@ -137,11 +115,7 @@ async def manifest_of(request: web.Request, limits: CallerLimits) -> dict[str, A
 
 
 def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
-    """Refuse a body of another type than the expected ones; a body without a type is accepted.
-
-    Raises:
-        WrongMediaType: its Content-Type is another.
-    """
+    """Refuse a body of another type than the expected ones with WrongMediaType; one without a type is accepted."""
     # curl sends these types for --data-binary unless another is given.
     if "Content-Type" in request.headers and request.content_type not in (
         *expected,
@@ -151,13 +125,6 @@ def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:
         raise WrongMediaType(
             f"the body is of type {request.content_type[:80]!r}, expected {' or '.join(expected)}: set Content-Type"
         )
-
-
-def is_unchanged(request: web.Request, etag: str) -> bool:
-    """Return whether the caller has the current resource (If-None-Match); `etag` without quotes."""
-    # RFC 9110's weak comparison: a proxy that compresses the body may have weakened the tag.
-    known = _tags(request, "If-None-Match")
-    return "*" in known or any(tag.removeprefix("W/").strip('"') == etag for tag in known)
 
 
 def is_expected(request: web.Request, etag: str) -> bool:
@@ -172,11 +139,11 @@ def _tags(request: web.Request, header: str) -> Sequence[str]:
     return [tag.strip() for line in request.headers.getall(header, ()) for tag in line.split(",")]
 
 
-def _lists(query: type[Struct]) -> Iterable[str]:
-    for field in msgspec.structs.fields(query):
-        kinds = msgspec.inspect.ListType | msgspec.inspect.VarTupleType | msgspec.inspect.SetType
-        if isinstance(_kind_of(field), kinds):
-            yield field.encode_name
+@cache
+def _lists(query: type[Struct]) -> Collection[str]:
+    """Return the parameters of a query that may be given more than once."""
+    kinds = msgspec.inspect.ListType | msgspec.inspect.VarTupleType | msgspec.inspect.SetType
+    return {field.encode_name for field in msgspec.structs.fields(query) if isinstance(_kind_of(field), kinds)}
 
 
 def _kind_of(field: msgspec.structs.FieldInfo) -> msgspec.inspect.Type:

@@ -6,8 +6,8 @@ spans end in `_s`; a field is never renamed within /api/v1, only added.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeVar, overload
 
 from msgspec import Meta, Struct
 
@@ -15,11 +15,28 @@ from voda.domain.job import Phase
 from voda.domain.state import ParameterValue
 
 Instant = Annotated[datetime, Meta(tz=True)]
-"""RFC 3339, in UTC."""
 
 
 class View(Struct, frozen=True, kw_only=True):
     """Base of all that is answered."""
+
+
+V = TypeVar("V", bound=View)
+
+
+def view_of(view: type[V], source: object, **fields: Any) -> V:
+    """Return a record with the given fields; the others are the attributes of `source` that have their names."""
+    same = {name: getattr(source, name) for name in view.__struct_fields__ if name not in fields}
+    return view(**same, **fields)
+
+
+@overload
+def instant(seconds: float) -> datetime: ...
+@overload
+def instant(seconds: None) -> None: ...
+def instant(seconds: float | None) -> datetime | None:
+    """Return seconds since the Unix epoch as a time in UTC; None stays None."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 class Problem(View, frozen=True, kw_only=True, omit_defaults=True):

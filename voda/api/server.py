@@ -44,11 +44,7 @@ def application(backend: Backend) -> web.Application:
 
 
 def operations(backend: Backend) -> Sequence[Operation]:
-    """Return the operations of all modules, in the order of their files' names.
-
-    Raises:
-        ValueError: two of them have the same name.
-    """
+    """Return the operations of all modules, in the order of their files' names; none has the name of another."""
     found: dict[str, Operation] = {}
     for module in sorted(pkgutil.iter_modules(routes.__path__), key=lambda module: module.name):
         if module.name.startswith("_"):
@@ -61,7 +57,6 @@ def operations(backend: Backend) -> Sequence[Operation]:
 
 
 def _resources(module: ModuleType) -> Sequence[type[Routes]]:
-    """Return the resources that a module declares."""
     kinds = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Routes))
     return [kind for kind in kinds if kind.__module__ == module.__name__]
 
@@ -98,7 +93,6 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
 
 
 def _token(request: web.Request) -> str | None:
-    """Return the request's token; None where it has none."""
     if (shown := request.headers.get(hdrs.AUTHORIZATION)) is None:
         return None
     scheme, _, token = shown.partition(" ")

@@ -27,11 +27,7 @@ class StreamedResponse:
         self._response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
 
     async def write(self, data: bytes) -> None:
-        """Send data; waits while the reader's buffers are full.
-
-        Raises:
-            ConnectionError: the reader is gone, or was cut off because it took nothing for too long.
-        """
+        """Send data, waiting while the reader's buffers are full; raises ConnectionError once it is gone or cut off."""
         await self._response.write(data)
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
@@ -41,7 +37,10 @@ class StreamedResponse:
             return self._response
         ending = self._request.app[SHUTTING_DOWN]
         async with asyncio.TaskGroup() as group:
-            tasks = {group.create_task(self._run_guarded(work)), group.create_task(_flag(ending))}
+            tasks: set[asyncio.Task[object]] = {
+                group.create_task(self._run_guarded(work)),
+                group.create_task(ending.wait()),
+            }
             while not self._is_gone:
                 done, _ = await asyncio.wait(
                     tasks, timeout=self._limits.heartbeat_s, return_when=asyncio.FIRST_COMPLETED
@@ -67,7 +66,3 @@ class StreamedResponse:
         except VodaError as error:
             # The answer has begun, so it can only break off; the reader sees the error when it comes back.
             _log.warning("stream broken off path=%r reason=%s", self._request.path, error)
-
-
-async def _flag(event: asyncio.Event) -> None:
-    await event.wait()

@@ -57,16 +57,12 @@ class ObservedLease(Struct, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """A leadership of our own."""
-
     epoch: int
     renewed_at: float
     """When the last renewal that succeeded was begun, on our own steady clock."""
 
 
 class Candidacy(Struct, frozen=True, kw_only=True):
-    """All that the next step depends on."""
-
     me: str
     view: ObservedLease
     term: Term | None = None
@@ -123,12 +119,7 @@ def next_step(
 
 
 def next_epoch(view: ObservedLease, highest: int) -> int:
-    """Return the epoch to lead in: higher than any that the Lease or the log knows.
-
-    Args:
-        view: of the Lease.
-        highest: epoch in the log.
-    """
+    """Return the epoch to lead in: higher than any that the Lease or, with `highest`, the log knows."""
     return max(known for known in (view.reached, highest) if known <= highest + _FARTHEST) + 1
 
 

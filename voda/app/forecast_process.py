@@ -30,8 +30,6 @@ _NICENESS: Final = 10
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """The pool and the instant to forecast from."""
-
     pool: str
     position: int
     """Of the log; the forecast begins from the state there."""
@@ -75,7 +73,6 @@ class _LiveWithoutManifests(Live):
     """The live state without manifests, which are large and do not matter to a forecast."""
 
     def apply(self, event: Event) -> None:
-        """See Live.apply."""
         if isinstance(fact := event.data, JobSubmitted) and fact.spec.manifest is not None:
             event = replace(event, data=replace(fact, spec=replace(fact.spec, manifest=None)))
         super().apply(event)

@@ -45,12 +45,11 @@ class Forecaster:
         self._is_due = asyncio.Event()
 
     def see(self, event: Event) -> None:
-        """Take note that something changed."""
         if event.type != "action.failed":
             self._is_due.set()
 
     async def run(self) -> None:
-        """ExpectedTimes for ever."""
+        """Forecast for ever."""
         self._is_due.set()
         while True:
             # The process starts when there is something to forecast, and again when it failed.
@@ -69,7 +68,7 @@ class Forecaster:
                 self._is_due.set()
 
     async def _serve(self, process: asyncio.subprocess.Process) -> None:
-        """ExpectedTimes whenever something changed, until nothing has for a while: an idle process wastes memory."""
+        """Forecast whenever something changed, until nothing has for a while: an idle process wastes memory."""
         while True:
             self._is_due.clear()
             laps: list[float] = []
@@ -80,7 +79,6 @@ class Forecaster:
                 return
 
     def _forecast_pools(self) -> Sequence[str]:
-        """Return the pools whose jobs can be forecast."""
         return [pool for pool in self._pools if 0 < len(self._view.live.cluster.jobs(pool)) <= _MOST_JOBS]
 
     async def _is_due_within(self, span_s: float | None) -> bool:
@@ -98,20 +96,13 @@ class Forecaster:
 
 
 def seconds_until_stale(forecasts: Mapping[str, ExpectedTimes], now: float) -> float | None:
-    """Return the seconds until the first forecast instant is over; None: there is none.
-
-    Some more than that, because the expected change may be a little late.
-    """
+    """Return the seconds until the first forecast change would be late by _LATE_S; None: none is expected."""
     instants = [at for one in forecasts.values() for at in (one.starts_at, one.finishes_at) if at is not None]
     return max(0.0, min(instants) - now) + _LATE_S if instants else None
 
 
 async def _answer(process: asyncio.subprocess.Process, question: Question) -> Mapping[str, ExpectedTimes]:
-    """Return the process's answer.
-
-    Raises:
-        EOFError: the process ended instead.
-    """
+    """Return the process's answer, or raise EOFError where it ended instead."""
     assert process.stdout is not None
     await _send(process, msgspec.msgpack.encode(question))
     (size,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
@@ -126,7 +117,6 @@ async def _send(process: asyncio.subprocess.Process, message: bytes) -> None:
 
 @asynccontextmanager
 async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run the forecasting process for the length of the block."""
     # In a session of its own, so that Ctrl-C does not reach it.
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.files import sync, write_whole
-from voda.secret_files import write_once
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,11 +98,9 @@ class Home:
             os.umask(before)
 
     def publish(self, server: ServerFile) -> None:
-        """Write down where the server is."""
         write_whole(self._server, msgspec.json.encode(server))
 
     def is_served(self) -> bool:
-        """Return whether the published server's process lives."""
         try:
             os.kill(msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid, 0)
         except (OSError, msgspec.MsgspecError):
@@ -116,10 +114,8 @@ class Home:
                 self._server.unlink(missing_ok=True)
 
     def identity(self, new: Callable[[], str]) -> str:
-        """Return the id of this folder, and so of the machine whose processes its jobs are.
-
-        Args:
-            new: returns a new id, where the folder has none yet.
+        """Return the id of this folder, and so of the machine whose processes its jobs are; `new` makes one where there
+        is none.
         """
         return self._first_line(self._identity, new())
 

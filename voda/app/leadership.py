@@ -100,7 +100,7 @@ class Leadership:
 
     @property
     def epoch(self) -> int:
-        """Epoch of this candidate's leadership; 0 while it does not lead."""
+        """Return the epoch of this leadership; 0 while it does not lead."""
         return self._term.epoch if self._term else 0
 
     @property

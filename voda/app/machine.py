@@ -28,8 +28,6 @@ Specs = Callable[[str, str], JobSpec | None]
 
 
 class MachineOptions(Struct, frozen=True, kw_only=True):
-    """How the service runs on one machine."""
-
     home: Path
     environment: Mapping[str, str]
     """Of the processes that it starts; their own variables are laid over it."""
@@ -60,11 +58,7 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
 
 
 def refuse_contradictions(options: MachineOptions) -> None:
-    """Refuse options that contradict each other or are out of bounds.
-
-    Raises:
-        InvalidInput: one sentence, naming the option.
-    """
+    """Raise InvalidInput, one sentence that names the option, where options contradict or are out of bounds."""
     if not options.has_tokens and not is_loopback(options.host) and not options.is_open_on_purpose:
         raise InvalidInput(
             f"--host {options.host} without tokens lets everybody on the network run programs here: leave out"
@@ -101,19 +95,12 @@ class Machine:
         self.pools: Mapping[str, Sequence[Device]] = self._divided(found)
 
     def description(self) -> Sequence[str]:
-        """Return one line per pool."""
         return [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
 
     def clusters(
         self, clock: Clock, specs: Specs, environment: Callable[[JobSpec], Mapping[str, str]]
     ) -> dict[str, LocalCluster]:
-        """Return pool -> its cluster, not opened yet.
-
-        Args:
-            clock: of the instants in the jobs' records.
-            specs: of the live jobs.
-            environment: variables of a job's processes, laid over our own.
-        """
+        """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job."""
         return {
             pool: LocalCluster(
                 LocalClusterConfig(

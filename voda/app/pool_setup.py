@@ -142,5 +142,5 @@ def pool_loop(  # noqa: PLR0913 - its ports
 
 
 def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
-    """Return the watcher that records the observations of a pool's cluster."""
+    """Return the watcher that records what is observed of a pool's cluster."""
     return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

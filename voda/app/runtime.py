@@ -46,7 +46,7 @@ async def cancel_and_wait(task: asyncio.Task[None]) -> None:
 
 
 class Snapshots:
-    """Takes a snapshot now and then, and one at the end."""
+    """Takes a snapshot whenever the log has grown by enough, and one at the end."""
 
     def __init__(self, store: EventStore, view: ReadModel) -> None:
         self._store = store
@@ -55,7 +55,6 @@ class Snapshots:
         self._taken = view.kept_at
 
     async def run(self) -> None:
-        """Take a snapshot whenever the log has grown by enough."""
         while True:
             await asyncio.sleep(_LOOK_S)
             if self._view.position - self._taken >= _EVERY_EVENTS:

@@ -1,7 +1,9 @@
 """The service on one machine: builds the adapters, runs everything together, and ends it in order.
 
-Rules: nothing is decided here; what is built here is only wired. Whatever acts on the machine or decides is in
-`Service.lead`; the rest does in any number of processes.
+It runs alone on its folder, or as one of several replicas that share a folder and a log, whose store elects the leader.
+Each serves the API and follows the log; whatever acts on the machine or decides is in `MachineService.lead`. Jobs are
+processes that outlive the replica that started them, so the next leader takes them over. Rule: nothing is decided here;
+what is built here is only wired.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from voda import __version__, config
 from voda.api.listener import serving
 from voda.api.server import application
+from voda.app.election import LOG_TIMEOUTS
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
 from voda.app.leadership import Leadership
@@ -22,22 +25,25 @@ from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
 from voda.application.read_model import ReadModel
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
+from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
+from voda.domain.errors import StoreNotWritable, TransientError
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.factory import display_name, open_store
+from voda.log.factory import display_name, lease_of, open_store
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import DurableStore, EventStore
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
+from voda.telemetry.gauges import leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
@@ -87,7 +93,6 @@ class MachineService:
         return lines
 
     def live_jobs(self) -> Mapping[str, Job]:
-        """Return the jobs that have not ended, by id."""
         live = self.view.live.cluster
         return {job_id: job for pool in self.pools for job_id, job in live.jobs(pool).items()}
 
@@ -112,7 +117,6 @@ class MachineService:
         }
 
     def backend(self) -> Backend:
-        """Return the ports of the use cases and the API."""
         return Backend(
             store=self.store,
             clock=self.clock,
@@ -128,12 +132,10 @@ class MachineService:
         )
 
     def see(self, event: Event) -> None:
-        """Hand an event of the log to the loops."""
         for loop in self.loops:
             loop.see(event)
 
     def publish(self) -> None:
-        """Write down where the command line finds this process."""
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
         self.home.publish(ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
@@ -226,6 +228,48 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
 
 
 @asynccontextmanager
+async def replica(options: MachineOptions, me: str) -> AsyncIterator[MachineService]:
+    """Run one replica for the length of the block; leading, it hands over at its end.
+
+    Args:
+        options: the same for all replicas, but for the port.
+        me: identity of this process; no other process uses it.
+
+    Raises:
+        AlreadyExists: a `voda up` without replicas works on the folder.
+        InvalidInput: an option is wrong, or the log belongs to another machine or folder.
+        VodaError: the log cannot be used; see open_store.
+    """
+    refuse_contradictions(options)
+    home = Home(options.home)
+    home.make()
+    with home.locked(is_shared=True):
+        async with serving_from(options, home) as (service, group):
+            leadership = service.leadership = _leadership(service, me)
+            # The command line asks the leader; a follower must not take its place, or its end would hide the leader.
+            if not home.is_served():
+                service.publish()
+
+            async def lead(epoch: int) -> None:
+                service.publish()
+                try:
+                    await service.settle()
+                except (TransientError, StoreNotWritable) as error:
+                    # Another replica may reach the log; this one serves on, and campaigns again.
+                    _log.warning("leadership given up epoch=%d reason=%s", epoch, error)
+                    return
+                await service.lead(me, epoch)
+
+            leading = group.create_task(leadership.run(lead))
+            try:
+                yield service
+            finally:
+                home.withdraw(os.getpid())
+                # The API answers until then: halted programs report how far they got.
+                await cancel_and_wait(leading)
+
+
+@asynccontextmanager
 async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tuple[MachineService, asyncio.TaskGroup]]:
     """Serve the API and follow the log for the length of the block; the group takes further tasks."""
     async with AsyncExitStack() as stack:
@@ -246,6 +290,18 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         stack.callback(lambda: [task.cancel() for task in tasks])
         tune_garbage_collector()
         yield service, group
+
+
+def _leadership(service: MachineService, me: str) -> Leadership:
+    async def machine() -> str:
+        return service.home.identity(service.clock.new_id)
+
+    epochs = LeaderEpochs(service.store, service.clock, machine)
+    lease, telemetry = lease_of(service.durable, clock=service.clock), service.telemetry
+    leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, telemetry=telemetry)
+    telemetry.show("election")
+    telemetry.read(lambda: leadership_gauges(is_leading=leadership.is_leading, epoch=leadership.epoch))
+    return leadership
 
 
 def _warnings(parsed: ParsedManifest) -> Sequence[FieldWarning]:

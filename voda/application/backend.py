@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from voda.application.read_model import ReadModel
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
 from voda.events.envelope import ANY_VERSION, Fact
@@ -36,11 +36,6 @@ class CallerLimits:
     """An idle stream sends a sign of life this often, so that both sides notice when the other is gone."""
 
 
-def no_warnings(_parsed: ParsedManifest) -> Sequence[FieldWarning]:
-    """Return the warnings of a cluster that honours every field of a manifest."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """The ports."""
@@ -55,7 +50,7 @@ class Backend:
     """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
     outputs: Outputs | None = None
     """The output of jobs; None: the cluster keeps no output."""
-    warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = no_warnings
+    warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
@@ -65,13 +60,9 @@ class Backend:
     """Returns what telemetry took, as Prometheus reads it."""
 
     async def record(self, *facts: AnyFact, actor: str, version: int = ANY_VERSION, event_id: str = "") -> int:
-        """Append facts of one stream, and return the position once the view has folded them.
+        """Append facts of one stream, at least one, and return the position once the view has folded them.
 
-        Args:
-            facts: at least one.
-            actor: recorded with them.
-            version: that the stream must have.
-            event_id: of a single fact; empty = a new one.
+        An `event_id` is that of a single fact; empty = a new one.
 
         Raises:
             VersionConflict: the stream has another version.

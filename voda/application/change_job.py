@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION
@@ -67,16 +67,9 @@ async def change(
 ) -> JobRecord:
     """Record a change of a live job, and return the job once the change is folded.
 
-    Args:
-        backend: see Backend.
-        record: the job.
-        wanted: what shall change.
-        caller: of the request.
-        is_expected: whether the caller has seen the job's revision; None = the caller does not care.
-
     Raises:
         WrongState: the job has ended.
-        PreconditionFailed: the job has changed since.
+        PreconditionFailed: the job has changed since `is_expected` was true of it.
         InvalidField: the new figures contradict each other.
     """
     job_id = record.spec.job_id
@@ -98,11 +91,7 @@ async def change(
 
 
 def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
-    """Return the spec after the change.
-
-    Raises:
-        InvalidField: a figure is out of bounds.
-    """
+    """Return the spec after the change; raises InvalidField where a figure is out of bounds."""
     least = _within("min_replicas", _or(wanted.min_replicas, spec.min_replicas), 1, MOST_REPLICAS)
     most = _within("max_replicas", _or(wanted.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
     if least > most:
@@ -126,11 +115,7 @@ def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
 async def cancel(
     backend: Backend, record: JobRecord, caller: Caller, *, reason: str = "", is_expected: IsExpected | None = None
 ) -> None:
-    """Cancel a live job, and return once that is folded; a job that ends or has ended is left alone.
-
-    Raises:
-        PreconditionFailed: the caller has seen another revision.
-    """
+    """Cancel a live job, and return once that is folded; a job that ends or has ended is left alone."""
     version = await _version_if(is_expected, backend, record)
     if not record.is_live or record.is_canceling:
         return
@@ -142,12 +127,7 @@ async def cancel(
 
 
 async def report(backend: Backend, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:
-    """Record the progress that a job reports, once per report id, and return once it is folded.
-
-    Raises:
-        WrongState: the job has ended.
-        InvalidField: a figure is out of bounds.
-    """
+    """Record the progress that a live job reports, once per report id, and return once it is folded."""
     _refuse_ended(record, "reported on")
     job_id = record.spec.job_id
     _refuse_odd_metrics(progress)
@@ -158,9 +138,9 @@ async def report(backend: Backend, record: JobRecord, progress: ProgressReport, 
         job_id=job_id,
         epochs_done=_within("epoch", _finite("epoch", progress.epoch), 0, _MOST_FIGURE),
         workers=workers,
-        epoch_s=_seconds("epoch_time_s", progress.epoch_time_s),
+        epoch_s=_positive("epoch_time_s", progress.epoch_time_s, _MOST_S),
         is_raw=progress.epoch_time_s is not None,
-        step_s=_seconds("step_time_s", progress.step_time_s),
+        step_s=_positive("step_time_s", progress.step_time_s, _MOST_S),
         samples_per_s=_positive("samples_per_s", progress.samples_per_s, _MOST_RATE),
         metrics=progress.metrics,
     )
@@ -203,10 +183,6 @@ def _refuse_odd_metrics(progress: ProgressReport) -> None:
         if len(name) > _MOST_LETTERS or not name.isprintable():
             raise InvalidField("metrics", f"metrics: expected names of up to {_MOST_LETTERS} printable characters")
         _finite(f"metrics.{name}", value)
-
-
-def _seconds(field: str, value: float | None) -> float | None:
-    return _positive(field, value, _MOST_S)
 
 
 def _positive(field: str, value: float | None, most: float) -> float | None:

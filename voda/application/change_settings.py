@@ -38,30 +38,19 @@ class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     heeds_resize_cost: bool | UnsetType = UNSET
 
 
-def _any_settings(_settings: Settings) -> bool:
-    return True
-
-
 async def change_settings(
     backend: Backend,
     pool: str,
     change: SettingsChange,
     *,
     actor: str,
-    is_expected: Callable[[Settings], bool] = _any_settings,
+    is_expected: Callable[[Settings], bool] = lambda _settings: True,
 ) -> Settings:
     """Record a change of the pool's settings, and return the settings in force.
 
-    Args:
-        backend: the service.
-        pool: one that there is.
-        change: new values.
-        actor: recorded with the change.
-        is_expected: returns whether the settings that would be changed are those that the caller saw.
-
     Raises:
         InvalidField: a policy, placer or parameter is unknown, or a parameter is out of its bounds.
-        PreconditionFailed: the settings have changed.
+        PreconditionFailed: the settings that would be changed are not those that the caller saw (`is_expected`).
         StoreUnavailable: others keep changing them, or the log does not answer.
     """
     _refuse_unknown(change)
@@ -87,7 +76,6 @@ async def change_settings(
 
 
 def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact]:
-    """Return the facts of the change; none where all of it is in force already."""
     given = {name: getattr(change, name) for name in SettingsChange.__struct_fields__ if name != "parameters"}
     new = {name: value for name, value in given.items() if value is not UNSET and value != getattr(current, name)}
     facts: list[AnyFact] = []

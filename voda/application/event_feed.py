@@ -29,12 +29,9 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     job_id: str = ""
     """Only events about this job, plans that name it included; empty = all."""
     pool: str = ""
-    """The job's."""
     types: frozenset[str] = frozenset()
-    """Empty = all."""
 
     def __call__(self, event: Event) -> bool:
-        """Return whether the caller wants the event."""
         return (not self.types or event.type in self.types) and (not self.job_id or self.job_id in jobs_of(event.data))
 
     @property
@@ -50,7 +47,6 @@ class EventPage(Struct, frozen=True, kw_only=True):
     last_position: int
     """Position up to which the page has all events."""
     end: int
-    """Position of the log's last event."""
 
 
 async def page(store: EventStore, wanted: EventFilter, *, after: int, limit: int) -> EventPage:
@@ -114,7 +110,6 @@ class Subscription(Generic[T]):
         return taken
 
     def offer(self, event: Event, prepared: T) -> None:
-        """Add an event if the filter matches it."""
         if self.is_late or not self._wanted(event):
             return
         if len(self._waiting) == MAX_WAITING:
@@ -126,12 +121,7 @@ class Subscription(Generic[T]):
 
 
 class EventHub(Generic[T]):
-    """Hands the events of a read model to subscriptions.
-
-    Args:
-        view: whose events are handed on, each once it is folded.
-        prepare: is called once per event, for all subscriptions together; they get what it returns.
-    """
+    """Hands each folded event of a read model to all subscriptions, in the form that `prepare` gives it once."""
 
     def __init__(self, view: ReadModel, prepare: Callable[[Event], T]) -> None:
         self._view = view
@@ -141,7 +131,6 @@ class EventHub(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Position up to which events were handed on."""
         return self._view.position
 
     @contextmanager

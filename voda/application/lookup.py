@@ -23,11 +23,7 @@ _SUGGESTED: Final = 3
 
 
 def job_of(backend: Backend, name_or_id: str) -> JobRecord:
-    """Return the job with that id, else the one of that name that was submitted last.
-
-    Raises:
-        NotFound: there is none, or only the log knows it.
-    """
+    """Return the job with that id, else the one of that name that was submitted last; raises NotFound."""
     job_registry = backend.view.job_registry
     if (record := job_registry.find(name_or_id)) is not None:
         return record
@@ -39,11 +35,7 @@ def job_of(backend: Backend, name_or_id: str) -> JobRecord:
 
 
 async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
-    """Return the spec of the job with that id, else of the one of that name that was submitted last.
-
-    Raises:
-        NotFound: there is none.
-    """
+    """Return the spec of the job with that id, else of the last one submitted of that name; raises NotFound."""
     job_registry = backend.view.job_registry
     if (record := job_registry.find(name_or_id)) is not None:
         return record.spec
@@ -67,11 +59,7 @@ def pool_names(backend: Backend) -> Sequence[str]:
 
 
 def known_pool(backend: Backend, name: str) -> str:
-    """Return the name if there is such a pool.
-
-    Raises:
-        NotFound: there is none; the message names the pools that there are.
-    """
+    """Return the name if there is such a pool; else NotFound names the pools that there are."""
     known = pool_names(backend)
     if name in known:
         return name

@@ -38,7 +38,6 @@ class ReadModel:
 
     @property
     def position(self) -> int:
-        """Position up to which the log is folded."""
         return self.live.position
 
     def subscribe(self, seen: Callable[[Event], None]) -> None:
@@ -56,7 +55,6 @@ class ReadModel:
             await catch_up(self._store, projections, after=level)
 
     async def run(self) -> None:
-        """Follow the log for ever."""
         async for event in self._store.tail(self.position):
             self.live.apply(event)
             self.job_registry.apply(event)
@@ -65,11 +63,7 @@ class ReadModel:
             self._wake()
 
     async def wait_for(self, position: int, *, timeout_s: float = 10.0) -> None:
-        """Return once the log is folded up to `position`.
-
-        Raises:
-            StoreUnavailable: it is not within `timeout_s`; what was appended is recorded all the same.
-        """
+        """Return once the log is folded up to `position`; raises StoreUnavailable where it is not in time."""
         if self.position >= position:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
@@ -56,13 +56,9 @@ class JobSubmitter:
     async def submit(
         self, manifest: Mapping[str, Any], caller: Caller, *, key: str = "", is_dry_run: bool = False
     ) -> SubmitOutcome:
-        """Submit a job.
+        """Submit a job, which the caller owns, or with `is_dry_run` check all that is checked and record nothing.
 
-        Args:
-            manifest: as the user wrote it.
-            caller: the user; owns the job.
-            key: that the caller chose for this job; empty = none.
-            is_dry_run: whether to check everything and record nothing.
+        A `key` is one that the caller chose for this job.
 
         Raises:
             InvalidInput: the manifest, the pool or the key is wrong.
@@ -84,12 +80,7 @@ class JobSubmitter:
             return SubmitOutcome(await self._record(spec, event_id), True, warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
-        """Return the parts of a manifest that `adopt` would not honour.
-
-        Raises:
-            InvalidInput: the manifest or the pool is wrong.
-            TooManyJobs: the user has too many live jobs.
-        """
+        """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
         _, warnings = self._parse_and_check(manifest, caller)
         self._refuse_too_many(caller)
         return warnings
@@ -97,17 +88,7 @@ class JobSubmitter:
     async def adopt(self, manifest: Mapping[str, Any], caller: Caller, *, uid: str) -> SubmitOutcome:
         """Submit the job of an object that is in the cluster, and register the object, in one append.
 
-        Args:
-            manifest: as the user wrote it.
-            caller: owns the job.
-            uid: of the object; one that was adopted before leads to its job.
-
-        Raises:
-            InvalidInput: the manifest or the pool is wrong.
-            AlreadyExists: the object's job ended long ago.
-            TooManyJobs: the user has too many live jobs.
-            StoreUnavailable: try again.
-            StoreNotWritable: the log cannot be written.
+        An object (`uid`) that was adopted before leads to its job. Raises the errors of `submit`.
         """
         spec, warnings = self._parse_and_check(manifest, caller)
         event_id = adoption_id(uid)
@@ -120,7 +101,6 @@ class JobSubmitter:
             return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
 
     async def _none_under_way(self, event_id: str) -> None:
-        """Wait for the other requests with the same event."""
         while (other := self._under_way.get(event_id)) is not None:
             await other.wait()
 
@@ -187,7 +167,6 @@ class JobSubmitter:
                 del self._coming[caller.user]
 
     def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
-        """Return the spec with an id that no job has had."""
         namespace, name = spec.namespace, spec.name
         if not may_share_name and (live := self._job_registry.live_named(namespace, name)) is not None:
             raise AlreadyExists(

@@ -1,11 +1,13 @@
-"""How many processes train together and which one this is, from the variables that launchers set.
+"""What the callbacks share: how epochs are timed and reported, and how many processes train together.
 
-Rule: where none is set, this is the only process, of rank 0.
+Rule: rank and size come from the variables that launchers set; where none is, this is the only process, of rank 0.
 """
 
 import os
 import time
 from collections.abc import Mapping
+
+from voda.report import flush, report
 
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK", "PMI_RANK")
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE")
@@ -21,20 +23,23 @@ def world_size() -> int:
     return max(1, _first(_SIZES, 1))
 
 
-class EpochTimer:
-    """Times epochs; an epoch whose beginning it did not see has no time."""
+class EpochReporter:
+    """The half of a callback that no framework knows; an epoch whose beginning it did not see has no time."""
 
-    def __init__(self) -> None:
-        self._began: float | None = None
+    _began: float | None = None
 
-    def begin(self) -> None:
-        """Note the beginning of an epoch."""
+    def begin_epoch(self) -> None:
+        """Begin to time."""
         self._began = time.perf_counter()
 
-    def end(self) -> float | None:
-        """Return the seconds since the beginning; None if there was none."""
+    def report_epoch(self, epoch: float, workers: int, metrics: object) -> None:
+        """Report the end of an epoch, counted from 1."""
         began, self._began = self._began, None
-        return None if began is None else time.perf_counter() - began
+        report(epoch, None if began is None else time.perf_counter() - began, workers, numbers(metrics))
+
+    def on_train_end(self, *_args: object, **_others: object) -> None:
+        """Wait a moment for the last report."""
+        flush()
 
 
 def numbers(metrics: object) -> dict[str, float]:

@@ -7,8 +7,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-from voda.callbacks._distributed import EpochTimer, numbers, rank, world_size
-from voda.report import flush, report
+from voda.callbacks._distributed import EpochReporter, rank, world_size
 
 
 def __getattr__(name: str) -> type:
@@ -27,24 +26,14 @@ def _keras() -> Any:
 
 @cache
 def _callback_class() -> type:
-    class VodaCallback(_keras().callbacks.Callback):  # type: ignore[misc]  # the base is known only now
+    class VodaCallback(EpochReporter, _keras().callbacks.Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logs that are numbers. Rank 0 alone reports."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._timer = EpochTimer()
-
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-            """Begin to time."""
-            self._timer.begin()
+            self.begin_epoch()
 
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            """Report the epoch; `epoch` counts from 0."""
             if rank() == 0:
-                report(epoch + 1, self._timer.end(), world_size(), numbers(logs))
-
-        def on_train_end(self, logs: object = None) -> None:
-            """Wait a moment for the last report."""
-            flush()
+                self.report_epoch(epoch + 1, world_size(), logs)
 
     return VodaCallback

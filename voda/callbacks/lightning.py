@@ -7,8 +7,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-from voda.callbacks._distributed import EpochTimer, numbers
-from voda.report import flush, report
+from voda.callbacks._distributed import EpochReporter
 
 
 def __getattr__(name: str) -> type:
@@ -27,25 +26,14 @@ def _lightning() -> Any:
 
 @cache
 def _callback_class() -> type:
-    class VodaCallback(_lightning().Callback):  # type: ignore[misc]  # the base is known only now
+    class VodaCallback(EpochReporter, _lightning().Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logged metrics. Rank 0 alone reports."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self._timer = EpochTimer()
-
         def on_train_epoch_start(self, trainer: Any, pl_module: object) -> None:
-            """Begin to time."""
-            self._timer.begin()
+            self.begin_epoch()
 
         def on_train_epoch_end(self, trainer: Any, pl_module: object) -> None:
-            """Report the epoch; `current_epoch` counts from 0."""
             if trainer.is_global_zero:
-                metrics = numbers(trainer.callback_metrics)
-                report(trainer.current_epoch + 1, self._timer.end(), trainer.world_size, metrics)
-
-        def on_train_end(self, trainer: object, pl_module: object) -> None:
-            """Wait a moment for the last report."""
-            flush()
+                self.report_epoch(trainer.current_epoch + 1, trainer.world_size, trainer.callback_metrics)
 
     return VodaCallback

@@ -7,8 +7,7 @@ import importlib
 from functools import cache
 from typing import Any
 
-from voda.callbacks._distributed import EpochTimer, numbers
-from voda.report import flush, report
+from voda.callbacks._distributed import EpochReporter
 
 
 def __getattr__(name: str) -> type:
@@ -20,27 +19,18 @@ def __getattr__(name: str) -> type:
 
 @cache
 def _callback_class() -> type:
-    class VodaCallback(importlib.import_module("transformers").TrainerCallback):  # type: ignore[misc]  # the base is known only now
+    class VodaCallback(EpochReporter, importlib.import_module("transformers").TrainerCallback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and what was logged last. Rank 0 alone reports."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._timer = EpochTimer()
 
         def on_epoch_begin(self, args: object, state: Any, control: object, **_others: object) -> None:
             """Begin to time, unless a checkpoint was made within this epoch: then its time would be too short."""
             if float(state.epoch or 0.0).is_integer():
-                self._timer.begin()
+                self.begin_epoch()
 
         def on_epoch_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
-            """Report the epoch."""
             if state.is_world_process_zero:
                 logged = state.log_history[-1] if state.log_history else {}
-                metrics = {name: value for name, value in numbers(logged).items() if name not in {"epoch", "step"}}
-                report(round(state.epoch, 6), self._timer.end(), args.world_size, metrics)
-
-        def on_train_end(self, args: object, state: object, control: object, **_others: object) -> None:
-            """Wait a moment for the last report."""
-            flush()
+                metrics = {name: value for name, value in logged.items() if name not in {"epoch", "step"}}
+                self.report_epoch(round(state.epoch, 6), args.world_size, metrics)
 
     return VodaCallback

@@ -51,8 +51,4 @@ class LeaseStore(Protocol):
         """Let others take over at once."""
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
-        """Yield the Lease as it is, and again whenever it changes; the iteration may end, or be late.
-
-        Raises:
-            VodaError: the store does not answer.
-        """
+        """Yield the Lease as it is, and again whenever it changes; may end, be late, or raise VodaError: no answer."""

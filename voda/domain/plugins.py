@@ -62,10 +62,9 @@ class Catalogue(Mapping[str, Part]):
 
 
 def chosen(name: str, known: Mapping[str, Part], *, what: str) -> Part:
-    """Return the part of the name that a user wrote; `what` parts are stands in the message: `policy`.
+    """Return the part of the name that a user wrote, or raise InvalidInput with the closest name and all known ones.
 
-    Raises:
-        InvalidInput: there is none; the message names the closest one and all that are known.
+    `what` says in the message what the parts are: `policy`.
     """
     if (part := known.get(name)) is not None:
         return part

@@ -67,8 +67,6 @@ _FORWARDED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCommand:
-    """How to start a program."""
-
     argv: Sequence[str]
     env: Mapping[str, str]
 
@@ -94,10 +92,7 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
 
 
 def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
-    """Return the torchrun command for a program on this machine.
-
-    `python` before a script is left out, because torchrun puts its own there.
-    """
+    """Return the torchrun command; `python` before a script is left out, because torchrun puts its own there."""
     is_script = len(program) > 1 and Path(program[0]).name in {"python", "python3"}
     is_script = is_script and (program[1] == "-m" or not program[1].startswith("-"))
     # --standalone takes a free port, so that two programs on one machine do not meet.

@@ -37,11 +37,9 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Processes in all."""
         return sum(self.slots.values())
 
     def __str__(self) -> str:
-        """Describe it in words, shortened."""
         named = [f"{host}:{slots}" for host, slots in self.slots.items()]
         more = f" and {len(named) - 8} more hosts" if len(named) > 8 else ""
         return f"{self.size} on {' '.join(named[:8])}{more}" if named else "0"
@@ -51,12 +49,7 @@ def parse_hosts(text: str, *, slots_per_host: int, source: str) -> Mapping[str, 
     """Return host -> slots, in the order listed.
 
     Lines are `host`, `host:slots` or `host slots=N`; blank lines and comments after # are skipped. A host that stands
-    on two lines has the slots of both.
-
-    Args:
-        text: what the script printed.
-        slots_per_host: of a host listed without slots.
-        source: for messages.
+    on two lines has the slots of both. `source` is named in messages.
 
     Raises:
         InvalidInput: a line is none of these.
@@ -79,13 +72,7 @@ def parse_hosts(text: str, *, slots_per_host: int, source: str) -> Mapping[str, 
 
 
 def allot(found: Layout, most: int, used: Layout | None) -> Layout:
-    """Return where at most `most` processes run: on the hosts in use first, then on the others as listed.
-
-    Args:
-        found: all that there is.
-        most: largest number of processes, 1 or more.
-        used: where the program runs now or ran last.
-    """
+    """Return where at most `most` processes run: first on the hosts used now or last, then on the others as listed."""
     kept = [] if used is None else [host for host in used.slots if host in found.slots]
     order = [*kept, *(host for host in found.slots if host not in kept)]
     slots: dict[str, int] = {}
@@ -178,23 +165,14 @@ class Discovery:
 
 
 class _Listener(asyncio.SubprocessProtocol):
-    """Collects what a script prints.
-
-    Args:
-        ended: done when the script has ended and closed its outputs; fails when it prints too much.
-        closed: done when the transport is closed.
-    """
-
     def __init__(self, ended: asyncio.Future[None], closed: asyncio.Future[None]) -> None:
         self.ended, self.closed = ended, closed
         self._printed = {1: bytearray(), 2: bytearray()}
 
     def text(self, descriptor: int) -> str:
-        """Return what it printed to standard output, 1, or standard error, 2."""
         return self._printed[descriptor].decode(errors="replace")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """See asyncio.SubprocessProtocol."""
         if self.ended.done():
             return
         self._printed[fd] += data
@@ -203,7 +181,6 @@ class _Listener(asyncio.SubprocessProtocol):
             self.ended.set_exception(InvalidInput(too_much))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.SubprocessProtocol."""
         self.closed.set_result(None)
         if not self.ended.done():
             self.ended.set_result(None)

@@ -59,11 +59,8 @@ def new_tail() -> Tail:
 
 
 class OutputPipe:
-    """A pipe whose other end is given to a program.
-
-    Args:
-        onto: descriptor that everything is passed on to.
-        tail: gets whole lines, the long ones cut.
+    """A pipe whose other end is given to a program; passes all on `onto` a descriptor, and lines, the long ones cut, to
+    a tail.
     """
 
     def __init__(self, onto: int, tail: Tail) -> None:
@@ -78,7 +75,6 @@ class OutputPipe:
         self._thread.start()
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all is passed on that was printed."""
         self._thread.join(timeout_s)
 
     def _pump(self) -> None:
@@ -106,8 +102,6 @@ def _write(descriptor: int, data: bytes) -> bool:
 
 
 class RunningProgram:
-    """A program that was started by mpirun or torchrun."""
-
     def __init__(self, process: asyncio.subprocess.Process, pipes: Iterable[OutputPipe], *, folder: Path) -> None:
         self._process = process
         self._pipes = tuple(pipes)
@@ -124,12 +118,7 @@ class RunningProgram:
         return code if code >= 0 else 128 - code
 
     async def signal_end(self, number: signal.Signals, *, again: bool) -> None:
-        """Send the signal that tells a program to write its checkpoint and end.
-
-        Args:
-            number: of the signal.
-            again: whether to repeat it until the program has ended.
-        """
+        """Send the signal that tells a program to write its checkpoint and end; `again`: until it has ended."""
         self._send(number)
         while again and self._process.returncode is None:
             with suppress(TimeoutError):

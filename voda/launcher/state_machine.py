@@ -27,8 +27,6 @@ NO_HOSTS_S: Final = 60.0
 
 
 class LauncherPhase(enum.Enum):
-    """What the launcher is doing."""
-
     WAITING = "waiting"
     """For enough slots."""
     RUNNING = "running"
@@ -51,8 +49,6 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class LauncherState(Struct, frozen=True, kw_only=True):
-    """Where the launcher stands."""
-
     phase: LauncherPhase = LauncherPhase.WAITING
     since: float = 0.0
     """Begin of the phase."""
@@ -78,14 +74,10 @@ class LauncherState(Struct, frozen=True, kw_only=True):
 
 
 class HostsListed(Struct, frozen=True):
-    """The script listed hosts."""
-
     layout: Layout
 
 
 class DiscoveryFailed(Struct, frozen=True):
-    """The script failed."""
-
     reason: str
 
 

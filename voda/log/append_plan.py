@@ -48,22 +48,16 @@ class GroupPlan(NamedTuple):
     outcomes: list[Outcome]
 
     def head_rows(self) -> list[HeadRow]:
-        """Return the new heads, as stored."""
         ends = {row[1]: row[0] for row in self.rows}
         return [(stream, head.version, head.hash, head.epoch, ends[stream]) for stream, head in self.heads.items()]
 
     @property
     def has_failures(self) -> bool:
-        """Whether an append of the group was refused."""
         return any(isinstance(outcome, Exception) for outcome in self.outcomes)
 
 
 def refuse_unstorable(append: Append) -> None:
-    """Raise for names and numbers that not every database can store; one of them would fail its whole group.
-
-    Raises:
-        InvalidInput: the stream or an event id holds NUL or half a character, or the epoch is out of range.
-    """
+    """Raise InvalidInput for what some database cannot store (NUL, half a character): it would fail its whole group."""
     names = "".join([append.stream, *[fact.event_id for fact in append.facts]])
     if "\0" in names or not _is_encodable(names):
         raise InvalidInput(f"stream {append.stream!a}: a name holds a character that cannot be stored")
@@ -80,12 +74,7 @@ def _is_encodable(names: str) -> bool:
 
 
 def check_append(stream: str, head: Head, expected_version: int, epoch: int) -> None:
-    """Raise unless a writer of `epoch` that expects `expected_version` may append after `head`.
-
-    Raises:
-        Fenced: the stream has seen a higher epoch.
-        VersionConflict: the stream is at another version.
-    """
+    """Raise Fenced or VersionConflict unless a writer of `epoch` that expects that version may append after `head`."""
     if epoch < head.epoch:
         raise Fenced(f"stream {stream}: epoch {epoch} was followed by epoch {head.epoch}; this leader must stop")
     if expected_version not in (ANY_VERSION, head.version):
@@ -98,8 +87,7 @@ def plan_group(
     """Return the plan by which all appends of the group take effect one after the other.
 
     Args:
-        group: in order of arrival.
-        position: position of the log's last event.
+        position: of the log's last event.
         heads: of the streams that the group appends to; a stream that is not in it is empty.
         known: event id -> position, of the facts that the log has already.
     """
@@ -128,8 +116,7 @@ def seal_batch(
 
     Args:
         append: its facts whose event id is in `recorded` add nothing.
-        head: of the append's stream.
-        position: position of the log's last event.
+        position: of the log's last event.
         recorded: event id -> position.
 
     Raises:
@@ -157,14 +144,7 @@ def seal_batch(
 
 
 def plan_copy(events: Iterable[Sealed]) -> GroupPlan:
-    """Return the plan that copies the first events of a log to an empty one.
-
-    Args:
-        events: from position 1 on; their hashes are not checked here.
-
-    Raises:
-        LogDamaged: the bytes are not an event.
-    """
+    """Return the plan that copies the first events of a log, whose hashes are not checked, to an empty one."""
     plan = GroupPlan([], {}, [])
     for sealed in events:
         body = body_of(sealed)

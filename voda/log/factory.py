@@ -40,7 +40,6 @@ async def open_store(
         location: a path or `sqlite:///path` (created, and migrated, as needed unless read-only), or
             `postgresql://user:password@host/database` or `nats://user:password@host/stream` (made and migrated by
             `voda log migrate` alone).
-        read_only: create and change nothing.
         timeout_s: longest wait for a database's answer or for another process's lock.
 
     Raises:
@@ -72,12 +71,7 @@ async def open_store(
 
 
 async def migrate_log(location: str | Path) -> None:
-    """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file.
-
-    Raises:
-        InvalidInput: there is no such file, or the servers cannot do this.
-        NotALog, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
-    """
+    """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file."""
     path = sqlite_path(location)
     if is_nats(location):
         from voda.log.jetstream.store import JetStreamStore
@@ -101,9 +95,6 @@ async def open_log(location: str | Path, *, archive: Path | None = None) -> Even
     Args:
         location: as in open_store, an export, or a folder of segments.
         archive: folder of the log's archive; None = the one that VODA_ARCHIVE names, else the one that the log names.
-
-    Raises:
-        InvalidInput, NotALog, LogDamaged, LogTooNew, StoreUnavailable: see open_store.
     """
     path = sqlite_path(location)
     if path is None or not (path.is_dir() or is_export(path)):
@@ -116,24 +107,16 @@ async def open_log(location: str | Path, *, archive: Path | None = None) -> Even
 
 
 async def refuse_cut(store: EventStore) -> None:
-    """Raise if the log once reached further than it does now; `store` is what open_log returned.
+    """Raise LogDamaged if the log that open_log returned once reached further than it does now.
 
     A folder of segments cannot tell, and an exported file without its end is not opened.
-
-    Raises:
-        LogDamaged: it did.
     """
     if isinstance(store, ArchiveBackedStore):
         await store.refuse_cut()
 
 
 def open_archive(path: Path) -> Archive:
-    """Open a folder that holds an archive or a backup, or an exported file.
-
-    Raises:
-        NotALog: the folder has no segments, or the file is no export.
-        InvalidInput, LogDamaged, LogTooNew: see Archive.open and Archive.open_export.
-    """
+    """Open a folder that holds an archive or a backup, or an exported file; raises NotALog if it has no segments."""
     if not path.is_dir():
         return Archive.open_export(path)
     archive = Archive.open(path)
@@ -145,11 +128,7 @@ def open_archive(path: Path) -> Archive:
 
 
 def sqlite_path(location: str | Path) -> Path | None:
-    """Return the file that a path or an SQLite URL names; None for PostgreSQL and NATS.
-
-    Raises:
-        InvalidInput: it is a URL of something else.
-    """
+    """Return the file of a path or an SQLite URL; None for PostgreSQL and NATS; raises InvalidInput for other URLs."""
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
     if is_nats(location):

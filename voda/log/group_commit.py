@@ -24,11 +24,9 @@ class Committer(Protocol):
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         """Write the group in one durable transaction, waiting for locks if necessary."""
-        ...
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
         """Write the group without waiting; if that might take long, return None and write nothing."""
-        ...
 
 
 class _PendingAppend(NamedTuple):
@@ -69,7 +67,6 @@ class GroupCommit:
             raise
 
     async def close(self) -> None:
-        """Wait until every append is answered."""
         while self._is_led:
             # A cancelled close() must not cancel the appends.
             await (asyncio.shield(self._drain) if self._drain else asyncio.sleep(0))

@@ -22,13 +22,7 @@ OUTCOMES: Final[Mapping[type[Exception], str]] = {
 
 
 class InstrumentedStore(DelegatingStore[EventStore]):
-    """An EventStore around another one.
-
-    Args:
-        store: the log.
-        telemetry: counts and times every append.
-        appended: is called with the outcome of every append.
-    """
+    """An EventStore around another one; `appended` is called with the outcome of every append."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
-from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, archived_error, refuse_other_end
+from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, refuse_other_end
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
 _EMPTY = Head()
@@ -45,7 +45,6 @@ class _SealedEvents:
 
     @property
     def end(self) -> int:
-        """Position of the last event."""
         return self._after + len(self._bodies)
 
     def add(self, body: bytes, digest: str) -> None:
@@ -89,11 +88,7 @@ class MemoryStore(DurableStore):
         return self._ids[facts[-1].event_id]
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Take over the events of another log, all or nothing.
-
-        Raises:
-            InvalidInput: this log is not empty.
-        """
+        """Take over the events of another log, all or nothing; raises InvalidInput if this log is not empty."""
         if self._events.end:
             raise InvalidInput(f"the log is not empty: it has {self._events.end} events")
         for batch in list(batches):
@@ -104,13 +99,13 @@ class MemoryStore(DurableStore):
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         if stream is None:
             return [unseal(sealed) for sealed in await self.read_sealed(after, limit)]
-        self._refuse_archived(after, stream)
+        self._base.refuse_archived(self.place, after, stream)
         positions = self._in_stream.get(stream, [])
         first = bisect_right(positions, after)
         return [unseal(self._events.at(position)) for position in positions[first : first + limit]]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        self._refuse_archived(after)
+        self._base.refuse_archived(self.place, after)
         return [self._events.at(position) for position in range(after + 1, min(after + limit, self._events.end) + 1)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
@@ -165,7 +160,3 @@ class MemoryStore(DurableStore):
             self._events.add(body, digest)
             self._ids[event_id] = position
             self._in_stream.setdefault(stream, []).append(position)
-
-    def _refuse_archived(self, after: int, stream: str | None = None) -> None:
-        if after < self._base.position and (stream is None or stream in self._base.heads):
-            raise archived_error(self.place, self._base, after)

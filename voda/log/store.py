@@ -24,6 +24,9 @@ from voda.domain.errors import LogArchived, LogDamaged, VersionConflict
 from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.append_plan import EventRow, GroupPlan
 
+SNAPSHOTS_KEPT = 8
+"""So many of the newest snapshots of each name a store keeps; older ones would only speed up travel to the far past."""
+
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """A projection's state at a position, with the head of every stream, so that a cut tail is noticed."""
@@ -42,10 +45,6 @@ class SnapshotHeads(Mapping[str, Head]):
     """Stream -> head, as stored with a snapshot; decoded when first used.
 
     Proofs need them; a start needs the state alone, and a log of years has hundreds of thousands of streams.
-
-    Args:
-        decode: returns stream -> (version, hash, epoch) as stored, or raises a MsgspecError.
-        where: names the snapshot in errors.
     """
 
     def __init__(self, decode: Callable[[], Mapping[str, tuple[int, str, int]]], where: str) -> None:
@@ -74,11 +73,7 @@ class SnapshotHeads(Mapping[str, Head]):
 
 
 def load_heads(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with its heads decoded.
-
-    Raises:
-        LogDamaged: the stored heads cannot be decoded.
-    """
+    """Return the snapshot with its heads decoded; raises LogDamaged if the stored heads cannot be decoded."""
     dict(snapshot.heads)
     return snapshot
 
@@ -88,19 +83,12 @@ class SnapshotStore(Protocol):
 
     async def save(self, snapshot: Snapshot) -> None:
         """Store the snapshot; the store may drop an older one of the same name."""
-        ...
 
     async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
         """Return the newest snapshot of that name at a position <= `at_most`, or None; a damaged one is skipped."""
-        ...
 
     def all(self) -> AsyncIterator[Snapshot]:
-        """Yield every stored snapshot, lowest position first.
-
-        Raises:
-            LogDamaged: a snapshot is not what was written.
-        """
-        ...
+        """Yield every stored snapshot, lowest position first; raises LogDamaged at one that is not what was written."""
 
 
 class EventStore(Protocol):
@@ -124,7 +112,6 @@ class EventStore(Protocol):
             StoreUnavailable: try again.
             StoreNotWritable: disk full or read-only.
         """
-        ...
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, in order; of one stream where given.
@@ -133,46 +120,34 @@ class EventStore(Protocol):
             LogDamaged: an event's bytes are not what was written.
             LogTooNew: an event's schema is unknown to this version.
         """
-        ...
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
         """Return up to `limit` stored events with position > `after`, in order, bytes as stored."""
-        ...
 
     def tail(self, after: int) -> AsyncIterator[Event]:
         """Yield every event with position > `after`, then wait for new ones, for ever."""
-        ...
 
     async def position(self) -> int:
         """Return the position of the last event; 0 in an empty log."""
-        ...
 
     async def head(self, stream: str) -> Head:
         """Return the last event's version, hash and epoch of one stream."""
-        ...
 
     async def heads(self) -> Mapping[str, Head]:
         """Return the head of every stream, all read at one instant."""
-        ...
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         """Return the position of the last event and the head of every stream, both read at one instant."""
-        ...
 
     async def close(self) -> None:
         """Release all connections and files. Safe to call twice."""
-        ...
 
 
 StoreT = TypeVar("StoreT", bound=EventStore)
 
 
 class DelegatingStore(EventStore, Generic[StoreT]):
-    """An EventStore that passes every call to another one; a wrapper overrides the calls that it changes.
-
-    Args:
-        store: the other store.
-    """
+    """An EventStore that passes every call to another one; a wrapper overrides the calls that it changes."""
 
     def __init__(self, store: StoreT) -> None:
         self._store = store
@@ -216,6 +191,17 @@ class Base(Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Of the archive, when the log was archived; a hint for readers who look for it."""
 
+    def refuse_archived(self, place: str, after: int, stream: str | None = None) -> None:
+        """Raise LogArchived for a read behind `after` where the log does not have all of these events any more."""
+        if after >= self.position or (stream is not None and stream not in self.heads):
+            return
+        where = f" to {self.folder}" if self.folder else ""
+        raise LogArchived(
+            f"{place}: the events up to position {self.position} were archived{where} (asked for: {after + 1} and"
+            " later); name that folder with --archive, or have VODA_ARCHIVE name it",
+            self.position,
+        )
+
 
 def refuse_other_end(place: str, position: int, after: int) -> None:
     """Raise VersionConflict unless a log that ends at `position` can continue behind `after`."""
@@ -223,16 +209,6 @@ def refuse_other_end(place: str, position: int, after: int) -> None:
         raise VersionConflict(
             f"{place}: expected its end at position {after}, got {position}: another process writes to it"
         )
-
-
-def archived_error(place: str, base: Base, after: int) -> LogArchived:
-    """Return the error for a read behind `after` where the log does not have all of these events any more."""
-    where = f" to {base.folder}" if base.folder else ""
-    return LogArchived(
-        f"{place}: the events up to position {base.position} were archived{where} (asked for: {after + 1} and later);"
-        " name that folder with --archive, or have VODA_ARCHIVE name it",
-        base.position,
-    )
 
 
 @runtime_checkable
@@ -246,19 +222,12 @@ class DurableStore(EventStore, Protocol):
 
     async def read_rows(self, after: int, limit: int) -> Sequence[EventRow]:
         """Return up to `limit` events with the columns that the store has beside their bodies; gaps are not refused."""
-        ...
 
     async def damage(self) -> str | None:
         """Return the damage that the store itself finds in its files; None = no damage."""
-        ...
 
     async def refuse_cut(self) -> None:
-        """Raise if the log once reached further than it does now.
-
-        Raises:
-            LogDamaged: it did.
-        """
-        ...
+        """Raise LogDamaged if the log once reached further than it does now."""
 
     # ---- copies
 
@@ -268,28 +237,20 @@ class DurableStore(EventStore, Protocol):
         Raises:
             InvalidInput: the log is not empty.
         """
-        ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, byte for byte, all or none, durably.
 
-        Args:
-            plan: rows from position `after + 1` on, and the heads they lead to.
-            after: position of this log's last event.
-
         Raises:
             VersionConflict: this log ends elsewhere.
         """
-        ...
 
     # ---- archive
-    #
-    # In a log with a base, read, read_sealed, read_rows and tail raise `archived_error(...)` for an `after` below it. A
+    # In a log with a base, read, read_sealed, read_rows and tail raise LogArchived for an `after` below it. A
     # stream that is not among the base's heads has no archived events: it can be read alone from any `after`.
 
     async def base(self) -> Base:
         """Return where the log begins."""
-        ...
 
     async def forget(self, base: Base) -> None:
         """Forget the events up to the base's position, durably; a base below that of the log changes nothing.
@@ -305,4 +266,3 @@ class DurableStore(EventStore, Protocol):
         Raises:
             InvalidInput: the position is beyond the last event.
         """
-        ...

@@ -25,7 +25,6 @@ class GrowthSignal:
         """What tails wait for; None while there is no tail."""
 
     def wake(self) -> None:
-        """Wake all tails."""
         # Called after every append, mostly without a tail.
         if self._grown is not None:
             self._grown.set()
@@ -42,7 +41,6 @@ class GrowthSignal:
         """Yield every event with position > `after`, then wait for new ones, for ever.
 
         Args:
-            after: a position.
             read: returns the next events behind a position; it may subscribe to growth first.
             poll_s: longest wait before the next read; None = until a signal.
             full_page: after fewer events than this the tail waits.

@@ -40,11 +40,7 @@ def namespace(metadata: JobMetadata) -> str:
 
 
 def pool_of_label(value: str, path: str) -> str:
-    """Return the pool of nodes whose label has that value: dots become dashes, for streams are named after pools.
-
-    Raises:
-        InvalidField: no label can have it.
-    """
+    """Return the pool of nodes with that label, or refuse it; dots become dashes, as streams are named after pools."""
     return pool(value.replace(".", "-"), path)
 
 

@@ -48,16 +48,16 @@ def parse(
     namespace = names.namespace(job.metadata)
     refuse_unusable(job)
     settings = JobSettings(job)
-    bounds = replica_bounds(job, settings)
-    names.refuse_long_worker_name(name, bounds.max_replicas)
+    least, most, requested = replica_bounds(job, settings)
+    names.refuse_long_worker_name(name, most)
     spec = JobSpec(
         job_id=name,
         name=name,
         namespace=namespace,
         pool=_pool(job, settings, default_pool, pool_label),
-        min_replicas=bounds.min_replicas,
-        max_replicas=bounds.max_replicas,
-        requested_replicas=bounds.requested,
+        min_replicas=least,
+        max_replicas=most,
+        requested_replicas=requested,
         gpus_per_replica=Gpus(gpus_per_replica(job)),
         epochs=_number(settings, "epochs", least=0, most=_MOST_EPOCHS),
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),

@@ -40,12 +40,6 @@ class FieldText(Struct, frozen=True):
     """Then it counts processes."""
 
 
-class ManifestBounds(Struct, frozen=True):
-    min_replicas: int
-    max_replicas: int
-    requested: int
-
-
 class JobSettings:
     """The settings in the annotations, and in the environment of the first role's container."""
 
@@ -71,8 +65,8 @@ class _Bound(Struct, frozen=True):
     """annotation, env, elasticPolicy or replicas."""
 
 
-def replica_bounds(job: JobManifest, settings: JobSettings) -> ManifestBounds:
-    """Return the bounds of a job, in replicas; a Master counts as one.
+def replica_bounds(job: JobManifest, settings: JobSettings) -> tuple[int, int, int]:
+    """Return the least, most and requested replicas of a job; a Master counts as one.
 
     Raises:
         InvalidField: a value is no number or out of bounds, or the least is more than the most.
@@ -92,7 +86,7 @@ def replica_bounds(job: JobManifest, settings: JobSettings) -> ManifestBounds:
     # Processes are rounded up for the least and down for the most, which may cross where both are the same.
     greatest = max(most.replicas, least.replicas)
     _refuse_growth_without_workers(job, greatest, most.path)
-    return ManifestBounds(least.replicas, greatest, _requested(requested, plain, (least, most)))
+    return least.replicas, greatest, _requested(requested, plain, (least, most))
 
 
 def whole_number(field: FieldText, *, least: int, most: int) -> int:

@@ -59,10 +59,6 @@ class LiveCluster(Projection):
         """Return the names of all pools that events ever named, sorted."""
         return tuple(sorted(self._pools))
 
-    def pool_of(self, job_id: str) -> str | None:
-        pool = self._pool_of.get(job_id)
-        return pool.plan.pool if pool else None
-
     def job(self, job_id: str) -> Job | None:
         """Return a live job."""
         pool = self._pool_of.get(job_id)

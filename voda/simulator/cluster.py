@@ -56,15 +56,15 @@ class SimulatedNodes:
         self.by_name = {node.name: node for node in nodes}
         self._used = dict.fromkeys(self.by_name, 0)
 
-    def change(self, fact: facts.NodeFact) -> bool:
-        """Take over a fact about a node; return whether workers on it survive."""
+    def change(self, fact: facts.NodeFact) -> str | None:
+        """Take over a fact about a node; return the node's name if the workers on it fail."""
         name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
         self._used.setdefault(name, 0)
         if isinstance(fact, facts.NodeLeft):
             self.by_name.pop(name, None)
         else:
             self.by_name[name] = fact.node
-        return name in self.by_name and self.by_name[name].is_ready
+        return None if name in self.by_name and self.by_name[name].is_ready else name
 
     def hold(self, training: Training) -> None:
         """Count the GPUs of a job that runs already."""
@@ -177,9 +177,8 @@ class SimulatedCluster:
     def change_node(self, fact: facts.NodeFact) -> None:
         """Let a node join, change or leave; if it leaves or is not ready, the workers on it fail."""
         self._notices.put_nowait(fact)
-        if self._nodes.change(fact):
+        if (name := self._nodes.change(fact)) is None:
             return
-        name = fact.name if isinstance(fact, facts.NodeLeft) else fact.node.name
         for training in list(self._placed.values()):
             if lost := [index for index, node in training.workers.items() if node == name]:
                 self._lose(training, lost, "node_lost")

@@ -74,11 +74,7 @@ def find_file(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 @contextmanager
 def intact(path: Path, data_set: DataSet) -> Iterator[None]:
-    """Turn the errors that a damaged file causes into one.
-
-    Raises:
-        InvalidInput: `path` is damaged.
-    """
+    """Raise InvalidInput where reading `path` fails because the file is damaged."""
     try:
         yield
     except (OSError, EOFError, LookupError, ValueError, zlib.error, csv.Error) as error:

@@ -21,7 +21,7 @@ from voda.events.types import AnyFact, Intent, NodeFact, NodeJoined, PolicyChang
 from voda.log.append_plan import plan_copy
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore, Snapshot
-from voda.metrics import REPLAN_DURATION, Histogram, NoTelemetry
+from voda.metrics import REPLAN_DURATION, Histogram, Telemetry
 from voda.placement import PLACERS, Placer
 from voda.policies import POLICIES, Policy
 from voda.projections.live import Live
@@ -89,7 +89,7 @@ def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> Ini
     return InitialState(facts=tuple(facts))
 
 
-class DecisionTimes(NoTelemetry):
+class DecisionTimes(Telemetry):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 

@@ -6,7 +6,6 @@ Rule: O(live jobs + nodes) per look, and nothing is kept from one look to the ne
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -19,43 +18,20 @@ from voda.domain.plan import Plan
 _LIVE = (Phase.SUBMITTED, Phase.WAITING, Phase.RUNNING)
 
 
-class Candidate(Protocol):
-    """A candidate for the leadership, as far as it is shown."""
-
-    @property
-    def is_leading(self) -> bool:
-        """Whether it may act as the leader at this moment."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """Of its leadership; 0 while it does not lead."""
-        ...
-
-
-def leadership_gauges(candidate: Candidate) -> Iterator[GaugeMetricFamily]:
-    """Yield who leads, as it stands."""
-    yield _gauge("leader", "1 while this replica leads, else 0.", value=candidate.is_leading)
-    yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=candidate.epoch)
+def leadership_gauges(*, is_leading: bool, epoch: int) -> Iterator[GaugeMetricFamily]:
+    """Yield who leads; `epoch` is 0 while this replica does not."""
+    yield _gauge("leader", "1 while this replica leads, else 0.", value=is_leading)
+    yield _gauge("leader_epoch", "Epoch of this replica's leadership; 0 without.", value=epoch)
 
 
 def kubernetes_gauges(mirrored: Mapping[str, int], unadopted: Mapping[str, int]) -> Iterator[GaugeMetricFamily]:
-    """Yield the gauges as they stand.
-
-    Args:
-        mirrored: collection -> objects.
-        unadopted: state -> labelled objects that are no jobs.
-    """
+    """Yield how many objects are mirrored, by collection, and how many labelled ones are no jobs, by state."""
     yield _counted("mirrored_objects", "Objects mirrored here.", "collection", mirrored)
     yield _counted("objects_unadopted", "Labelled objects that are no jobs of voda's.", "state", unadopted)
 
 
 class StateGauges(Collector):
-    """Reads the gauges off a backend.
-
-    Args:
-        backend: its view is read.
-    """
+    """Reads the gauges off the view of a backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -65,7 +41,6 @@ class StateGauges(Collector):
         """Age of the oldest of them."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all gauges."""
         yield from self._service()
         now, families = self._backend.clock.now(), _Families()
         live = self._backend.view.live.cluster

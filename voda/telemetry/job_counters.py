@@ -6,19 +6,8 @@ Rules: what is seen of a job at one instant is one change; an event costs O(1), 
 from msgspec import Struct
 
 from voda import metrics
+from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import (
-    JobCanceled,
-    JobCancelRequested,
-    JobCompleted,
-    JobFailed,
-    JobQueueLevelChanged,
-    JobSubmitted,
-    LeaderElected,
-    PlanAdopted,
-    WorkerExited,
-    WorkerStarted,
-)
 from voda.metrics import Telemetry
 from voda.projections.job_registry import JobRegistry
 
@@ -32,9 +21,7 @@ class _Seen(Struct, kw_only=True):
     decided_at: float | None = None
     """Since when it is on its way to the plan; None: it is there."""
     cause: str = ""
-    """Of that plan."""
     size_before: int = 0
-    """When it set out."""
 
 
 class _Change(Struct, frozen=True, kw_only=True):
@@ -50,12 +37,7 @@ class _Change(Struct, frozen=True, kw_only=True):
 
 
 class JobCounters:
-    """Feeds telemetry from the events that the job_registry has folded.
-
-    Args:
-        telemetry: is fed.
-        job_registry: at the event that is shown.
-    """
+    """Feeds telemetry from each event, once the job registry has folded it."""
 
     def __init__(self, telemetry: Telemetry, job_registry: JobRegistry) -> None:
         self._telemetry = telemetry
@@ -80,21 +62,21 @@ class JobCounters:
             self._changed_at = event.recorded_at
         self._telemetry.count(metrics.EVENTS, event.type)
         match event.data:
-            case JobSubmitted(spec=spec):
+            case facts.JobSubmitted(spec=spec):
                 self._jobs[spec.job_id] = _Seen()
                 self._telemetry.count(metrics.JOBS_SUBMITTED, spec.pool)
-            case WorkerStarted() | WorkerExited() as fact:
+            case facts.WorkerStarted() | facts.WorkerExited() as fact:
                 self._see_workers(fact)
-            case PlanAdopted() as fact:
+            case facts.PlanAdopted() as fact:
                 self._see_plan(fact, event.recorded_at)
-            case JobCompleted(job_id=job_id) | JobFailed(job_id=job_id) | JobCanceled(job_id=job_id):
+            case facts.JobCompleted(job_id=job_id) | facts.JobFailed(job_id=job_id) | facts.JobCanceled(job_id=job_id):
                 self._see_end(job_id)
-            case JobCancelRequested(job_id=job_id):
+            case facts.JobCancelRequested(job_id=job_id):
                 if (record := self._job_registry.job(job_id)) is not None:
                     self._telemetry.count(metrics.CANCELS_REQUESTED, record.spec.pool)
-            case JobQueueLevelChanged(pool=pool):
+            case facts.JobQueueLevelChanged(pool=pool):
                 self._telemetry.count(metrics.QUEUE_MOVES, pool)
-            case LeaderElected(pool=pool):
+            case facts.LeaderElected(pool=pool):
                 self._telemetry.count(metrics.ELECTIONS, pool)
             case _:
                 pass
@@ -123,7 +105,6 @@ class JobCounters:
             self._telemetry.count(metrics.RESIZES, pool, _direction(before, after), "worker.exited")
 
     def _lose_all(self, seen: _Seen, change: _Change) -> None:
-        """Count a job that holds nothing any more."""
         if change.is_canceling:
             return
         if change.planned:
@@ -147,18 +128,18 @@ class JobCounters:
             self._telemetry.count(metrics.RESIZES, pool, direction, seen.cause)
             self._telemetry.observe(metrics.RESIZE_DURATION, span_s, pool, direction)
 
-    def _see_workers(self, fact: WorkerStarted | WorkerExited) -> None:
+    def _see_workers(self, fact: facts.WorkerStarted | facts.WorkerExited) -> None:
         record, seen = self._job_registry.job(fact.job_id), self._jobs.get(fact.job_id)
         if record is None:
             return
         pool = record.spec.pool
-        if isinstance(fact, WorkerStarted):
+        if isinstance(fact, facts.WorkerStarted):
             self._telemetry.count(metrics.WORKERS_STARTED, pool, by=len(fact.workers))
         else:
             self._telemetry.count(metrics.WORKERS_EXITED, pool, fact.cause, by=len(fact.workers))
         if seen is None:
             return
-        if isinstance(fact, WorkerExited) and fact.cause == "finished":
+        if isinstance(fact, facts.WorkerExited) and fact.cause == "finished":
             # Workers that are done make no resize.
             seen.size = max(0, seen.size - len(fact.workers))
         if not seen.has_started and record.job.first_started_at is not None:
@@ -175,7 +156,7 @@ class JobCounters:
             is_canceling=record.is_canceling,
         )
 
-    def _see_plan(self, fact: PlanAdopted, now: float) -> None:
+    def _see_plan(self, fact: facts.PlanAdopted, now: float) -> None:
         # What was seen before was not done because of this plan.
         self.settle()
         self._telemetry.count(metrics.PLANS, fact.pool, fact.cause)

@@ -13,19 +13,15 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from voda import __version__
-from voda.metrics import ALL, BUILD_INFO, Counter, Gauge, Histogram, Metric, Scope
+from voda.metrics import ALL, BUILD_INFO, Counter, Gauge, Histogram, Metric, Scope, Telemetry
 
 CONTENT_TYPE: Final = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 ReadGauges = Callable[[], Iterable[Family]]
 """Returns gauges as they stand at this moment."""
 
 
-class PrometheusTelemetry:
-    """The metrics of one service, in a registry of its own.
-
-    Args:
-        scopes: whose metrics are shown before they are fed, beside those of every service.
-    """
+class PrometheusTelemetry(Telemetry):
+    """The metrics of one service, in a registry of its own; those of its scopes are shown before they are fed."""
 
     def __init__(self, *scopes: Scope) -> None:
         self.registry = prometheus.CollectorRegistry()
@@ -38,15 +34,12 @@ class PrometheusTelemetry:
         prometheus.GCCollector(registry=self.registry)
 
     def count(self, counter: Counter, *labels: str, by: float = 1) -> None:
-        """See Telemetry.count."""
         self._child(counter, labels).inc(by)
 
     def observe(self, histogram: Histogram, seconds: float, *labels: str) -> None:
-        """See Telemetry.observe."""
         self._child(histogram, labels).observe(seconds)
 
     def set(self, gauge: Gauge, value: float, *labels: str) -> None:
-        """See Telemetry.set."""
         self._child(gauge, labels).set(value)
 
     def show(self, *scopes: Scope) -> None:
@@ -81,7 +74,6 @@ class _Reader(Collector):
         self._gauges = gauges
 
     def collect(self) -> Iterator[Family]:
-        """Yield the gauges."""
         yield from self._gauges()
 
     def describe(self) -> Iterator[Family]:

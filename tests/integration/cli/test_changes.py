@@ -110,7 +110,7 @@ def test_submit_when_followed_and_the_job_fails_exits_with_1(empty: Server, tmp_
 
 def _later(server: Server, fact: JobCompleted | JobFailed) -> None:
     """Have it happen when the job has been there for a moment."""
-    server.begins(_once(server, lambda live: live.pool_of(fact.job_id) is not None, fact))
+    server.begins(_once(server, lambda live: live.job(fact.job_id) is not None, fact))
 
 
 async def _once(server: Server, is_due: Callable[[LiveCluster], bool], fact: AnyFact) -> None:

@@ -7,13 +7,15 @@ from aiohttp import web
 
 from voda.api.operation import ANONYMOUS, Operation, Routes
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 
 
 class ThingRoutes(Routes):
     """The operations on things."""
 
-    @Operation("GET", "/things", tag="Things")
+    tag = "Things"
+
+    @Operation("GET", "/things")
     async def list_things(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List all things.
 
@@ -21,7 +23,7 @@ class ThingRoutes(Routes):
         """
         return web.Response(text=f"{self.backend} of {type(self).__name__}")
 
-    @Operation("DELETE", "/things/{thing}", tag="Things")
+    @Operation("DELETE", "/things/{thing}")
     async def delete_thing(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Delete a thing."""
         return web.Response(status=204)
@@ -32,9 +34,9 @@ class ThingRoutes(Routes):
 
 def test_operations_have_the_names_and_summaries_of_their_handlers_in_their_order() -> None:
     operations = ThingRoutes(cast("Backend", "backend")).operations()
-    assert [(one.method, one.path, one.name, one.summary) for one in operations] == [
-        ("GET", "/things", "listThings", "List all things"),
-        ("DELETE", "/things/{thing}", "deleteThing", "Delete a thing"),
+    assert [(one.method, one.path, one.name, one.summary, one.tag) for one in operations] == [
+        ("GET", "/things", "listThings", "List all things", "Things"),
+        ("DELETE", "/things/{thing}", "deleteThing", "Delete a thing", "Things"),
     ]
 
 

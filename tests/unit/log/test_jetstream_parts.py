@@ -167,13 +167,13 @@ def counted(outgoing: OutgoingGroup) -> Group:
 def test_state_folded_is_the_state_written() -> None:
     one, two = LogState(GroupBoundary(0, 1), {}), LogState(GroupBoundary(0, 1), {})
     first = group(1, 12, after=0, size=1000)
-    last = first.after + len(first.parts)
+    last = first.last_sequence
     second = group(13, 2, after=last, prev=first.name)
     heads = {row[1]: Head(1, row[7]) for row in [*rows(1, 12, size=1000), *rows(13, 2)]}
     one.fold(counted(first))
     one.fold(counted(second))
-    two.write(first.name, 1, last, rows(1, 12, size=1000), {})
-    two.write(second.name, last + 1, last + 1, rows(13, 2), heads)
+    two.write(first, rows(1, 12, size=1000), {})
+    two.write(second, rows(13, 2), heads)
     assert (one.position, one.sequence, one.group, one.heads) == (two.position, two.sequence, two.group, two.heads)
     assert one.recent.ids == two.recent.ids
     assert one.recent.places() == two.recent.places()

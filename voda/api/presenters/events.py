@@ -5,8 +5,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from voda.api.presenters.conversion import instant
-from voda.api.schemas import EventView
+from voda.api.schemas import EventView, instant, view_of
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted
 
@@ -32,16 +31,8 @@ class EventFrames:
 
 def event_of(event: Event, *, with_manifest: bool = False) -> EventView:
     """Return an event; a manifest, which may be long, only where it was asked for."""
-    return EventView(
-        position=event.position,
-        stream=event.stream,
-        version=event.version,
-        event_id=event.event_id,
-        type=event.type,
-        recorded_at=instant(event.recorded_at),
-        actor=event.actor,
-        data=msgspec.to_builtins(_fact(event.data, with_manifest), str_keys=True),
-    )
+    data = msgspec.to_builtins(_fact(event.data, with_manifest), str_keys=True)
+    return view_of(EventView, event, recorded_at=instant(event.recorded_at), data=data)
 
 
 def frame_of(event: Event, *, with_manifest: bool = False) -> bytes:

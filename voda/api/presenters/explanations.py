@@ -1,18 +1,12 @@
 """Explanations as the API shows them."""
 
-from voda.api.presenters.conversion import instant, view_of
-from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView, instant, view_of
 from voda.projections.history import FinishedJob
 from voda.timetravel.explanation import JobDecision, JobExplanation
 
 
 def explanation_of(explanation: JobExplanation, *, expected_start_at: float | None = None) -> ExplanationView:
-    """Return an explanation.
-
-    Args:
-        explanation: of one job at one moment.
-        expected_start_at: of a job that waits, seconds since the epoch; None = unknown.
-    """
+    """Return an explanation; a waiting job is expected to start at `expected_start_at`, seconds since the epoch."""
     spec, shortage, ended = explanation.spec, explanation.shortage, explanation.ended
     return view_of(
         ExplanationView,

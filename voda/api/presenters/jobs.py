@@ -9,24 +9,17 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from voda.api.presenters.conversion import instant
-from voda.api.schemas import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView
+from voda.api.schemas import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView, instant, view_of
 from voda.application.read_model import ReadModel
 from voda.kinds.base import FieldWarning
-from voda.projections.job_record import JobRecord, RecordedReport
+from voda.projections.job_record import JobRecord
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NO_FORECAST = ForecastView()
 
 
 def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at: float | None = None) -> JobView:
-    """Return a job as the API shows it.
-
-    Args:
-        record: the job as the log has it.
-        forecast: of the job; None = there is none.
-        forecast_at: instant of the forecast, seconds since the epoch.
-    """
+    """Return a job as the API shows it; the forecast was made at `forecast_at`, seconds since the epoch."""
     spec, job = record.spec, record.job
     return JobView(
         job_id=spec.job_id,
@@ -71,7 +64,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
 
 def reports_of(record: JobRecord) -> ReportList:
     """Return what a job reported, oldest first."""
-    return ReportList(items=tuple(_report(report) for report in record.reports))
+    return ReportList(items=tuple(view_of(ReportView, one, reported_at=instant(one.at)) for one in record.reports))
 
 
 def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> ForecastView:
@@ -82,16 +75,6 @@ def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None)
         starts_at=instant(forecast.starts_at) if waits else None,
         finishes_at=instant(forecast.finishes_at) if record.is_live else None,
         made_at=instant(made_at),
-    )
-
-
-def _report(report: RecordedReport) -> ReportView:
-    return ReportView(
-        epochs_done=report.epochs_done,
-        reported_at=instant(report.at),
-        workers=report.workers,
-        epoch_s=report.epoch_s,
-        metrics=report.metrics,
     )
 
 
@@ -117,7 +100,6 @@ class JobJsonCache:
         self._cache: dict[str, _Rendered] = {}
 
     def job(self, record: JobRecord) -> bytes:
-        """Return a job as JSON."""
         job_id = record.spec.job_id
         forecasts = self._view.forecasts
         cached = self._cache.get(job_id)
@@ -137,18 +119,11 @@ class JobJsonCache:
         return _encode(job_of(record))
 
     def page(self, records: Iterable[JobRecord], *, total: int, following: str | None) -> bytes:
-        """Return a JobList as JSON.
-
-        Args:
-            records: of the page.
-            total: jobs on all pages.
-            following: token of the next page; None on the last.
-        """
+        """Return a JobList as JSON, of `total` jobs on all pages; `following` is the token of the next page."""
         items = b",".join([self.job(record) for record in records])
         return b'{"items":[%b],"total":%d,"next":%b}' % (items, total, _encode(following))
 
     def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[FieldWarning]) -> bytes:
-        """Return a Submission as JSON."""
         return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
 
     def _forget(self) -> None:

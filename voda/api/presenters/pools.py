@@ -9,8 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
-from voda.api.presenters.conversion import instant, view_of
-from voda.api.schemas import NodeView, PlanView, PoolView, SettingsView
+from voda.api.schemas import NodeView, PlanView, PoolView, SettingsView, instant, view_of
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -48,24 +47,13 @@ def revision_of(record: msgspec.Struct) -> str:
 
 
 def nodes_of(nodes: Iterable[Node], jobs: Iterable[Job]) -> tuple[NodeView, ...]:
-    """Return the nodes by name.
-
-    Args:
-        nodes: of one pool.
-        jobs: all live jobs of that pool.
-    """
+    """Return the nodes of a pool by name; `jobs` are all live jobs of that pool."""
     gpus = _gpus_by_node(jobs)
     return tuple(_node(node, gpus.get(node.name, {})) for node in sorted(nodes, key=lambda node: node.name))
 
 
 def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanView:
-    """Return a plan.
-
-    Args:
-        plan: whole.
-        position: of the event that adopted it; 0 = there is none yet.
-        changed: jobs that it placed otherwise than the plan before.
-    """
+    """Return a plan, which the event at `position` adopted (0 = none yet), and the jobs that it placed otherwise."""
     decided_at = instant(plan.decided_at) if plan.number else None
     return view_of(PlanView, plan, position=position, decided_at=decided_at, changed=tuple(changed))
 

@@ -24,12 +24,7 @@ ALGORITHMS: Final[Mapping[str, str]] = {
 }
 """Its spelling -> ours."""
 _ROW: Final = "{:<60} {:<10} {:<10} {:<25} {:<10} {:<10} {:<10}\n"
-_HEADS: Final = ("NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL")
-
-
-def head() -> str:
-    """Return the first line of the table."""
-    return _ROW.format(*_HEADS)
+HEAD: Final = _ROW.format("NAME", "STATUS", "WORKERS", "SCHEDULER", "WAITING", "RUNNING", "TOTAL")
 
 
 def row(record: JobRecord, now: float) -> str:
@@ -57,11 +52,7 @@ def policy_of(body: bytes) -> str:
 
 
 def text_of(body: bytes) -> str:
-    """Return a body that is one word: a JSON string, as the ancestor's documents wrote it, or the bare word.
-
-    Raises:
-        InvalidInput: it is empty, no text, or more than a word.
-    """
+    """Return a body that is one word: a JSON string, as the ancestor's documents wrote it, or the bare word."""
     try:
         text = body.decode().strip()
         word = msgspec.json.decode(text, type=str) if text.startswith('"') else text
@@ -75,11 +66,7 @@ def text_of(body: bytes) -> str:
 
 
 def seconds_of(body: bytes) -> float:
-    """Return a body that is a number of seconds.
-
-    Raises:
-        InvalidInput: it is none.
-    """
+    """Return a body that is a number of seconds."""
     try:
         seconds = float(body.decode().strip().strip('"'))
     except ValueError:

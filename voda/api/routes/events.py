@@ -5,6 +5,7 @@ its position, and a reader that comes back with it goes on behind it.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from aiohttp import web
@@ -20,7 +21,7 @@ from voda.application import event_feed
 from voda.application.backend import Backend
 from voda.application.event_feed import EventFilter, EventHub
 from voda.application.lookup import spec_of
-from voda.auth import Caller, is_owner
+from voda.auth.callers import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES
@@ -32,7 +33,6 @@ _RETRY_MS = 2_000
 """How long a browser waits before it comes back."""
 _PAGE = 200
 """Past events in one write."""
-_MOST_POSITION = 2**53
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             Meta(
                 description="Position behind which to begin; by default the beginning, or the end when watching.",
                 ge=0,
-                le=_MOST_POSITION,
+                le=2**53,
             ),
         ]
         | None
@@ -64,6 +64,8 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class EventRoutes(Routes):
     """The operation on events."""
 
+    tag = "Events"
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._hub = EventHub(backend.view, EventFrames)
@@ -76,7 +78,6 @@ class EventRoutes(Routes):
             " position as `id`, its type as `event` and its JSON as `data`; a client that comes back with"
             " `Last-Event-ID` goes on behind it."
         ),
-        tag="Events",
         query=EventsQuery,
         headers={_RESUME: "Position of the last event seen; wins over `after`. When watching."},
         answers=[Response(of=EventList), Response(media_type=SSE, description="When watching.")],
@@ -85,7 +86,7 @@ class EventRoutes(Routes):
     async def list_events(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Read what happened, or watch what happens."""
         query, backend = query_of(request, EventsQuery), self.backend
-        has_manifest = _manifests_of(caller) if query.manifests else _no_manifest
+        has_manifest = _manifests_of(caller) if query.manifests else lambda _event: False
         wanted = await _filter(backend, query)
         if query.watch or SSE in request.headers.get("Accept", ""):
             after = await _begin(backend, request, query)
@@ -113,12 +114,7 @@ def _manifests_of(caller: Caller) -> Callable[[Event], bool]:
     return lambda event: isinstance(event.data, JobSubmitted) and is_owner(event.data.spec, caller)
 
 
-def _no_manifest(_event: Event) -> bool:
-    return False
-
-
 async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> int:
-    """Return the position behind which a stream begins."""
     after = query.after
     if resume := request.headers.get(_RESUME, ""):
         if not (resume.isascii() and resume.isdigit() and len(resume) <= 15):
@@ -131,61 +127,54 @@ async def _begin(backend: Backend, request: web.Request, query: EventsQuery) -> 
     return after
 
 
+@dataclass(frozen=True, slots=True)
 class EventStream:
     """One reader's stream: past events from the log by pages, then new ones from the hub."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        hub: EventHub[EventFrames],
-        stream: StreamedResponse,
-        wanted: EventFilter,
-        has_manifest: Callable[[Event], bool],
-    ) -> None:
-        self._backend = backend
-        self._hub = hub
-        self._stream = stream
-        self._wanted = wanted
-        self._has_manifest = has_manifest
+    backend: Backend
+    hub: EventHub[EventFrames]
+    stream: StreamedResponse
+    wanted: EventFilter
+    has_manifest: Callable[[Event], bool]
 
     async def run(self, after: int) -> None:
         """Send all events behind `after`, for ever."""
-        await self._stream.write(b"retry: %d\n%s" % (_RETRY_MS, _mark(after)))
+        await self.stream.write(b"retry: %d\n%s" % (_RETRY_MS, _mark(after)))
         while True:
             after = await self._past(after)
             after = await self._live(after)
 
     async def _past(self, after: int) -> int:
         """Send events from the log up to the hub's position; return the position reached."""
-        while after < self._hub.position:
-            page = await event_feed.page(self._backend.store, self._wanted, after=after, limit=_PAGE)
-            frames = [frame_of(event, with_manifest=self._has_manifest(event)) for event in page.events]
+        while after < self.hub.position:
+            page = await event_feed.page(self.backend.store, self.wanted, after=after, limit=_PAGE)
+            frames = [frame_of(event, with_manifest=self.has_manifest(event)) for event in page.events]
             after = page.last_position
-            await self._stream.write(b"".join(frames) or _mark(after))
+            await self.stream.write(b"".join(frames) or _mark(after))
         return after
 
     async def _live(self, after: int) -> int:
         """Send new events until the subscription is late; return the position reached."""
         # Nothing is awaited between the last look at the hub's position and this.
-        with self._hub.subscription(self._wanted) as subscription:
+        with self.hub.subscription(self.wanted) as subscription:
             while not subscription.is_late:
-                events = await subscription.next(self._backend.limits.heartbeat_s)
+                events = await subscription.next(self.backend.limits.heartbeat_s)
                 if events:
                     await self._send(
-                        one.full_frame if self._has_manifest(one.event) else one.frame
+                        one.full_frame if self.has_manifest(one.event) else one.frame
                         for one in events
                         if one.event.position > after
                     )
                     after = max(after, events[-1].event.position)
                 elif not subscription.is_late:
-                    after = max(after, self._hub.position)
-                    await self._stream.write(b": nothing new\n" + _mark(after))
+                    after = max(after, self.hub.position)
+                    await self.stream.write(b": nothing new\n" + _mark(after))
         return after
 
     async def _send(self, frames: Iterable[bytes]) -> None:
         every = list(frames)
         for begin in range(0, len(every), _PAGE):
-            await self._stream.write(b"".join(every[begin : begin + _PAGE]))
+            await self.stream.write(b"".join(every[begin : begin + _PAGE]))
 
 
 def _mark(position: int) -> bytes:

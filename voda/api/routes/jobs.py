@@ -1,8 +1,9 @@
-"""Jobs: submit, list, get, change, delete.
+"""Jobs: submit, list, get, change, delete; and why a job has what it has, or waits, at any moment.
 
 Rule: the JSON of a job is made once per change; the use cases decide everything else.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -12,15 +13,27 @@ from msgspec import Meta, Struct
 
 from voda.api.job_listing import JobListing, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
+from voda.api.presenters.explanations import explanation_of
 from voda.api.presenters.jobs import JobJsonCache
-from voda.api.requests import body_of, encoded_response, is_expected, is_unchanged, manifest_of, query_of
-from voda.api.schemas import JobList, JobView, SubmissionView
+from voda.api.requests import (
+    body_of,
+    cached_response,
+    encoded_response,
+    is_expected,
+    json_response,
+    manifest_of,
+    query_of,
+)
+from voda.api.schemas import ExplanationView, JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
-from voda.application.lookup import job_of
+from voda.application.lookup import job_of, spec_of
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller, require_owner
-from voda.domain.errors import InvalidField
+from voda.auth.callers import Caller, require_owner
+from voda.domain.errors import InvalidField, InvalidInput
+from voda.timetravel.explanation import JobExplanation
+from voda.timetravel.job_explanation import explain, explain_in
+from voda.timetravel.moment import LogPlace, find, parse_moment
 
 _LISTS_KEPT: Final = 16
 """A full page is half a megabyte."""
@@ -29,6 +42,8 @@ JOB_ID: Final = {"job_id": "Id of the job, or its name: then the one submitted l
 _ETAG: Final = {"ETag": "The job's revision, in quotes."}
 _SUBMITTED: Final = {**_ETAG, "Location": "Path of the job."}
 _IF_MATCH: Final = {"If-Match": "An ETag, or several: 412 if an event was about the job since."}
+_AT_ONCE = 2
+"""Explanations worked on at a time: each keeps a core busy while it asks policies."""
 
 
 class SubmitQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +61,8 @@ class DeleteQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class JobRoutes(Routes):
     """The operations on jobs."""
 
+    tag = "Jobs"
+
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._limits = backend.limits
@@ -62,7 +79,6 @@ class JobRoutes(Routes):
         "/api/v1/jobs",
         description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is told in"
         " `warnings`.",
-        tag="Jobs",
         roles=WRITERS,
         query=SubmitQuery,
         headers={
@@ -74,7 +90,7 @@ class JobRoutes(Routes):
             Response(status=201, of=SubmissionView, description="It is submitted.", headers=_SUBMITTED),
             Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
         ),
-        problems=(400, 409, 413, 415, 429, 503, 507),
+        problems=(409, 429),
     )
     async def submit_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job."""
@@ -95,7 +111,6 @@ class JobRoutes(Routes):
         "GET",
         "/api/v1/jobs",
         description="Live and ended ones, as they were submitted. Ask for the next page with continue=`next`.",
-        tag="Jobs",
         query=JobsQuery,
         answers=(Response(of=JobList),),
     )
@@ -117,7 +132,6 @@ class JobRoutes(Routes):
     @Operation(
         "GET",
         JOB_PATH,
-        tag="Jobs",
         path_parameters=JOB_ID,
         headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
         answers=(
@@ -129,22 +143,18 @@ class JobRoutes(Routes):
     async def get_job(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get a job."""
         record = job_of(self.backend, request.match_info["job_id"])
-        etag = str(record.revision)
-        if is_unchanged(request, etag):
-            return web.Response(status=304, headers={hdrs.ETAG: f'"{etag}"'})
-        return encoded_response(self._json.job(record), etag=etag)
+        return cached_response(request, self._json.job(record), str(record.revision))
 
     @Operation(
         "PATCH",
         JOB_PATH,
         description="A JSON merge patch: what is absent stays.",
-        tag="Jobs",
         roles=WRITERS,
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
         body=RequestBody(of=JobChange, media_types=(JSON, MERGE_PATCH)),
         answers=(Response(of=JobView, headers=_ETAG),),
-        problems=(400, 404, 409, 412, 413, 415, 503, 507),
+        problems=(404, 409, 412),
     )
     async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change a job's wishes."""
@@ -158,13 +168,12 @@ class JobRoutes(Routes):
         "DELETE",
         JOB_PATH,
         description="Its workers are stopped; what it wrote stays. A job that has ended stays as it is.",
-        tag="Jobs",
         roles=WRITERS,
         query=DeleteQuery,
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
         answers=(Response(status=202, of=JobView, headers=_ETAG),),
-        problems=(404, 412, 503, 507),
+        problems=(404, 412),
     )
     async def delete_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
@@ -175,6 +184,64 @@ class JobRoutes(Routes):
             raise InvalidField("reason", "reason: expected one line of printable characters")
         await cancel(self.backend, record, caller, reason=query.reason, is_expected=_expected(request))
         return encoded_response(self._json.job(record), status=202, etag=str(record.revision))
+
+
+class ExplainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At which moment."""
+
+    at: Annotated[
+        str,
+        Meta(
+            description="A position (42), a time (2026-01-31T12:00:00Z), a span after the first event (+1h30m) or"
+            " before the last one (-10m); by default now.",
+            max_length=80,
+        ),
+    ] = ""
+
+
+class ExplanationRoutes(Routes):
+    """The operation that explains."""
+
+    tag = "Jobs"
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    @Operation(
+        "GET",
+        "/api/v1/jobs/{job_id}/explain",
+        description="The reason is not looked up: the policy is asked again, with the state of that moment.",
+        path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
+        query=ExplainQuery,
+        answers=[Response(of=ExplanationView)],
+        problems=[404, 503],
+    )
+    async def explain_job(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Explain why a job has what it has, or waits."""
+        query = query_of(request, ExplainQuery)
+        job_id = (await spec_of(self.backend, request.match_info["job_id"])).job_id
+        place = await self._place(query.at) if query.at else None
+        async with self._turns:
+            if place is None:
+                explanation = await self._now(job_id)
+            else:
+                explanation = await explain(self.backend.store, job_id, place)
+        forecast = self.backend.view.forecasts.get(job_id)
+        expected = forecast.starts_at if forecast is not None and place is None and explanation.shortage else None
+        return json_response(explanation_of(explanation, expected_start_at=expected))
+
+    async def _now(self, job_id: str) -> JobExplanation:
+        store, live, now = self.backend.store, self.backend.view.live, self.backend.clock.now()
+        if (job := live.cluster.job(job_id)) is not None:
+            return await explain_in(store, live.state(job.spec.pool), job_id, now)
+        return await explain(store, job_id, LogPlace(position=self.backend.view.position, at=now))
+
+    async def _place(self, at: str) -> LogPlace:
+        try:
+            return await find(self.backend.store, parse_moment(at))
+        except InvalidInput as error:
+            raise InvalidField("at", str(error)) from error
 
 
 def _expected(request: web.Request) -> Callable[[int], bool] | None:

@@ -15,16 +15,17 @@ from aiohttp import web
 
 from voda.api.openapi import document
 from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response, Routes
-from voda.api.requests import encoded_response, is_unchanged
+from voda.api.requests import cached_response
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 
 _HTML: Final = "text/html"
-_TAG: Final = "Service"
 
 
 class DocumentRoutes(Routes):
     """The operations that describe the others."""
+
+    tag = "Service"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -33,7 +34,6 @@ class DocumentRoutes(Routes):
     @Operation(
         "GET",
         "/openapi.json",
-        tag=_TAG,
         roles=PUBLIC,
         headers={"If-None-Match": "Answer 304 if the document is still this one."},
         answers=[Response(), Response(status=304, media_type="")],
@@ -42,12 +42,9 @@ class DocumentRoutes(Routes):
         """Get this document."""
         if not self._document:
             self._document = msgspec.json.encode(document(request.app[OPERATIONS]))
-        etag = sha256(self._document).hexdigest()[:16]
-        if is_unchanged(request, etag):
-            return web.Response(status=304, headers={"ETag": f'"{etag}"'})
-        return encoded_response(self._document, etag=etag)
+        return cached_response(request, self._document, sha256(self._document).hexdigest()[:16])
 
-    @Operation("GET", "/docs", tag=_TAG, roles=PUBLIC, answers=[Response(media_type=_HTML)])
+    @Operation("GET", "/docs", roles=PUBLIC, answers=[Response(media_type=_HTML)])
     async def get_docs(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Read and try this document in a browser."""
         page, policy = _page()

@@ -4,18 +4,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
+import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
-from voda.api.requests import body_of, is_expected, is_unchanged, json_response, query_of
+from voda.api.requests import body_of, cached_response, is_expected, json_response, query_of
 from voda.api.schemas import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
 from voda.application.lookup import known_pool, pool_names, pool_state
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
@@ -31,7 +32,9 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class NodeRoutes(Routes):
     """The operations on nodes."""
 
-    @Operation("GET", "/api/v1/nodes", tag="Nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
+    tag = "Nodes"
+
+    @Operation("GET", "/api/v1/nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
     async def list_nodes(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List nodes with their GPUs and who holds them."""
         pool = query_of(request, NodesQuery).pool
@@ -40,7 +43,6 @@ class NodeRoutes(Routes):
     @Operation(
         "GET",
         "/api/v1/nodes/{name}",
-        tag="Nodes",
         path_parameters={"name": "Of the node."},
         answers=[Response(of=NodeView)],
         problems=[404],
@@ -55,7 +57,6 @@ class NodeRoutes(Routes):
         raise NotFound(f"node {name[:80]!r} is not known. Known: {known[:400]}.")
 
     def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
-        """Return the nodes of these pools, or of all, by name."""
         nodes: list[NodeView] = []
         for pool in pool_names(self.backend) if pools is None else pools:
             state = pool_state(self.backend, pool)
@@ -63,7 +64,6 @@ class NodeRoutes(Routes):
         return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-_TAG: Final = "Pools"
 _POOL: Final = {"pool": "Name of the pool."}
 _POOL_PATH: Final = "/api/v1/pools/{pool}"
 _ETAG: Final = {"ETag": "Changes with the content; send it back as If-Match or If-None-Match."}
@@ -71,6 +71,8 @@ _ETAG: Final = {"ETag": "Changes with the content; send it back as If-Match or I
 
 class PoolRoutes(Routes):
     """The operations on pools."""
+
+    tag = "Pools"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -80,7 +82,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         f"{_POOL_PATH}/plan",
-        tag=_TAG,
         path_parameters=_POOL,
         answers=[Response(of=PlanView)],
         problems=[404, 503],
@@ -93,7 +94,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         f"{_POOL_PATH}/plans/{{number:[0-9]{{1,15}}}}",
-        tag=_TAG,
         path_parameters={**_POOL, "number": "Of the plan; the first is 1."},
         answers=[Response(of=PlanView)],
         problems=[404, 503],
@@ -110,7 +110,7 @@ class PoolRoutes(Routes):
         plan = self._without_ended(numbered.plan)
         return json_response(plan_of(plan, position=numbered.position, changed=numbered.changed))
 
-    @Operation("GET", "/api/v1/pools", tag=_TAG, answers=[Response(of=PoolList)])
+    @Operation("GET", "/api/v1/pools", answers=[Response(of=PoolList)])
     async def list_pools(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List pools with their GPUs, jobs and settings."""
         states = (pool_state(self.backend, name) for name in pool_names(self.backend))
@@ -119,7 +119,6 @@ class PoolRoutes(Routes):
     @Operation(
         "GET",
         _POOL_PATH,
-        tag=_TAG,
         path_parameters=_POOL,
         headers={"If-None-Match": "Answer 304 if the pool is still this one."},
         answers=[Response(of=PoolView, headers=_ETAG), Response(status=304, media_type="")],
@@ -128,12 +127,11 @@ class PoolRoutes(Routes):
     async def get_pool(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get one pool."""
         pool = pool_of(self._state(request))
-        return _if_changed(request, pool, pool.revision)
+        return cached_response(request, msgspec.json.encode(pool), pool.revision)
 
     @Operation(
         "GET",
         f"{_POOL_PATH}/settings",
-        tag=_TAG,
         path_parameters=_POOL,
         headers={"If-None-Match": "Answer 304 if the settings are still these."},
         answers=[Response(of=SettingsView, headers=_ETAG), Response(status=304, media_type="")],
@@ -142,19 +140,18 @@ class PoolRoutes(Routes):
     async def get_settings(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get how a pool is decided."""
         settings = settings_of(self._state(request).settings)
-        return _if_changed(request, settings, revision_of(settings))
+        return cached_response(request, msgspec.json.encode(settings), revision_of(settings))
 
     @Operation(
         "PATCH",
         f"{_POOL_PATH}/settings",
         description="A JSON merge patch: what is absent stays. The next plan heeds it.",
-        tag=_TAG,
         roles=ADMINS,
         path_parameters=_POOL,
         headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
         body=RequestBody(of=SettingsChange, media_types=(JSON, MERGE_PATCH)),
         answers=[Response(of=SettingsView, headers=_ETAG)],
-        problems=[400, 404, 412, 413, 415, 503, 507],
+        problems=[404, 412],
     )
     async def change_settings(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change how a pool is decided: policy, placer, rate limit."""
@@ -182,9 +179,3 @@ class PoolRoutes(Routes):
 
         reasons = {job: reason for job, reason in plan.reasons.items() if job in plan.placement or not had_ended(job)}
         return replace(plan, reasons=reasons)
-
-
-def _if_changed(request: web.Request, record: PoolView | SettingsView, revision: str) -> web.Response:
-    if is_unchanged(request, revision):
-        return web.Response(status=304, headers={"ETag": f'"{revision}"'})
-    return json_response(record, etag=revision)

@@ -16,13 +16,12 @@ from voda.api.requests import json_response
 from voda.api.schemas import ServiceView
 from voda.application.backend import Backend
 from voda.application.lookup import pool_names
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
 from voda.telemetry.prometheus import CONTENT_TYPE
 
-_TAG: Final = "Service"
 _STORE_S: Final = 2.0
 """How long a look at the log may take."""
 _PLAIN: Final = (Response(media_type=TEXT),)
@@ -30,6 +29,8 @@ _PLAIN: Final = (Response(media_type=TEXT),)
 
 class ServiceRoutes(Routes):
     """The operations on the server."""
+
+    tag = "Service"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -39,28 +40,28 @@ class ServiceRoutes(Routes):
         self._registry.register(self._gauges)
         backend.view.subscribe(self._counters.see)
 
-    @Operation("GET", "/api/v1", tag=_TAG, answers=[Response(of=ServiceView)])
+    @Operation("GET", "/api/v1", answers=[Response(of=ServiceView)])
     async def get_page(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get the version, the pools, and how far the log is read."""
         names = tuple(pool_names(self.backend))
         return json_response(ServiceView(version=__version__, pools=names, position=self.backend.view.position))
 
-    @Operation("GET", "/api/v1/whoami", tag=_TAG, roles=READERS | {"job"}, answers=[Response(of=Caller)])
+    @Operation("GET", "/api/v1/whoami", roles=READERS | {"job"}, answers=[Response(of=Caller)])
     async def who_am_i(self, _request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get whom the server takes you for."""
         return json_response(caller)
 
-    @Operation("GET", "/healthz", tag=_TAG, roles=PUBLIC, answers=_PLAIN)
+    @Operation("GET", "/healthz", roles=PUBLIC, answers=_PLAIN)
     async def get_health(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Whether the server answers."""
         return web.Response(text="ok\n")
 
-    @Operation("GET", "/livez", tag=_TAG, roles=PUBLIC, answers=_PLAIN)
+    @Operation("GET", "/livez", roles=PUBLIC, answers=_PLAIN)
     async def get_liveness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Whether the server answers; the same as /healthz."""
         return web.Response(text="ok\n")
 
-    @Operation("GET", "/readyz", tag=_TAG, roles=PUBLIC, answers=_PLAIN, problems=[503])
+    @Operation("GET", "/readyz", roles=PUBLIC, answers=_PLAIN, problems=[503])
     async def get_readiness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Whether jobs are decided on, and if not, why."""
         if reason := self.backend.not_ready():
@@ -71,7 +72,6 @@ class ServiceRoutes(Routes):
         "GET",
         "/metrics",
         description="In its text format, version 0.0.4; docs/metrics-reference.md names them all.",
-        tag=_TAG,
         roles=PUBLIC,
         answers=_PLAIN,
     )

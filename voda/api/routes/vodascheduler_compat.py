@@ -14,20 +14,18 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from voda.api.operation import ADMINS, JSON, TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
-from voda.api.presenters.vodascheduler import dated, head, policy_of, row, seconds_of, text_of
+from voda.api.presenters.vodascheduler import HEAD, dated, policy_of, row, seconds_of, text_of
 from voda.api.requests import manifest_of, query_of, raw_body
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
 from voda.application.change_settings import SettingsChange, change_settings
 from voda.application.lookup import known_pool
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller, require_owner
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, NotFound
 from voda.domain.state import Settings
 
-_TAG: Final = "Ancestor"
 _ANSWER: Final = (Response(media_type=TEXT),)
-_PROBLEMS: Final = (400, 404, 413, 415, 503, 507)
 _ROWS_AT_ONCE: Final = 500
 """Lines of the table that are made before other tasks get a turn."""
 
@@ -39,21 +37,21 @@ class PoolQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def _setting(path: str, kind: type, description: str) -> Operation:
-    """Return the operation that sets a setting of a pool to the word in its body."""
     return Operation(
         "PUT",
         path,
-        tag=_TAG,
         roles=ADMINS,
         query=PoolQuery,
         body=RequestBody(of=kind, media_types=(JSON, TEXT), description=description),
         answers=_ANSWER,
-        problems=_PROBLEMS,
+        problems=[404],
     )
 
 
 class CompatRoutes(Routes):
     """The operations of the ancestor."""
+
+    tag = "Ancestor"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -62,12 +60,11 @@ class CompatRoutes(Routes):
     @Operation(
         "POST",
         "/training",
-        tag=_TAG,
         roles=WRITERS,
         query=PoolQuery,
         body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest of an MPIJob."),
         answers=_ANSWER,
-        problems=(*_PROBLEMS, 409, 429),
+        problems=[404, 409, 429],
     )
     async def create_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job under its name and a timestamp."""
@@ -86,11 +83,10 @@ class CompatRoutes(Routes):
     @Operation(
         "DELETE",
         "/training",
-        tag=_TAG,
         roles=WRITERS,
         body=RequestBody(of=str, media_types=(JSON, TEXT), description="Name of the job, with or without quotes."),
         answers=_ANSWER,
-        problems=_PROBLEMS,
+        problems=[404],
     )
     async def delete_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
@@ -104,7 +100,6 @@ class CompatRoutes(Routes):
     @Operation(
         "GET",
         "/training",
-        tag=_TAG,
         query=PoolQuery,
         answers=_ANSWER,
         problems=[404],
@@ -120,7 +115,7 @@ class CompatRoutes(Routes):
                 rows.append(row(record, now))
             if number % _ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return web.Response(text=head() + "".join(sorted(rows)))
+        return web.Response(text=HEAD + "".join(sorted(rows)))
 
     @_setting("/algorithm", str, "ElasticFIFO and the like, or a name of ours.")
     async def set_algorithm(self, request: web.Request, caller: Caller) -> web.StreamResponse:

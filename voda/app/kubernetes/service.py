@@ -27,7 +27,7 @@ from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
@@ -98,7 +98,8 @@ class KubernetesService:
         self.lease = self._lease(store, api)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
-        telemetry.read(lambda: leadership_gauges(self.leadership))
+        leading = self.leadership
+        telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(
             lambda: kubernetes_gauges(self.mirror.counts(), unadopted(self.mirror.jobs(), self.view.job_registry))
         )

@@ -31,7 +31,6 @@ class LocalCluster:
     """An adapter of the Cluster port; used on one event loop, between `open` and `close`."""
 
     def __init__(self, config: LocalClusterConfig) -> None:
-        """Build it; it reads nothing before `open`."""
         self._config = config
         self._node = replace(config.node, gpus=len(config.devices))
         self._jobs: dict[str, LocalJob] = {}
@@ -76,7 +75,6 @@ class LocalCluster:
             await self._look_at_gpus()
 
     async def observe(self) -> Observed:
-        """See Cluster.observe."""
         self._forget()
         jobs = {job_id: job.record for job_id, job in self._jobs.items()}
         return Observed(
@@ -92,12 +90,6 @@ class LocalCluster:
         )
 
     async def apply(self, action: Action) -> None:
-        """See Cluster.apply.
-
-        Raises:
-            ActionRefused: no such job or node, or no room.
-            ClusterUnavailable: the job's folder cannot be written.
-        """
         try:
             self._carry_out(action)
         except OSError as error:
@@ -119,7 +111,6 @@ class LocalCluster:
                     job.stop(action.reason)
 
     async def watch(self) -> AsyncIterator[Observation]:
-        """See Cluster.watch."""
         while True:
             yield await self._notices.get()
 

@@ -20,10 +20,15 @@ def command_of(
 ) -> ReplicaCommand:
     """Return what a replica runs now."""
     program = blueprint.programs[blueprint.role_of(replica)]
+    index = index_of(blueprint, record, replica)
+    if index is None:
+        of_kind = launcher_environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
+    else:
+        of_kind = agent_environment(blueprint, index, size=len(record.wanted), port=record.port)
     base = {
         **site.config.base,
-        **_devices(site, folder, blueprint, record, replica),
-        **_of_kind(site, folder, blueprint, record, replica),
+        **_devices(site, folder, record, index),
+        **of_kind,
         **site.config.environment(blueprint.spec),
         "VODA_JOB_DIR": str(folder.path),
         POD_NAME: f"{blueprint.name}-{replica}",
@@ -50,27 +55,14 @@ def visible(site: LocalContext, record: LocalJobRecord, indices: Sequence[int]) 
     return site.slots.visible(name for index in indices for name in record.devices.get(index, ()))
 
 
-def _devices(
-    site: LocalContext, folder: JobFolder, blueprint: RunSpec, record: LocalJobRecord, replica: str
-) -> Mapping[str, str]:
-    gpus = visible(site, record, record.wanted)
-    if not gpus:
+def _devices(site: LocalContext, folder: JobFolder, record: LocalJobRecord, index: int | None) -> Mapping[str, str]:
+    if not visible(site, record, record.wanted):
         return {}
     # As NVML counts them, whatever the order of their speeds.
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    index = index_of(blueprint, record, replica)
     if index is None:
         return {**order, "CUDA_VISIBLE_DEVICES": "", "VODA_DEVICES_FILE": str(folder.mpi / "devices")}
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(site, record, [index]))}
-
-
-def _of_kind(
-    site: LocalContext, folder: JobFolder, blueprint: RunSpec, record: LocalJobRecord, replica: str
-) -> Mapping[str, str]:
-    index = index_of(blueprint, record, replica)
-    if index is None:
-        return launcher_environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
-    return agent_environment(blueprint, index, size=len(record.wanted), port=record.port)
 
 
 def _working_dir(program: Program, blueprint: RunSpec, folder: JobFolder) -> Path:

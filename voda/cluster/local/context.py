@@ -71,7 +71,6 @@ class LocalContext:
 
     @property
     def node(self) -> str:
-        """Name of the only node."""
         return self.config.node.name
 
     def run_spec(self, job_id: str) -> RunSpec:
@@ -89,7 +88,6 @@ class LocalContext:
         return cached[1]
 
     def now(self) -> float:
-        """Return seconds since the Unix epoch."""
         return self.config.clock.now()
 
     def after(self, pause_s: float, act: Callable[[], None]) -> None:
@@ -103,7 +101,6 @@ class LocalContext:
         self.timers.add(handle)
 
     def cancel_timers(self) -> None:
-        """Cancel all that `after` was asked for."""
         for handle in self.timers:
             handle.cancel()
         self.timers.clear()
@@ -114,10 +111,6 @@ class Timer:
 
     A timer of the loop may come before its time, as those of uvloop do, which count whole milliseconds: the function
     finds out what is due, and sets the timer again where nothing is yet.
-
-    Args:
-        after: calls a function after a pause.
-        act: what is called.
     """
 
     def __init__(self, after: Callable[[float, Callable[[], None]], None], act: Callable[[], None]) -> None:
@@ -158,7 +151,6 @@ class JobState:
             self.later(TRY_AGAIN_S, self.save)
 
     def later(self, pause_s: float, act: Callable[[], None]) -> None:
-        """Do something after a pause, unless the job is closed by then."""
         self.context.after(pause_s, lambda: act() if self.is_open else None)
 
     def run_spec(self) -> RunSpec | None:
@@ -169,7 +161,6 @@ class JobState:
             return None
 
     def replicas_to_run(self) -> Sequence[str]:
-        """Return the names of the replicas that shall run now."""
         record, run_spec = self.record, self.run_spec()
         if not record.wanted or run_spec is None:
             return ()

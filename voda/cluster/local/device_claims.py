@@ -123,18 +123,13 @@ class DeviceClaims:
         folder.save(record)
 
     def _withdraw(self, new: Sequence[int]) -> None:
-        """Undo what was written of a claim that failed half way."""
         if self._state.folder.load() is not None:
             for name in self._state.replicas_of(new):
                 self._revoke(name)
             self._state.save()
 
     def _write_files(self, run_spec: RunSpec) -> None:
-        """Write what a launcher and its workers need, as the record says; a PyTorchJob needs nothing.
-
-        Raises:
-            OSError: the folder cannot be written.
-        """
+        """Write what a launcher and its workers need, as the record says; a PyTorchJob needs nothing."""
         if run_spec.kind != "mpi":
             return
         context, folder, record = self._state.context, self._state.folder, self._state.record

@@ -24,8 +24,6 @@ _PROGRAM_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """A GPU, or a CPU slot."""
-
     name: str
     """Unique on its node; of a GPU, what CUDA_VISIBLE_DEVICES takes."""
     model: str = ""
@@ -59,7 +57,7 @@ class Slots:
             job_id: of the workers.
             indices: of the workers.
             per_worker: GPUs, or slots, each of them needs.
-            barred: devices that are not to be given away: broken ones, and those that others use.
+            barred: devices that are not to be given away.
             node: its name, for the error.
 
         Raises:
@@ -83,7 +81,6 @@ class Slots:
                 del self._holders[name]
 
     def held(self) -> frozenset[str]:
-        """Return the devices that workers hold."""
         return frozenset(self._holders)
 
     def visible(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -118,12 +115,7 @@ class GpuHealth(Struct, frozen=True, kw_only=True):
 
 
 def find_gpus(driver: Driver, *, visible: str | None = None) -> tuple[Device, ...]:
-    """Return the GPUs that voda may hand out.
-
-    Args:
-        driver: shows the GPUs.
-        visible: CUDA_VISIBLE_DEVICES of voda itself; None: unset, so all are.
-    """
+    """Return the GPUs that voda may hand out; `visible` is CUDA_VISIBLE_DEVICES of voda itself, None where unset."""
     cards = [card for card in driver() if not card.problem or card.uuid]
     if visible is not None:
         named = [word.strip() for word in visible.split(",")]
@@ -150,11 +142,7 @@ class GpuMonitor:
         """GPUs with processes and without a worker, at the last look."""
 
     def look(self, held: AbstractSet[str]) -> GpuHealth:
-        """Return how the GPUs are; may take as long as the driver does, so call it in a thread.
-
-        Args:
-            held: names of the GPUs that workers hold.
-        """
+        """Return how the GPUs are, of which workers hold some; as slow as the driver is: call it in a thread."""
         cards = {self._names[card.uuid]: card for card in self._driver() if card.uuid in self._names}
         for name in self._names.values():
             problem = cards[name].problem if name in cards else "it is gone from the bus"
@@ -190,7 +178,6 @@ class NvmlDriver:
         self._events = self._registered()
 
     def cards(self) -> Sequence[Card]:
-        """Return all GPUs, also those that no longer answer."""
         xids = self._xids()
         return tuple(self._card(index, xids.get(index)) for index in range(len(self._handles)))
 

@@ -33,15 +33,7 @@ class ExitDecision(Struct, frozen=True, kw_only=True):
 
 
 def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: Exit, *, now: float) -> ExitDecision:
-    """Return what follows from one end.
-
-    Args:
-        run_spec: of the job.
-        record: of the job, before this end.
-        replica: its name.
-        ended: how its program ended.
-        now: seconds since the Unix epoch.
-    """
+    """Return what follows from the end of a replica; the record is as it was before."""
     index = index_of(run_spec, record, replica)
     if record.ended or record.state != "running" or (index is None and replica != LAUNCHER) or index in record.leaving:
         return ExitDecision(outcome="ignored")

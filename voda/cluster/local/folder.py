@@ -68,7 +68,7 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def wanted(self) -> tuple[int, ...]:
-        """Indices of the workers that shall run."""
+        """Return the indices of the workers that shall run."""
         return tuple(index for index in sorted(self.devices) if index not in self.leaving)
 
     @property
@@ -108,7 +108,6 @@ class Exit(Struct, frozen=True, kw_only=True):
 
     @property
     def is_success(self) -> bool:
-        """Whether the program ended well."""
         return self.exit_code == 0
 
 
@@ -127,8 +126,6 @@ _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
 
 
 class JobFolder:
-    """The folder of one job."""
-
     def __init__(self, jobs: Path, job_id: str) -> None:
         """Name the folder without creating it.
 
@@ -144,12 +141,10 @@ class JobFolder:
         self._record = self.path / ".voda" / "record.json"
 
     def make(self) -> None:
-        """Create the folders that every job has."""
         for folder in (self.logs, self.mpi, self.replicas):
             folder.mkdir(parents=True, exist_ok=True)
 
     def log(self, replica: str) -> Path:
-        """Return where a replica's output goes."""
         return self.logs / f"{replica}.log"
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:

@@ -148,7 +148,6 @@ class LocalJob:
     # ---- what is missing is done
 
     def settle(self) -> None:
-        """Do what can be done now."""
         if not self._state.is_open:
             return
         try:
@@ -186,7 +185,6 @@ class LocalJob:
                 self._fail(problem)
 
     def _rest(self) -> None:
-        """Record that all workers are gone."""
         record = self.record
         # Without workers it only waits, and its deadline waits with it.
         if record.state == "halting" or (record.state == "running" and not record.ended):

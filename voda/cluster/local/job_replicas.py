@@ -39,11 +39,9 @@ class JobReplicas:
         """Replicas that are inspected again in a moment -> exit status of their shim, where it was our child."""
 
     def __len__(self) -> int:
-        """Return how many run."""
         return len(self._running)
 
     def is_running(self, name: str) -> bool:
-        """Return whether a replica runs, as far as it is known."""
         return name in self._running
 
     def can_start(self, name: str) -> bool:
@@ -75,11 +73,8 @@ class JobReplicas:
         return ""
 
     def inspect(self, name: str, status: int | None = None) -> None:
-        """Find out what became of a replica's newest run, now or a little later, and report its exit.
-
-        Args:
-            name: of the replica.
-            status: exit status of its shim, where it was our child.
+        """Find out what became of a replica's newest run, now or a little later, and report its exit; `status` is the
+        exit status of its shim, where it was our child.
         """
         record = self._state.record
         if not self._state.is_open or name in self._running:

@@ -21,21 +21,18 @@ _REPLICA = re.compile(r"(launcher|(master|worker)-\d+)")
 
 
 class LocalOutputs:
-    """An adapter of the Outputs port."""
+    """An adapter of the Outputs port, over a folder of jobs' folders."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the outputs in a folder of jobs' folders."""
         self._jobs = folder
 
     async def replicas(self, job_id: str) -> Sequence[str]:
-        """See Outputs.replicas."""
         with suppress(ActionRefused, OSError):
             found = [path.stem for path in JobFolder(self._jobs, job_id).logs.iterdir() if path.suffix == ".log"]
             return tuple(sorted((name for name in found if _REPLICA.fullmatch(name)), key=_rank))
         return ()
 
     async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
-        """See Outputs.read."""
         known = await self.replicas(job_id)
         if replica not in known:
             names = ", ".join(known) or "(none)"

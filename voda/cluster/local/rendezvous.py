@@ -78,11 +78,7 @@ def host_files(blueprint: RunSpec, indices: Sequence[int], transport: Transport)
 
 
 def write_hosts(folder: JobFolder, blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> None:
-    """Rewrite the files that tell of the workers.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Rewrite hostfile and discover_hosts.sh."""
     hostfile, discovery = host_files(blueprint, indices, transport)
     write_whole(folder.mpi / "hostfile", hostfile.encode())
     write_whole(folder.mpi / "discover_hosts.sh", discovery.encode(), mode=0o755)
@@ -141,14 +137,7 @@ def free_port() -> int:
 
 
 def agent_environment(blueprint: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
-    """Return what the agent of replica `index` is told of the others.
-
-    Args:
-        blueprint: of the job.
-        index: of the replica; 0 is the master where there is one.
-        size: replicas running now.
-        port: where they meet.
-    """
+    """Return what the agent of replica `index` is told of the others, of which `size` run and meet at `port`."""
     processes = blueprint.processes or blueprint.spec.gpus_per_replica
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
     if blueprint.has_master:

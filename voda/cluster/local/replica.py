@@ -18,8 +18,6 @@ from voda.process_table import REPLICA_MARK, exit_status, is_locked, kill_marked
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):
-    """What to run, and how."""
-
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
@@ -106,7 +104,7 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
         status: exit status of the shim, where it was our child.
 
     Raises:
-        ReplicaStateUnknown: it is not known yet.
+        ReplicaStateUnknown: look again in a moment.
     """
     home = folder.replicas / name
     alive = folder.alive(name, run)

@@ -39,25 +39,20 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def slots_per_worker(self) -> int:
-        """Slots of one worker in the host list of an MPIJob."""
         return self.processes or 1
 
     @property
     def has_master(self) -> bool:
-        """Whether replica 0 is a master."""
         return self.kind == "torch" and "master" in self.programs
 
     @property
     def name(self) -> str:
-        """The job's name, of which its replicas' host names are made."""
         return self.spec.name or self.spec.job_id
 
     def role_of(self, replica: str) -> str:
-        """Return the role of a replica by its name."""
         return replica.partition("-")[0]
 
     def replica_of(self, index: int) -> str:
-        """Return the name of the replica that worker `index` is."""
         if not self.has_master:
             return f"worker-{index}"
         return "master-0" if index == 0 else f"worker-{index - 1}"

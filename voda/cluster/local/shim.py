@@ -44,7 +44,9 @@ def main(words: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     log_at = size_of(log)
-    note = f'{{"run":{run},"pid":{os.getpid()},"start":{start_of(os.getpid())},"log_at":{log_at}}}\n'
+    # In ticks since boot: with the pid it names a process for good.
+    began = int(stat_of(os.getpid())[19])
+    note = f'{{"run":{run},"pid":{os.getpid()},"start":{began},"log_at":{log_at}}}\n'
     try:
         reserve(folder)
         replace(folder, "process.json", note.encode())
@@ -55,7 +57,8 @@ def main(words: list[str]) -> int:
     ending, was_told = watch(pid, float(grace_s), log, int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     was_told_json = "true" if was_told else "false"
-    ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now()},"problem":"{problem}"'
+    now = time.time()  # noqa: TID251 - stands alone
+    ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now},"problem":"{problem}"'
     write_exit(folder, f'{{"run":{run},{ended}}}')
     kill_descendants()
     return 0
@@ -186,11 +189,6 @@ def stat_of(pid: int) -> list[str]:
         return []
 
 
-def start_of(pid: int) -> int:
-    """Return when a process started, in ticks since boot: with the pid it names a process for good."""
-    return int(stat_of(pid)[19])
-
-
 def signal_group(pid: int, number: int) -> None:
     """Signal a process group, if it is still there."""
     try:
@@ -251,11 +249,6 @@ def size_of(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-def now() -> float:
-    """Return seconds since the Unix epoch."""
-    return time.time()  # noqa: TID251 - stands alone
 
 
 def prctl(option: int, value: int) -> None:

@@ -33,25 +33,17 @@ _PART = ".voda-part"
 
 
 class Archive:
-    """Segments as they were when the archive was opened.
-
-    Args:
-        path: of their folder, or of the exported file.
-        segments: one after the other, from position 1 on.
-    """
+    """Segments as they were when the archive was opened."""
 
     def __init__(self, path: Path, segments: Sequence[SegmentFile]) -> None:
         self.path = path
+        """Of their folder, or of the exported file."""
         self.segments = segments
+        """One after the other, from position 1 on."""
 
     @classmethod
     def open(cls, folder: Path) -> "Archive":
-        """List the segments of a folder.
-
-        Raises:
-            InvalidInput: there is no such folder.
-            LogDamaged: a segment is missing, or two hold the same positions.
-        """
+        """List the segments of a folder; raises LogDamaged if one is missing, or two hold the same positions."""
         try:
             segments = [segment for path in folder.iterdir() if (segment := parse_segment_name(path))]
         except OSError as error:
@@ -65,11 +57,6 @@ class Archive:
 
     @classmethod
     def open_export(cls, path: Path) -> "Archive":
-        """Open an exported log, which is a single segment.
-
-        Raises:
-            InvalidInput, NotALog, LogDamaged, LogTooNew: see export_segment.
-        """
         return cls(path, [export_segment(path)])
 
     @property
@@ -104,15 +91,7 @@ class Archive:
         return chain
 
     def groups(self, chain: HashChain, until: int | None = None) -> Iterator[GroupPlan]:
-        """Yield the events after the chain's position, page by page, each proven; the chain moves along.
-
-        Args:
-            chain: at a position that the archive reaches.
-            until: last position; None = the end.
-
-        Raises:
-            LogDamaged, LogTooNew: a segment is not what was written.
-        """
+        """Yield the proven events from the chain's position to `until` (None = the end), in pages; moves the chain."""
         end = self.position if until is None else until
         previous = ""
         for segment in self.segments:
@@ -126,27 +105,14 @@ class Archive:
             previous = segment.name
 
     def at(self, position: int) -> Sealed | None:
-        """Return the event at a position; None where there is none.
-
-        Raises:
-            LogDamaged, LogTooNew: its segment is not what was written.
-        """
+        """Return the event at a position, or None; raises LogDamaged if its segment is not what was written."""
         for segment in self.segments:
             if segment.first <= position <= segment.last:
                 return events_of(segment)[position - segment.first]
         return None
 
     def add(self, events: Sequence[Sealed], chain: HashChain) -> None:
-        """Write a segment; it is on the disk when this returns.
-
-        Args:
-            events: those that follow the archive's end; proven here.
-            chain: at the archive's end; it is moved to the new end.
-
-        Raises:
-            LogDamaged: the events do not follow.
-            StoreNotWritable: the folder cannot be written.
-        """
+        """Write the events that follow as a segment, durably, and move the chain from the archive's end to the new."""
         name, content = pack_segment(events, chain, self.segments[-1].name if self.segments else "")
         part, path = self.path / _PART, self.path / name
         try:
@@ -164,11 +130,7 @@ class Archive:
         self.segments = [*self.segments, segment]
 
     def secure(self, after: int = 0) -> None:
-        """Flush the segments behind a position to the disk, whichever process wrote them.
-
-        Raises:
-            StoreNotWritable: the disk does not take them.
-        """
+        """Flush the segments behind a position to the disk, whichever process wrote them, or raise StoreNotWritable."""
         try:
             for segment in self.segments:
                 if segment.last > after:
@@ -213,20 +175,15 @@ def open_to_add(folder: Path) -> Iterator[Archive]:
 
 
 def verify_archive(archive: Archive, chain: HashChain, *, progress: Progress | None = None) -> VerifyReport:
-    """Prove the archive's events, or name the first that is not what was written.
-
-    Args:
-        archive: the segments.
-        chain: a new one; it is moved to the archive's end.
-        progress: called once per page.
-    """
+    """Prove the archive's events, or name the first damaged one; a new chain is moved to the archive's end."""
+    damaged_at, problem = None, ""
     try:
         for _ in archive.groups(chain):
             if progress:
                 progress(chain.position, archive.position)
     except LogDamaged as error:
-        return VerifyReport(chain.position, len(chain.heads), 0, error.position, str(error))
-    return VerifyReport(chain.position, len(chain.heads), 0, None, "")
+        damaged_at, problem = error.position, str(error)
+    return VerifyReport(chain.position, len(chain.heads), 0, damaged_at, problem)
 
 
 def _refuse_misfit(folder: Path, end: int, segment: SegmentFile) -> None:

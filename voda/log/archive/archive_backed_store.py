@@ -14,8 +14,8 @@ from voda.events.envelope import Event, Fact, Head, Sealed
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
 from voda.log.store import DelegatingStore, DurableStore, EventStore, Snapshot, SnapshotStore
+from voda.log.tail import TAIL_PAGE
 
-_TAIL_PAGE = 1000
 _CACHED = 2
 """Segments kept in memory, about 50 MB each."""
 
@@ -27,7 +27,6 @@ class _NoSnapshots(SnapshotStore):
         self._place = place
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Refuse: an archive is not written to."""
         raise StoreNotWritable(f"{self._place} is an archive, which cannot be written")
 
     async def latest(self, name: str, *, at_most: int | None = None) -> Snapshot | None:
@@ -40,11 +39,7 @@ class _NoSnapshots(SnapshotStore):
 
 
 class SegmentStore(EventStore):
-    """A folder of segments, as a log that can only be read.
-
-    Args:
-        archive: the segments.
-    """
+    """A folder of segments, as a log that can only be read."""
 
     def __init__(self, archive: Archive) -> None:
         self.place = str(archive.path)
@@ -56,7 +51,6 @@ class SegmentStore(EventStore):
         self._in_use = Lock()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        """Refuse: an archive is not written to."""
         raise StoreNotWritable(f"{self.place} is an archive, which cannot be written: see 'voda log restore --help'")
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
@@ -67,7 +61,7 @@ class SegmentStore(EventStore):
 
     async def tail(self, after: int) -> AsyncIterator[Event]:
         """See EventStore.tail. Nothing comes after the last event."""
-        while events := await self.read(after, _TAIL_PAGE):
+        while events := await self.read(after, TAIL_PAGE):
             for event in events:
                 yield event
             after = events[-1].position
@@ -77,7 +71,6 @@ class SegmentStore(EventStore):
         return self.archive.position
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        """Return the position of the last event and every stream's head."""
         return self.archive.position, await self.heads()
 
     async def head(self, stream: str) -> Head:
@@ -123,7 +116,6 @@ class _LoadedSegment:
         self._streams: dict[str, list[Sealed]] | None = None
 
     def read(self, after: int, limit: int, stream: str | None) -> Sequence[Sealed]:
-        """Return up to `limit` events with position > `after`, of one stream where given."""
         if stream is None:
             begin = max(0, after + 1 - self._first)
             return self._events[begin : begin + limit]
@@ -135,12 +127,7 @@ class _LoadedSegment:
 
 
 class ArchiveBackedStore(DelegatingStore[DurableStore]):
-    """An EventStore that reads the events that the log does not have any more from its archive.
-
-    Args:
-        store: the log.
-        folder: of its archive; None = the folder that the log names.
-    """
+    """An EventStore that reads events that the log has no more from a folder, by default the one that the log names."""
 
     def __init__(self, store: DurableStore, folder: Path | None = None) -> None:
         super().__init__(store)
@@ -150,11 +137,7 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
         self._opening = asyncio.Lock()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
-        """See EventStore.read.
-
-        Raises:
-            LogArchived: the archive is not there.
-        """
+        """See EventStore.read; raises LogArchived if the archive is not there."""
         try:
             return await self._store.read(after, limit, stream=stream)
         except LogArchived as error:
@@ -164,11 +147,7 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
         return old if len(old) >= limit else [*old, *await self.read(base, limit - len(old), stream=stream)]
 
     async def read_sealed(self, after: int, limit: int) -> Sequence[Sealed]:
-        """See EventStore.read_sealed.
-
-        Raises:
-            LogArchived: the archive is not there.
-        """
+        """See EventStore.read_sealed; raises LogArchived if the archive is not there."""
         try:
             return await self._store.read_sealed(after, limit)
         except LogArchived as error:
@@ -183,7 +162,7 @@ class ArchiveBackedStore(DelegatingStore[DurableStore]):
                     yield event
                     after = event.position
             except LogArchived as error:
-                for event in await (await self._archive_behind(error)).read(after, _TAIL_PAGE):
+                for event in await (await self._archive_behind(error)).read(after, TAIL_PAGE):
                     if event.position <= error.base:
                         yield event
                         after = event.position

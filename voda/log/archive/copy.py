@@ -16,7 +16,7 @@ from voda.events.codec import body_of
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import GroupPlan, row_of
 from voda.log.archive.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, open_to_add
-from voda.log.archive.segment import encode_header, encode_line
+from voda.log.archive.segment import FORMAT_VERSION, SegmentHeader, encode_header, encode_line
 from voda.log.archive.verify import PAGE, HashChain, Progress, compare_heads
 from voda.log.store import DurableStore, EventStore
 
@@ -40,13 +40,9 @@ class CopyResult(Struct, frozen=True, kw_only=True):
 async def copy_log(
     source: EventStore, target: DurableStore, *, follow: bool = False, progress: Progress | None = None
 ) -> CopyResult:
-    """Copy the events that the target lacks.
+    """Copy the events that the target lacks; with `follow`, also new ones until cancelled.
 
-    Args:
-        source: any log; other processes may append to it meanwhile.
-        target: empty, or with the first events of the source; no other process may write to it.
-        follow: go on with new events until cancelled.
-        progress: called once per page.
+    Others may append to the source meanwhile, but not to the target.
 
     Raises:
         InvalidInput: the target is not the beginning of the source.
@@ -83,13 +79,7 @@ async def copy_log(
 async def back_up(
     source: EventStore, folder: Path, *, until: int | None = None, progress: Progress | None = None
 ) -> CopyResult:
-    """Add the events that a folder of segments lacks, up to the log's present end.
-
-    Args:
-        source: any log; other processes may append to it meanwhile.
-        folder: of segments; made if there is none.
-        until: position to stop at; None = the end.
-        progress: called once per page.
+    """Add the events up to a position (None = the present end) that a folder of segments lacks; make the folder.
 
     Raises:
         InvalidInput: the segments are not the beginning of the log.
@@ -105,13 +95,7 @@ async def back_up(
 async def restore_archive(
     archive: Archive, target: DurableStore, *, until: int | None = None, progress: Progress | None = None
 ) -> CopyResult:
-    """Fill an empty log with the events of an archive or an export: all up to a position, or nothing.
-
-    Args:
-        archive: each of its events is proven.
-        target: an empty log.
-        until: last position to take; None = all.
-        progress: called once per page.
+    """Fill an empty log with the proven events of an archive or export, all up to a position (None = the end) or none.
 
     Raises:
         InvalidInput: the log is not empty, or the archive ends before the position.
@@ -136,19 +120,10 @@ async def restore_archive(
 
 
 async def export_log(source: EventStore, file: BinaryIO, *, progress: Progress | None = None) -> CopyResult:
-    """Write the log as it is now as a single segment.
-
-    Args:
-        source: any log; its events are proven on the way.
-        file: opened for writing bytes.
-        progress: called once per page.
-
-    Raises:
-        LogDamaged: an event is not what was written; the file then lacks events that its header names.
-    """
+    """Write the log as it is now as one segment; raises LogDamaged in its middle at an event that was changed."""
     end = await source.position()
     # Without heads: the log's list of streams may be damaged, and an export of its sound events repairs that.
-    file.write(encode_header(after=0, last=end, previous="", heads={}))
+    file.write(encode_header(SegmentHeader(version=FORMAT_VERSION, after=0, last=end, previous="", heads={})))
     chain, digest = HashChain(), ""
     while chain.position < end:
         for sealed in await page_of(source, chain.position, end):
@@ -215,11 +190,7 @@ EventAt = Callable[[int], Awaitable[Sealed | None]]
 
 
 async def page_of(source: EventStore, after: int, end: int) -> Sequence[Sealed]:
-    """Return the next page of events behind a position, up to another position.
-
-    Raises:
-        LogDamaged: there are no events.
-    """
+    """Return the next page of events behind a position, up to another; raises LogDamaged if there are none."""
     page = await source.read_sealed(after, min(PAGE, end - after))
     if not page:
         raise LogDamaged(f"position {after + 1}: the event is missing", after + 1)
@@ -238,13 +209,13 @@ async def event_at(store: EventStore, position: int) -> Sealed | None:
 async def prove_prefix(
     source: EventStore, copy: HashChain, at: EventAt, end: int, heads: Mapping[str, Head] | None
 ) -> None:
-    """Prove that the events of a copy, and the events that follow in the log, lead to the log's heads.
+    """Prove that the events of a copy, and the events that follow in the log up to `end`, lead to the log's heads.
 
     Args:
         source: the log.
         copy: the chain at the copy's end; it is not moved.
         at: reads an event of the copy.
-        end: position up to which the log is read.
+        end: a position of the log.
         heads: of the log at `end`; None = not known, so nothing is proven of streams that have no later events.
 
     Raises:

@@ -33,17 +33,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def read_trailer(header: bytes, lines: Iterable[bytes], name: str) -> tuple[int, Mapping[str, Head]]:
-    """Return the number of events and the heads that a file says it has, after one pass over all its lines.
-
-    Args:
-        header: the first line.
-        lines: all others.
-        name: of the file, for errors.
-
-    Raises:
-        LogDamaged: the header or the trailer is not as it was written, or the trailer is missing.
-        LogTooNew: the file has a newer version of this format.
-    """
+    """Return the number of events and the heads that a file says it has, after one pass over all its lines."""
     _check_header(header, name)
     count, last = 0, b""
     for line in lines:

@@ -16,7 +16,7 @@ from voda.log.archive.archive import Archive, open_to_add
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.copy import add_missing, event_at
 from voda.log.archive.verify import HashChain, Progress
-from voda.log.store import Base, DurableStore, Snapshot
+from voda.log.store import Base, DurableStore
 
 LoadState = Callable[[bytes], None]
 """Loads a snapshot's state; raises any error if it cannot."""
@@ -36,13 +36,9 @@ class ArchiveResult(Struct, frozen=True, kw_only=True):
 async def archive_log(
     store: DurableStore, folder: Path, *, until: int, progress: Progress | None = None
 ) -> ArchiveResult:
-    """Move the events up to a position to a folder of segments, and have the log forget them.
+    """Move the events up to a position to a folder of segments, made as needed, and have the log forget them.
 
-    Args:
-        store: the log; others may append to it meanwhile.
-        folder: of segments; made if there is none.
-        until: position of the last event to forget, see behind_snapshots; the log's last event stays in any case.
-        progress: called once per page.
+    Others may append meanwhile. The log's last event stays in any case.
 
     Raises:
         InvalidInput: the segments are not the beginning of the log.
@@ -93,11 +89,10 @@ async def behind_snapshots(store: DurableStore, needed: Mapping[str, LoadState])
     Raises:
         InvalidInput: a snapshot is missing, or its newest cannot be loaded.
     """
-    positions = [(await _usable(store, name, load)).position for name, load in needed.items()]
-    return min(positions)
+    return min([await _usable(store, name, load) for name, load in needed.items()])
 
 
-async def _usable(store: DurableStore, name: str, load: LoadState) -> Snapshot:
+async def _usable(store: DurableStore, name: str, load: LoadState) -> int:
     snapshot = await store.snapshots.latest(name)
     if snapshot is None:
         raise InvalidInput(
@@ -111,16 +106,11 @@ async def _usable(store: DurableStore, name: str, load: LoadState) -> Snapshot:
             f"{store.place}: the newest snapshot {name}, at position {snapshot.position}, cannot be loaded ({error}):"
             f" run 'voda log snapshot {store.place}' first"
         ) from error
-    return snapshot
+    return snapshot.position
 
 
 async def older_than(store: DurableStore, instant: float) -> int:
-    """Return the position of the last event recorded before an instant, by bisection; at least the base's.
-
-    Args:
-        store: the log.
-        instant: seconds since the Unix epoch.
-    """
+    """Return the position of the last event recorded before an instant (Unix time), at least the base's."""
     low, high = (await store.base()).position, await store.position()
     while low < high:
         middle = (low + high + 1) // 2

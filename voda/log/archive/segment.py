@@ -71,7 +71,6 @@ class SegmentFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the file."""
         return self.path.name
 
     @property
@@ -88,11 +87,9 @@ _decode_line = msgspec.json.Decoder(SegmentLine).decode
 # ---- writing
 
 
-def encode_header(*, after: int, last: int, previous: str, heads: Mapping[str, Head]) -> bytes:
-    """Return the first line of a segment; see SegmentHeader."""
-    return (
-        _encode(SegmentHeader(version=FORMAT_VERSION, after=after, last=last, previous=previous, heads=heads)) + b"\n"
-    )
+def encode_header(header: SegmentHeader) -> bytes:
+    """Return the first line of a segment."""
+    return _encode(header) + b"\n"
 
 
 def encode_line(sealed: Sealed) -> bytes:
@@ -114,9 +111,9 @@ def pack_segment(events: Sequence[Sealed], chain: HashChain, previous: str) -> t
     after = chain.position
     streams = {chain.step(sealed).stream for sealed in events}
     heads = {stream: chain.heads[stream] for stream in streams}
-    header = encode_header(after=after, last=chain.position, previous=previous, heads=heads)
+    header = SegmentHeader(version=FORMAT_VERSION, after=after, last=chain.position, previous=previous, heads=heads)
     # No time in it: the same events make the same file.
-    content = gzip.compress(header + b"".join(map(encode_line, events)), GZIP_LEVEL, mtime=0)
+    content = gzip.compress(encode_header(header) + b"".join(map(encode_line, events)), GZIP_LEVEL, mtime=0)
     digest = sha256(content).hexdigest()[:_DIGEST_DIGITS]
     return f"voda-{after + 1:012}-{chain.position:012}-{digest}.jsonl.gz", content
 
@@ -149,12 +146,7 @@ def is_export(path: Path) -> bool:
 
 
 def export_segment(path: Path) -> SegmentFile:
-    """Return the single segment of an exported log.
-
-    Raises:
-        InvalidInput: there is no such file, or it cannot be read.
-        NotALog, LogDamaged, LogTooNew: the file is no export, or its header is damaged or from a newer version.
-    """
+    """Return the single segment of an exported log; raises NotALog if the file is none."""
     segment = SegmentFile(path, 1, 0)
     try:
         if path.exists() and not path.is_file():
@@ -174,11 +166,7 @@ def export_segment(path: Path) -> SegmentFile:
 
 
 def header_of(segment: SegmentFile) -> SegmentHeader:
-    """Return the header of a segment; its events are not read.
-
-    Raises:
-        LogDamaged, LogTooNew: it cannot be read.
-    """
+    """Return the header of a segment alone; raises LogDamaged, LogTooNew if it cannot be read."""
     with _read(segment) as (header, _):
         return header
 
@@ -215,11 +203,7 @@ def proven_events(segment: SegmentFile, chain: HashChain, previous: str) -> Iter
 
 
 def events_of(segment: SegmentFile) -> list[Sealed]:
-    """Return the events of a segment whose bytes are what was written; that it belongs here is not proven.
-
-    Raises:
-        LogDamaged, LogTooNew: see proven_events.
-    """
+    """Return the events of a segment whose bytes are what was written; that it belongs here is not proven."""
     _check_digest(segment)
     with _read(segment) as (_, lines):
         try:
@@ -278,7 +262,7 @@ def _checked(line: bytes, segment: SegmentFile) -> SegmentHeader:
     if segment.digest and (header.after, header.last) != (segment.after, segment.last):
         raise _damaged(segment, f"it holds positions {header.after + 1} to {header.last}, which its name does not say")
     # The name of an export proves nothing, so each byte of the header must be as it was written.
-    if not segment.digest and (header.version != FORMAT_VERSION or line != _encode(header) + b"\n"):
+    if not segment.digest and (header.version != FORMAT_VERSION or line != encode_header(header)):
         raise _damaged(segment, "the first line is not as it was written")
     return header
 

@@ -41,28 +41,18 @@ class VerifyReport(NamedTuple):
 
     @property
     def is_intact(self) -> bool:
-        """Whether no damage was found."""
         return not self.problem
 
 
 class HashChain:
-    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head.
-
-    Args:
-        position: of the last event before the first step; 0 = the chain begins with the log.
-        heads: of every stream at that position.
-    """
+    """The hash chain of a log, proven up to a position: each step proves the next event and moves its stream's head."""
 
     def __init__(self, position: int = 0, heads: Mapping[str, Head] | None = None) -> None:
         self.position = position
         self.heads: dict[str, Head] = dict(heads or {})
 
     def step(self, sealed: Sealed) -> EventBody:
-        """Take the next event and return its body.
-
-        Raises:
-            LogDamaged: it is not the event that follows.
-        """
+        """Take the next event and return its body; raises LogDamaged if it is not the event that follows."""
         expected = self.position + 1
         if sealed.position != expected:
             raise LogDamaged(f"position {expected}: the event is missing, {sealed.position} follows", expected)
@@ -96,7 +86,6 @@ async def verify_log(
     Args:
         store: the log; if it has a base, the chain begins there.
         archive: heads at the base to which the archive's events were proven to lead; None = not known.
-        progress: called once per page.
     """
     chain = HashChain()
     snapshots = _SnapshotHeads()
@@ -104,8 +93,8 @@ async def verify_log(
     try:
         await snapshots.collect(store)
         end, heads = await store.ends()
-        chain = await _chain_at_base(store)
-        first = chain.position
+        base = await store.base() if isinstance(store, DurableStore) else Base()
+        chain, first = HashChain(base.position, base.heads), base.position
         if archive is not None:
             compare_heads(archive, chain, "the archive")
         async for sealed, row in _events(store, first, end, progress):
@@ -121,11 +110,6 @@ async def verify_log(
     except LogDamaged as error:
         return VerifyReport(chain.position, len(chain.heads), snapshots.count, error.position, str(error), first)
     return VerifyReport(chain.position, len(chain.heads), snapshots.count, None, "", first)
-
-
-async def _chain_at_base(store: EventStore) -> HashChain:
-    base = await store.base() if isinstance(store, DurableStore) else Base()
-    return HashChain(base.position, base.heads)
 
 
 class _SnapshotHeads:
@@ -167,7 +151,6 @@ class _SnapshotHeads:
             )
 
     def refuse_problem(self) -> None:
-        """Raise the first damage found in a snapshot, if any."""
         if self._problem:
             raise self._problem
 

@@ -43,8 +43,7 @@ async def restore(log: SyncedLog, writer: JetStreamWriter, batches: Iterator[Gro
     try:
         for batch in batches:
             group = await writer.write_import(batch, after=grown.sequence, prev=grown.group, origin=origin)
-            last = group.after + len(group.parts)
-            if segment := grown.write(group.name, group.after + 1, last, batch.rows, batch.heads):
+            if segment := grown.write(group, batch.rows, batch.heads):
                 closed.append(segment)
         await log.marks.write_record(
             replace(log.marks.record, importing=b"", imported=origin if grown.position else b"")
@@ -109,12 +108,7 @@ async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
 
 
 async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
-    """See DurableStore.refuse_cut.
-
-    Args:
-        log: in the stream.
-        kinds: of further records whose positions the log once reached.
-    """
+    """See DurableStore.refuse_cut; `kinds` are further records whose positions the log once reached."""
     note = await log.marks.end()
     reached = note.position if note else 0
     for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):

@@ -63,11 +63,7 @@ class GroupBoundary(NamedTuple):
 
 
 class OpenSegment:
-    """The index of the events since the last segment was closed.
-
-    Args:
-        after: position before the first of them.
-    """
+    """The index of the events behind position `after`, where the last segment was closed."""
 
     def __init__(self, after: int) -> None:
         self.after = after
@@ -87,7 +83,6 @@ class OpenSegment:
         self.ids.update((event_id, position) for position, (_, event_id) in enumerate(events, boundary.position + 1))
 
     def boundary(self, position: int) -> GroupBoundary:
-        """Return the boundary before the group of an event of this segment."""
         found = bisect_right(self._positions, position) - 1
         return GroupBoundary(self._positions[found] - 1, self._sequences[found])
 
@@ -96,7 +91,6 @@ class OpenSegment:
         return SegmentIds.of(self.after, self.ids), self.places()
 
     def places(self) -> SegmentLayout:
-        """Return the layout of its groups."""
         return SegmentLayout(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
 
 
@@ -112,7 +106,6 @@ class IdIndex:
         return len(self._segments)
 
     def add(self, ids: SegmentIds) -> None:
-        """Add a segment."""
         hashes = np.frombuffer(ids.hashes, np.uint64)
         self._segments.append((ids.after, hashes, np.frombuffer(ids.offsets, np.uint32)))
         run = hashes

@@ -77,27 +77,16 @@ _decode_base = msgspec.msgpack.Decoder(Base).decode
 
 
 class BlobStore:
-    """Stores records.
+    """Large records in a stream that keeps the last message of each subject; all subjects begin with its name."""
 
-    Args:
-        stream: one that keeps the last message of each subject.
-        prefix: of all its subjects.
-        place: URL of the log, without password.
-        max_payload_bytes: of the server.
-    """
-
-    def __init__(self, stream: MessageStream, prefix: str, *, place: str, max_payload_bytes: int) -> None:
+    def __init__(self, stream: MessageStream, connection: NatsConnection) -> None:
         self._stream = stream
-        self._prefix = prefix
-        self._place = place
-        self._chunk_bytes = min(_CHUNK_BYTES, max_payload_bytes - _OVERHEAD_BYTES)
+        self._prefix = stream.name
+        self._place = connection.place
+        self._chunk_bytes = min(_CHUNK_BYTES, connection.max_payload_bytes - _OVERHEAD_BYTES)
 
     async def put(self, key: BlobKey, data: bytes) -> None:
-        """Store a record, durably, in place of the former one of its key.
-
-        Raises:
-            StoreUnavailable, StoreNotWritable: it is not stored, or the outcome is not known.
-        """
+        """Store a record, durably, in place of the former one of its key; after an error it may be stored or not."""
         name = sha256(data).hexdigest()
         before = await self._record(key)
         if before is not None and before.sha256 == name:
@@ -117,11 +106,7 @@ class BlobStore:
             await self._drop(self._piece(key, before.sha256))
 
     async def get(self, key: BlobKey) -> bytes | None:
-        """Return the record of a key, or None.
-
-        Raises:
-            LogDamaged: it is not what was written.
-        """
+        """Return the record of a key, or None; raises LogDamaged if it is not what was written."""
         record = await self._record(key)
         if record is None:
             return None
@@ -162,7 +147,6 @@ class BlobStore:
         )
 
     async def drop(self, key: BlobKey) -> None:
-        """Delete a record, if there is one."""
         await self._drop(self._subject(key))
         await self._drop(f"{self._pieces(key)}.>")
 
@@ -210,9 +194,7 @@ class LogMarks:
         name = settings.marks_of(connection.location.stream)
         self.place = connection.place
         self.stream = MessageStream(connection, name)
-        self.blobs = BlobStore(
-            self.stream, name, place=connection.place, max_payload_bytes=connection.max_payload_bytes
-        )
+        self.blobs = BlobStore(self.stream, connection)
         self.record = LogStart()
         self._record_subject = f"{name}.log"
         self._record_sequence = 0
@@ -220,11 +202,7 @@ class LogMarks:
         self._base: Base | None = None
 
     async def base(self) -> Base:
-        """Return the log's base.
-
-        Raises:
-            LogDamaged: its record is missing or cannot be read.
-        """
+        """Return the log's base; raises LogDamaged if its record is missing or cannot be read."""
         await self.read_record()
         if self._base is None or self._base.position != self.record.base:
             self._base = Base()
@@ -251,20 +229,12 @@ class LogMarks:
         return self.record
 
     async def write_record(self, record: LogStart) -> None:
-        """Write another beginning, unless another writer has done so since it was read.
-
-        Raises:
-            StoreUnavailable: another writer has, or it is not known whether it was written.
-        """
+        """Write another beginning; raises StoreUnavailable if another writer has done so since it was read."""
         sequence = await self.stream.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
         self.record, self._record_sequence = record, sequence
 
     async def end(self) -> EndMark | None:
-        """Return the last end that a writer wrote down; None if there is none.
-
-        Raises:
-            LogDamaged: the note cannot be read.
-        """
+        """Return the last end that a writer wrote down, or None; raises LogDamaged if the note cannot be read."""
         found = await self.stream.last_of(self._end_subject)
         try:
             return _decode_end(found.data) if found else None

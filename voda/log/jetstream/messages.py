@@ -74,6 +74,15 @@ class OutgoingGroup(NamedTuple):
     """Sequence of the message that its first part must follow."""
     parts: list[bytes]
 
+    @property
+    def sequence(self) -> int:
+        """Of its first message."""
+        return self.after + 1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.after + len(self.parts)
+
 
 def encode_group(
     rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b""
@@ -85,7 +94,6 @@ def encode_group(
         after: sequence of the stream's last message.
         prev: name of the last group that counts.
         limit_bytes: largest message that the server accepts.
-        origin: see Part.
 
     Raises:
         InvalidInput: an event is larger than a message may be, or there are too many events for one group.
@@ -119,11 +127,7 @@ def encode_group(
 
 
 class GroupAssembler:
-    """Puts groups together from the messages of the stream, in order.
-
-    Args:
-        sequence: of the message before the first one, which must begin a group.
-    """
+    """Puts groups together from the messages of the stream, in order; the first one must begin a group."""
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -138,16 +142,10 @@ class GroupAssembler:
 
     @property
     def finished_parts(self) -> int:
-        """Number of parts of the unfinished group."""
         return len(self._parts)
 
     def take(self, sequence: int, data: bytes) -> Group | None:
-        """Take the next message, and return the group that it completes.
-
-        Raises:
-            LogDamaged: it is no part of a log.
-            LogTooNew: it was written by a newer voda.
-        """
+        """Take the next message, and return the group that it completes; raises LogDamaged if it is not a log's."""
         part = _part(sequence, data)
         is_next = sequence == self._last + 1
         self.sequence = self._last = sequence
@@ -167,11 +165,7 @@ class GroupAssembler:
 
 
 def is_appended_behind(sequence: int, data: bytes) -> bool:
-    """Return whether a message was appended, not imported, by a writer that knew of events before it.
-
-    Raises:
-        LogDamaged, LogTooNew: see Assembly.take.
-    """
+    """Return whether a message was appended, not imported, by a writer that knew of events before it."""
     part = _part(sequence, data)
     return not part.origin and part.prev != NO_GROUP
 

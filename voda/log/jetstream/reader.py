@@ -24,7 +24,6 @@ from voda.log.jetstream.index import (
 from voda.log.jetstream.marks import IDS, PLACES, BlobKey
 from voda.log.jetstream.messages import Group
 from voda.log.jetstream.synced_log import SyncedLog
-from voda.log.store import archived_error
 
 _MOST_MESSAGES = 1000
 _FEWEST_BYTES, _MOST_BYTES = 256 * 1024, 8 * 1024 * 1024
@@ -42,11 +41,7 @@ _decode_places = msgspec.msgpack.Decoder(SegmentLayout).decode
 
 
 class EventReader:
-    """Reads the events of a log.
-
-    Args:
-        log: in the stream.
-    """
+    """Reads the events of a log."""
 
     def __init__(self, log: SyncedLog) -> None:
         self._log = log
@@ -60,8 +55,6 @@ class EventReader:
         """Return up to `limit` events behind a position.
 
         Args:
-            after: a position.
-            limit: number of events.
             to_end: False: it may return fewer events than there are, and is quicker.
 
         Raises:
@@ -105,16 +98,9 @@ class EventReader:
         return found
 
     async def of_stream(self, stream: str, after: int, limit: int) -> list[Sealed]:
-        """Return up to `limit` events of one stream behind a position.
-
-        Raises:
-            LogArchived, LogDamaged: see sealed.
-        """
         base = await self._log.marks.base()
-        if after < base.position:
-            if stream in base.heads:
-                raise archived_error(self._log.place, base, after)
-            after = base.position
+        base.refuse_archived(self._log.place, after, stream)
+        after = max(after, base.position)
         positions: list[int] = []
         found: list[Sealed] = []
         async for position in self.index.positions_of(stream, after):
@@ -157,17 +143,11 @@ class EventReader:
             yield group
 
     async def _refuse_archived(self, after: int) -> None:
-        base = await self._log.marks.base()
-        if after < base.position:
-            raise archived_error(self._log.place, base, after)
+        (await self._log.marks.base()).refuse_archived(self._log.place, after)
 
 
 class PositionIndex:
-    """Finds events in the stream.
-
-    Args:
-        log: in the stream.
-    """
+    """Finds events in the stream."""
 
     def __init__(self, log: SyncedLog) -> None:
         self._log = log
@@ -198,7 +178,6 @@ class PositionIndex:
         return GroupBoundary(log.marks.record.base, log.marks.record.sequence)
 
     def remember(self, boundary: GroupBoundary) -> None:
-        """Remember a boundary at which a reader stopped."""
         self._refresh()
         self._boundaries[boundary.position] = boundary
         if len(self._boundaries) > _BOUNDARIES_CACHED:
@@ -217,7 +196,6 @@ class PositionIndex:
                 yield int(position)
 
     async def ids(self) -> IdIndex:
-        """Return the ids of all closed segments."""
         self._refresh()
         segments = self._log.state.segments
         while len(self._ids) < len(segments):
@@ -272,16 +250,12 @@ class PositionIndex:
         recent = OpenSegment(position)
         async for group in self._log.groups(max(sequence, self._log.marks.record.sequence)):
             sealed = [one for one in group.sealed if one.position > position]
-            recent.add(GroupBoundary(position, group.sequence), _names(sealed))
+            names = [(body.stream, body.event_id) for body in map(body_of, sealed)]
+            recent.add(GroupBoundary(position, group.sequence), names)
             position += len(sealed)
             if position >= last:
                 break
         return recent.segment()
-
-
-def _names(sealed: Sequence[Sealed]) -> list[tuple[str, str]]:
-    bodies = map(body_of, sealed)
-    return [(body.stream, body.event_id) for body in bodies]
 
 
 def _missing(position: int) -> LogDamaged:

@@ -74,11 +74,7 @@ def grown_subject(stream: str) -> str:
 
 
 def refuse_old_server(connection: NatsConnection) -> None:
-    """Raise unless the server is new enough.
-
-    Raises:
-        InvalidInput: it is too old.
-    """
+    """Raise InvalidInput unless the server is new enough."""
     version = connection.server_version
     numbers = version.split("-")[0].split(".")[:2]
     if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
@@ -89,12 +85,9 @@ def refuse_old_server(connection: NatsConnection) -> None:
 async def migrate(connection: NatsConnection) -> None:
     """Create the streams of a log, or update existing ones to the current settings.
 
-    It warns of servers that answer before they have written to the disk.
-
     Raises:
         NotALog: a stream of that name belongs to another application.
         InvalidInput: the servers cannot do this.
-        LogTooNew, StoreUnavailable, StoreNotWritable: see their descriptions.
     """
     refuse_old_server(connection)
     name = connection.location.stream
@@ -105,12 +98,7 @@ async def migrate(connection: NatsConnection) -> None:
 
 
 async def refuse_unsafe(connection: NatsConnection) -> None:
-    """Raise if the streams may lose events, and warn of other risks.
-
-    Raises:
-        InvalidInput: a setting would lose events.
-        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
-    """
+    """Raise InvalidInput if a setting of the streams may lose events, and warn of other risks."""
     name = connection.location.stream
     for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
         config = (await _api(connection, f"STREAM.INFO.{stream}"))["config"]
@@ -121,11 +109,7 @@ async def refuse_unsafe(connection: NatsConnection) -> None:
 
 
 async def refuse_foreign(connection: NatsConnection) -> None:
-    """Raise unless the streams are a log that this version reads.
-
-    Raises:
-        NotALog, LogTooNew, StoreUnavailable: see their descriptions.
-    """
+    """Raise unless the streams are a log that this version reads."""
     name = connection.location.stream
     for stream in (name, marks_of(name)):
         _refuse_foreign(connection, (await _api(connection, f"STREAM.INFO.{stream}"))["config"])
@@ -137,7 +121,7 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mappin
     except APIError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise translate_error(error, connection.place) from error
-        wanted["num_replicas"] = connection.location.replicas or _default_replicas(connection)
+        wanted["num_replicas"] = connection.location.replicas or (_CLUSTER_REPLICAS if connection.is_cluster else 1)
         await _api(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
         return
     _refuse_foreign(connection, found)
@@ -181,10 +165,6 @@ def _marks_settings(name: str) -> dict[str, Any]:
     }
 
 
-def _default_replicas(connection: NatsConnection) -> int:
-    return _CLUSTER_REPLICAS if connection.is_cluster else 1
-
-
 def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> None:
     mark = (config.get("metadata") or {}).get(_MARK, "")
     if not mark.isdigit():
@@ -206,7 +186,7 @@ def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe
         if (got or None) != (expected or None):
             raise InvalidInput(
                 f"{connection.place}: the stream {config['name']} may lose events: expected"
-                f" {setting}={_json(expected)}, got {_json(got)}; correct it with the nats program,"
+                f" {setting}={json.dumps(expected)}, got {json.dumps(got)}; correct it with the nats program,"
                 " then run 'voda log migrate'"
             )
     if config.get("max_bytes", -1) > 0 and config.get("discard") != "new":
@@ -280,7 +260,3 @@ async def _api(connection: NatsConnection, what: str, body: object = None) -> di
         return await connection.api(what, body)
     except APIError as error:
         raise translate_error(error, connection.place) from error
-
-
-def _json(value: object) -> str:
-    return json.dumps(value)

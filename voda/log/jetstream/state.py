@@ -13,7 +13,7 @@ from voda.events.codec import body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
 from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
-from voda.log.jetstream.messages import NO_GROUP, Group
+from voda.log.jetstream.messages import NO_GROUP, Group, OutgoingGroup
 
 FORMAT = 1
 _EMPTY = Head()
@@ -49,12 +49,7 @@ _decode = msgspec.msgpack.Decoder(Checkpoint).decode
 
 
 class LogState:
-    """See the module.
-
-    Args:
-        base: position of the event before the log's first, and sequence of the first message.
-        heads: of every stream at the base.
-    """
+    """See the module; `base` is where the log begins, with these heads."""
 
     def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
         self.position = base.position
@@ -70,12 +65,7 @@ class LogState:
 
     @classmethod
     def load(cls, data: bytes) -> "LogState":
-        """Return the state of a checkpoint.
-
-        Raises:
-            LogDamaged: the bytes are no checkpoint.
-            LogTooNew: a newer voda wrote it.
-        """
+        """Return the state of a checkpoint; raises LogDamaged or LogTooNew if it cannot be read."""
         try:
             kept = _decode(data)
         except msgspec.MsgspecError as error:
@@ -89,11 +79,7 @@ class LogState:
         return state
 
     def fold(self, group: Group) -> ClosedSegment | None:
-        """Take the next group, as read from the stream; return the segment that it closes.
-
-        Raises:
-            LogDamaged: the group does not follow the one before, or an event is not what was written.
-        """
+        """Take the next group, and return the segment that it closes; raises LogDamaged if it does not follow."""
         group = self._trimmed(group)
         self._refuse_misfit(group)
         events: list[tuple[str, str]] = []
@@ -105,26 +91,19 @@ class LogState:
                 raise _misfit(sealed, body.stream)
             heads[body.stream] = head_after(sealed, body, before)
             events.append((body.stream, body.event_id))
-        return self._take(group.name, group.sequence, group.last_sequence, events, heads)
+        return self._take(group, events, heads)
 
-    def write(
-        self, name: bytes, first_sequence: int, last_sequence: int, rows: Sequence[EventRow], heads: Mapping[str, Head]
-    ) -> ClosedSegment | None:
+    def write(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> ClosedSegment | None:
         """Take the next group, which this process has written; return the segment that it closes."""
-        return self._take(name, first_sequence, last_sequence, [(row[1], row[3]) for row in rows], heads)
+        return self._take(group, [(row[1], row[3]) for row in rows], heads)
 
     def _take(
-        self,
-        name: bytes,
-        first_sequence: int,
-        last_sequence: int,
-        events: Sequence[tuple[str, str]],
-        heads: Mapping[str, Head],
+        self, group: Group | OutgoingGroup, events: Sequence[tuple[str, str]], heads: Mapping[str, Head]
     ) -> ClosedSegment | None:
-        self.recent.add(GroupBoundary(self.position, first_sequence), events)
+        self.recent.add(GroupBoundary(self.position, group.sequence), events)
         self.position += len(events)
-        self.sequence = last_sequence
-        self.group = name
+        self.sequence = group.last_sequence
+        self.group = group.name
         self.heads.update(heads)
         return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
 

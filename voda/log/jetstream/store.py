@@ -9,6 +9,7 @@ from typing import Self
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import astuple
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -25,11 +26,9 @@ from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.url import parse_url
 from voda.log.jetstream.writer import JetStreamWriter
-from voda.log.store import Base, DurableStore, Snapshot, SnapshotHeads, SnapshotStore, load_heads
+from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotHeads, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
-SNAPSHOTS_KEPT = 8
-"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SNAPSHOT = "snapshot"
 _POLL_S = 1.0
 """A tail reads at least so often, in case a notification is lost."""
@@ -58,7 +57,7 @@ class JetStreamSnapshots(SnapshotStore):
 
     async def save(self, snapshot: Snapshot) -> None:
         _refuse_read_only(self._place, self._read_only)
-        heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
+        heads = {stream: astuple(head) for stream, head in snapshot.heads.items()}
         data = _encode(_SnapshotRecord(snapshot.state, snapshot.state_hash, Raw(_encode(heads))))
         await self._blobs.put(BlobKey(_SNAPSHOT, snapshot.name, snapshot.position), data)
         for key in (await self._blobs.keys(_SNAPSHOT, snapshot.name))[:-SNAPSHOTS_KEPT]:
@@ -117,12 +116,7 @@ class _GrowthListener:
 
 
 class JetStreamStore(DurableStore):
-    """A DurableStore.
-
-    Args:
-        connection: to the servers; the store closes it.
-        read_only: refuse to write.
-    """
+    """A DurableStore over a connection, which it closes."""
 
     def __init__(self, connection: NatsConnection, *, read_only: bool = False) -> None:
         self.connection = connection
@@ -139,17 +133,11 @@ class JetStreamStore(DurableStore):
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
-        """Connect to a log.
-
-        Args:
-            url: see voda.log.jetstream.transport.url.
-            read_only: refuse to write, and do not check whether the servers are safe to write to.
-            timeout_s: longest wait for the servers' answer.
+        """Connect to a log; where it is only read, the servers need not be safe to write to.
 
         Raises:
             NotALog: there is none; only `voda log migrate` makes one.
             InvalidInput: the servers may lose events, or refuse the user.
-            LogTooNew, StoreUnavailable: see their descriptions.
         """
         connection = await NatsConnection.open(parse_url(url), timeout_s=timeout_s)
         try:
@@ -162,7 +150,6 @@ class JetStreamStore(DurableStore):
 
     @staticmethod
     async def migrate(url: str, *, timeout_s: float = 60.0) -> None:
-        """Create or update the log's streams; see settings.migrate."""
         async with await NatsConnection.open(parse_url(url), timeout_s=timeout_s) as connection:
             await settings.migrate(connection)
 

@@ -67,7 +67,6 @@ class SyncedLog:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether `sync` has been called."""
         return self._state is not None
 
     def has(self, name: bytes) -> bool:
@@ -75,11 +74,6 @@ class SyncedLog:
         return name in self._names
 
     async def sync(self) -> LogState:
-        """Bring the state up to date, and return it.
-
-        Raises:
-            LogDamaged, LogTooNew, StoreUnavailable: see their descriptions.
-        """
         async with self._turn:
             if self._state is None:
                 await self._load()
@@ -103,10 +97,9 @@ class SyncedLog:
         if self.state.position != rows[0][0] - 1:
             # The stream was read since the group was written, or is being folded again.
             return
-        last = group.after + len(group.parts)
-        self.assembler = GroupAssembler(last)
+        self.assembler = GroupAssembler(group.last_sequence)
         self._names.append(group.name)
-        self._add_closed(self.state.write(group.name, group.after + 1, last, rows, heads))
+        self._add_closed(self.state.write(group, rows, heads))
 
     async def _begins_later(self) -> bool:
         """Begin anew if the next events were archived, or belonged to an import that failed."""
@@ -231,9 +224,6 @@ class SyncedLog:
         """Yield the groups from a message on, which must begin a group, up to the stream's end.
 
         Args:
-            sequence: of the first message.
-            messages: how many to ask for at once.
-            most_bytes: how many bytes of them.
             to_end: False: stop where the nearest server has no more, without asking the leader.
         """
         assembly = GroupAssembler(sequence - 1)

@@ -53,13 +53,11 @@ class MarksWriter:
             self._saving = asyncio.get_running_loop().create_task(self._save_closed())
 
     async def save(self) -> None:
-        """Store all closed segments beside the log."""
         self.begin()
         if self._saving is not None:
             await asyncio.wait([self._saving])
 
     async def close(self) -> None:
-        """Wait until the records are written."""
         self._closing.set()
         if tasks := [task for task in (self._saving, self._noting) if task is not None]:
             await asyncio.wait(tasks)
@@ -94,12 +92,7 @@ class MarksWriter:
 
 
 class JetStreamWriter(Committer):
-    """Writes to a log. Implements `Committer`.
-
-    Args:
-        log: in the stream.
-        reader: of the log.
-    """
+    """Writes to a log. Implements `Committer`."""
 
     def __init__(self, log: SyncedLog, reader: EventReader) -> None:
         self._log = log
@@ -132,12 +125,7 @@ class JetStreamWriter(Committer):
         self.marks.begin()
 
     async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
-        """Write a group of an import, which counts once the import is complete.
-
-        Raises:
-            StoreUnavailable: another writer has written to the stream.
-            StoreUnavailable: it is not known whether the group is written.
-        """
+        """Write a group of an import, which counts once the import is complete."""
         limit = self._log.connection.max_payload_bytes
         group = encode_group(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
         errors = await self._publish(group, 0)

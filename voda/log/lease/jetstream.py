@@ -31,13 +31,7 @@ _BETWEEN_ATTEMPTS_S: Final = 0.05
 
 
 class JetStreamLease:
-    """See LeaseStore.
-
-    Args:
-        connection: to the log's servers.
-        name: of the Lease.
-        clock: dates the renewals, for people to read.
-    """
+    """See LeaseStore; the clock dates the renewals, for people to read."""
 
     def __init__(self, connection: NatsConnection, name: str, *, clock: Clock) -> None:
         self.key = f"{name} in {connection.place}"
@@ -50,11 +44,6 @@ class JetStreamLease:
         connection.on_reconnect(self._nudge.set)
 
     async def read(self) -> Lease | None:
-        """See LeaseStore.read.
-
-        Raises:
-            StoreUnavailable: no server answers, or there are too few.
-        """
         jetstream = await self._connection.jetstream()
         async with translate_errors(self._connection.place):
             try:
@@ -68,24 +57,16 @@ class JetStreamLease:
         return LeaseRecord.decode(found.data or b"{}", unreadable_holder="").lease(str(found.seq))
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """See LeaseStore.take.
-
-        Raises:
-            ChangedMeanwhile: another candidate was faster.
-            InvalidInput: the server cannot expire keys.
-            StoreUnavailable: no server answers, or there are too few.
-        """
+        """See LeaseStore.take; raises InvalidInput if the server cannot expire keys."""
         if seen is None:
             await self._make()
         record = LeaseRecord.now(self._clock, holder=holder, transitions=transitions, duration_s=duration_s)
         return await self._put(record, seen.version if seen else _NEVER)
 
     async def renew(self, mine: Lease) -> Lease:
-        """See LeaseStore.renew."""
         return await self._put(LeaseRecord.renewed(self._clock, mine), mine.version)
 
     async def release(self, mine: Lease) -> None:
-        """See LeaseStore.release."""
         await self._put(LeaseRecord(transitions=mine.transitions, duration_s=mine.duration_s), mine.version)
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
@@ -129,7 +110,6 @@ class JetStreamLease:
             raise ChangedMeanwhile(f"{self.key}: there is no bucket {self._bucket}") from error
 
     async def _make(self) -> None:
-        """Create the bucket unless it exists."""
         jetstream = await self._connection.jetstream()
         if _version(self._connection.server_version) < _FIRST_WITH_TTL:
             raise InvalidInput(

@@ -8,8 +8,8 @@ alone and is never pooled, because the lock belongs to it.
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable
-from typing import Any, Final, Self
+from collections.abc import AsyncGenerator
+from typing import Any, Final
 
 import asyncpg
 from msgspec import Struct
@@ -27,8 +27,6 @@ _NAME_PREFIX: Final = "voda leads: "
 """First words of the application_name of a session that holds a Lease; the holder follows."""
 _UNKNOWN: Final = "another replica"
 """Stands for a holder whose name this role may not see."""
-
-
 _SILENCE: Final = "idle_session_timeout"
 _SETTING: Final = f"SELECT setting FROM pg_settings WHERE name = '{_SILENCE}'"
 _MOST_NAME_BYTES: Final = 63
@@ -48,75 +46,8 @@ class _Row(Struct, frozen=True, array_like=True):
     application: str | None
 
 
-class LeaseSession:
-    """A session that the server ends once it hears nothing on it; made by `open`."""
-
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-
-    @classmethod
-    async def open(cls, database: PostgresDatabase, *, name: str, silence_s: float) -> Self:
-        """Connect.
-
-        Args:
-            database: whose server to connect to.
-            name: shown to administrators and to other sessions of the same role.
-            silence_s: after so long without a statement the server ends the session; to the millisecond.
-
-        Raises:
-            InvalidInput: the server is older than 14, or is reached through a pooler.
-            StoreUnavailable: it does not answer.
-        """
-        wanted = str(round(silence_s * 1000))
-        settings = {"application_name": _ascii(name), _SILENCE: wanted, "statement_timeout": wanted}
-        limits = {"timeout": _WAIT_S, "command_timeout": _WAIT_S}
-        async with translate_errors(database.place):
-            try:
-                driver = await asyncpg.connect(**database.connect_arguments(), **limits, server_settings=settings)
-            except asyncpg.PostgresError as error:
-                if _SILENCE in str(error):
-                    raise _unable(database.place, str(error)) from error
-                raise
-            session = cls(driver)
-            try:
-                found = await session.fetch_value(_SETTING)
-            except BaseException:
-                session.abort()
-                raise
-        if found != wanted:
-            session.abort()
-            raise _unable(database.place, f"{_SILENCE} is {found} ms, expected {wanted}")
-        return session
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the session has ended, as far as this side knows."""
-        return bool(self._driver.is_closed())
-
-    def on_end(self, call: Callable[[], None]) -> None:
-        """Have `call` called when the session ends."""
-        self._driver.add_termination_listener(lambda _: call())
-
-    async def fetch_value(self, sql: str) -> Any:
-        """Return the one value of a query."""
-        return await self._driver.fetchval(sql)
-
-    async def fetch_row(self, sql: str) -> tuple[Any, ...]:
-        """Return the one row of a query."""
-        return tuple(await self._driver.fetchrow(sql))
-
-    def abort(self) -> None:
-        """Break the connection; the server notices that, or hears nothing any more."""
-        self._driver.terminate()
-
-
 class PostgresLease:
-    """See LeaseStore.
-
-    Args:
-        database: of the log; the Lease uses connections of its own.
-        name: of the Lease.
-    """
+    """See LeaseStore; it uses connections of its own to the log's database."""
 
     def __init__(self, database: PostgresDatabase, name: str) -> None:
         self.key = f"{name} in {database.place}"
@@ -124,59 +55,42 @@ class PostgresLease:
         # A lock of two numbers; appends take one of one number, so the two never conflict.
         self._lock = f"{schema.APPLICATION_ID}, {zlib.crc32(name.encode()) & 0x7FFF_FFFF}"
         self._look = _look(self._lock)
-        self._session: LeaseSession | None = None
+        self._session: Any = None
+        """asyncpg's connection; the server notices that it was broken, or hears nothing on it any more."""
         self._mine: Lease | None = None
         self._last = ("", "")
         """The run of the server on which another holder was last seen, and that holder."""
         self._nudge = asyncio.Event()
 
     async def read(self) -> Lease | None:
-        """See LeaseStore.read.
-
-        Raises:
-            StoreUnavailable: the server does not answer.
-        """
-        if self._session is not None and self._session.is_lost:
+        if self._session is not None and self._session.is_closed():
             # This is known without asking the server, which may be away.
             return _free(epoch=0, version="lost")
         (found,) = await self._database.fetch(self._look, {})
         return self._judged(_Row(*found))
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """See LeaseStore.take.
-
-        Raises:
-            ChangedMeanwhile: another session holds it.
-            InvalidInput: the server cannot end silent sessions.
-            StoreUnavailable: the server does not answer.
-        """
+        """See LeaseStore.take; raises InvalidInput if the server cannot end silent sessions."""
         self._drop()
-        session = await LeaseSession.open(self._database, name=f"{_NAME_PREFIX}{holder}", silence_s=duration_s)
+        session = await _open_session(self._database, name=f"{_NAME_PREFIX}{holder}", silence_s=duration_s)
         try:
             async with translate_errors(self._database.place):
-                if not await session.fetch_value(f"SELECT pg_try_advisory_lock({self._lock})"):
+                if not await session.fetchval(f"SELECT pg_try_advisory_lock({self._lock})"):
                     raise ChangedMeanwhile(f"{self.key} is held by another session")
-                row = _Row(*await session.fetch_row(self._look))
+                row = _Row(*await session.fetchrow(self._look))
         except BaseException:
-            session.abort()
+            session.terminate()
             raise
-        session.on_end(self._nudge.set)
+        session.add_termination_listener(lambda _: self._nudge.set())
         self._session, self._last = session, ("", "")
-        self._mine = Lease(
-            holder=holder,
-            transitions=transitions,
-            duration_s=duration_s,
-            renewed_at="",
-            version=f"{row.server} {row.session}",
-            is_enforced=True,
-        )
+        lease = _free(epoch=transitions, version=f"{row.server} {row.session}")
+        self._mine = replace(lease, holder=holder, duration_s=duration_s)
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
-        """See LeaseStore.renew."""
         session = self._held()
         async with translate_errors(self._database.place):
-            row = _Row(*await session.fetch_row(self._look))
+            row = _Row(*await session.fetchrow(self._look))
         if f"{row.server} {row.session}" != mine.version:
             # A pooler on the way to the server has changed the session.
             self._drop()
@@ -184,27 +98,25 @@ class PostgresLease:
         return mine
 
     async def release(self, mine: Lease) -> None:
-        """See LeaseStore.release."""
         try:
             session = self._held()
             async with translate_errors(self._database.place):
-                await session.fetch_value(f"SELECT pg_advisory_unlock({self._lock})")
+                await session.fetchval(f"SELECT pg_advisory_unlock({self._lock})")
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
-        """See LeaseStore.watch."""
         return poll(self.read, self._nudge)
 
-    def _held(self) -> LeaseSession:
-        if self._session is None or self._session.is_lost:
+    def _held(self) -> Any:
+        if self._session is None or self._session.is_closed():
             raise ChangedMeanwhile(f"{self.key}: the session that held it has ended")
         return self._session
 
     def _drop(self) -> None:
         session, self._session, self._mine = self._session, None, None
         if session is not None:
-            session.abort()
+            session.terminate()
 
     def _judged(self, row: _Row) -> Lease:
         version = f"{row.server} {row.session}"
@@ -217,6 +129,34 @@ class PostgresLease:
         lease = _seen(row, version)
         self._last = (row.server, lease.holder)
         return lease
+
+
+async def _open_session(database: PostgresDatabase, *, name: str, silence_s: float) -> Any:
+    """Return asyncpg's connection of a session that the server ends after so long without a statement.
+
+    Raises:
+        InvalidInput: the server is older than 14, or is reached through a pooler.
+        StoreUnavailable: it does not answer.
+    """
+    wanted = str(round(silence_s * 1000))
+    settings = {"application_name": _ascii(name), _SILENCE: wanted, "statement_timeout": wanted}
+    limits = {"timeout": _WAIT_S, "command_timeout": _WAIT_S}
+    async with translate_errors(database.place):
+        try:
+            session = await asyncpg.connect(**database.connect_arguments(), **limits, server_settings=settings)
+        except asyncpg.PostgresError as error:
+            if _SILENCE in str(error):
+                raise _unable(database.place, str(error)) from error
+            raise
+        try:
+            found = await session.fetchval(_SETTING)
+        except BaseException:
+            session.terminate()
+            raise
+    if found != wanted:
+        session.terminate()
+        raise _unable(database.place, f"{_SILENCE} is {found} ms, expected {wanted}")
+    return session
 
 
 def _seen(row: _Row, version: str) -> Lease:

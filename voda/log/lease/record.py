@@ -29,13 +29,11 @@ class LeaseRecord(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def now(cls, clock: Clock, *, holder: str, transitions: int, duration_s: float) -> Self:
-        """Return the record of a Lease that is taken or renewed now."""
         renewed_at = datetime.fromtimestamp(clock.now(), UTC).isoformat()
         return cls(holder=holder, transitions=transitions, duration_s=duration_s, renewed_at=renewed_at)
 
     @classmethod
     def renewed(cls, clock: Clock, mine: Lease) -> Self:
-        """Return the record of a Lease that its holder renews now."""
         return cls.now(clock, holder=mine.holder, transitions=mine.transitions, duration_s=mine.duration_s)
 
     @classmethod
@@ -48,7 +46,6 @@ class LeaseRecord(Struct, frozen=True, kw_only=True):
             return cls(holder=unreadable_holder)
 
     def lease(self, version: str) -> Lease:
-        """Return the Lease of this record, at a version of the store's."""
         return Lease(
             holder=self.holder,
             transitions=self.transitions,
@@ -60,11 +57,7 @@ class LeaseRecord(Struct, frozen=True, kw_only=True):
 
 
 async def poll(read: Callable[[], Awaitable[Lease | None]], nudge: asyncio.Event) -> AsyncGenerator[Lease | None, None]:
-    """Yield what `read` returns, at once and then twice a second, or when nudged.
-
-    Raises:
-        VodaError: whatever `read` raises.
-    """
+    """Yield what `read` returns, at once and then twice a second, or when nudged."""
     while True:
         nudge.clear()
         yield await read()

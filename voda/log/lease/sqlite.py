@@ -30,12 +30,7 @@ class SqliteLease:
     """See LeaseStore.
 
     Its calls touch one small local file and never wait for a lock, so they run on the event loop: a caller that cancels
-    one knows whether the lock was taken.
-
-    Args:
-        log: the SQLite file; the Lease is beside it.
-        name: of the Lease.
-        clock: dates the renewals, for people to read.
+    one knows whether the lock was taken. The clock dates the renewals, for people to read.
     """
 
     def __init__(self, log: Path, name: str, *, clock: Clock) -> None:
@@ -49,7 +44,6 @@ class SqliteLease:
         self._nudge = asyncio.Event()
 
     async def read(self) -> Lease | None:
-        """See LeaseStore.read."""
         if self._handle is not None:
             return self._mine if self._is_in_place(self._handle) else None
         try:
@@ -66,13 +60,7 @@ class SqliteLease:
         return _lease(replace(record, holder="") if is_free else record)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """See LeaseStore.take.
-
-        Raises:
-            ChangedMeanwhile: another process holds the lock.
-            StoreNotWritable: the file cannot be written.
-            StoreUnavailable: the file system has no locks.
-        """
+        """See LeaseStore.take; raises StoreUnavailable if the file system has no locks."""
         self._drop()
         try:
             handle = self._open(os.O_RDWR | os.O_CREAT)
@@ -91,7 +79,6 @@ class SqliteLease:
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
-        """See LeaseStore.renew."""
         handle = self._held()
         record = LeaseRecord.renewed(self._clock, mine)
         self._write(handle, record)
@@ -99,14 +86,12 @@ class SqliteLease:
         return self._mine
 
     async def release(self, mine: Lease) -> None:
-        """See LeaseStore.release."""
         try:
             self._write(self._held(), LeaseRecord(transitions=mine.transitions))
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
-        """See LeaseStore.watch."""
         return poll(self.read, self._nudge)
 
     def _held(self) -> int:

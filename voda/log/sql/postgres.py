@@ -31,11 +31,7 @@ from voda.log.sql.store import Database, Params
 from voda.log.store import refuse_other_end
 
 _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
-_UPSERT_HEAD = (
-    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES ($1, $2, $3, $4, $5)"
-    " ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
-    " position = excluded.position"
-)
+_UPSERT_HEAD = f"INSERT INTO streams VALUES ($1, $2, $3, $4, $5) {schema.REPLACING_HEAD}"
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 _COLUMNS = tuple(schema.events.columns.keys())
 # A long transaction may wait for its own input.
@@ -63,7 +59,6 @@ class PostgresDatabase(Database):
         Raises:
             NotALog: its tables are missing or old; only `voda log migrate` makes them.
             InvalidInput: the server may lose events, or refuses the user.
-            LogTooNew, StoreUnavailable: see their descriptions.
         """
         database = cls(make_url(url), read_only=read_only, timeout_s=timeout_s)
         try:
@@ -77,12 +72,7 @@ class PostgresDatabase(Database):
 
     @classmethod
     async def migrate(cls, url: str, *, timeout_s: float = 60.0) -> None:
-        """Bring the tables to the current revision; create them if there are none.
-
-        Raises:
-            NotALog: tables of these names belong to another application.
-            InvalidInput, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
-        """
+        """Bring the tables to the current revision, or make them; raises NotALog where another application has such."""
         database = cls(make_url(url), read_only=False, timeout_s=timeout_s)
         try:
             async with database._transaction() as connection:

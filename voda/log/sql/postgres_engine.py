@@ -18,6 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
 
+CHANNEL = "voda_log"
+# The driver raises InternalClientError if it has not noticed yet that the server ended the connection.
+_FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
 _OPTIONS: Final = {"sslmode": "ssl", "host": "host", "port": "port"}
 """Option of a URL, in PostgreSQL's words -> the driver's word for it."""
 _SYNC: Final = "sync"
@@ -36,11 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def engine(url: URL, *, read_only: bool, timeout_s: float) -> AsyncEngine:
-    """Return the engine; it makes no connection yet.
-
-    Raises:
-        InvalidInput: the URL has an unknown option.
-    """
+    """Return the engine; without a connection yet; raises InvalidInput if the URL has an unknown option."""
     settings = {
         "application_name": "voda",
         "default_transaction_read_only": "on" if read_only else "off",
@@ -66,16 +65,7 @@ def takes_any_sync(url: URL) -> bool:
 
 
 async def refuse_loose(connection: AsyncConnection, place: str, *, takes_any: bool) -> None:
-    """Raise if a power cut may lose events that the server acknowledged, and warn of other risky settings.
-
-    Args:
-        connection: to the server.
-        place: of the log.
-        takes_any: warn instead of raising.
-
-    Raises:
-        InvalidInput: the server has fsync=off.
-    """
+    """Raise InvalidInput (`takes_any`: warn) if a power cut may lose acknowledged events; warn of other risks."""
     fsync, full_pages = (await connection.execute(_FSYNC)).one()
     if fsync == "off":
         problem = (
@@ -94,12 +84,7 @@ async def refuse_loose(connection: AsyncConnection, place: str, *, takes_any: bo
 
 
 async def give_up(connection: AsyncConnection, driver: Any) -> None:
-    """End a connection in any state.
-
-    Args:
-        connection: it leaves the pool in any case.
-        driver: the driver's own connection, if known.
-    """
+    """End a connection in any state; it leaves the pool in any case."""
     try:
         await connection.invalidate()
     except BaseException as error:
@@ -138,9 +123,6 @@ def _options(url: URL) -> Mapping[str, str | tuple[str, ...]]:
     return {_OPTIONS[option]: value for option, value in url.query.items() if option != _SYNC}
 
 
-CHANNEL = "voda_log"
-
-
 class PostgresNotifier:
     """A LISTEN that is made when first needed, and made again when its connection is lost."""
 
@@ -169,16 +151,11 @@ class PostgresNotifier:
             self._is_connecting = False
 
     async def close(self) -> None:
-        """End the connection."""
         connection, driver = self._connection, self._driver
         self._connection = self._driver = None
         if connection is not None:
             # Not returned to the pool, where it would go on listening.
             await give_up(connection, driver)
-
-
-# The driver raises InternalClientError if it has not noticed yet that the server ended the connection.
-_FORESEEN = (DBAPIError, PostgresError, InterfaceError, InternalClientError, PoolTimeout, OSError, TimeoutError)
 
 
 @asynccontextmanager

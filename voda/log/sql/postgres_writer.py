@@ -43,8 +43,7 @@ _WRITE: Final = (
     f"INSERT INTO events ({', '.join(_EVENT_COLUMNS)}) SELECT added.* FROM place, unnest($2::bigint[], $3::text[],"
     " $4::bigint[], $5::text[], $6::text[], $7::float8[], $8::bytea[], $9::text[]) AS added) "
     f"INSERT INTO streams ({', '.join(_HEAD_COLUMNS)}) SELECT ends.* FROM place, unnest($10::text[], $11::bigint[],"
-    " $12::text[], $13::bigint[], $14::bigint[]) AS ends ON CONFLICT (stream) DO UPDATE SET version = excluded.version,"
-    " hash = excluded.hash, epoch = excluded.epoch, position = excluded.position"
+    f" $12::text[], $13::bigint[], $14::bigint[]) AS ends {schema.REPLACING_HEAD}"
     # Once per stream, but delivered once.
     f" RETURNING pg_notify('{CHANNEL}', '')"
 )
@@ -66,11 +65,6 @@ class PostgresWriter:
         """Of some streams, at that position."""
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        """Write the group in one durable transaction.
-
-        Raises:
-            PostgresError, InterfaceError, DBAPIError, OSError: as the driver raises them.
-        """
         try:
             return await self._commit(group)
         except BaseException:
@@ -80,7 +74,6 @@ class PostgresWriter:
             raise
 
     async def close(self) -> None:
-        """End the connection."""
         connection, driver = self._connection, self._driver
         self._connection = self._driver = None
         if connection is not None:
@@ -115,12 +108,9 @@ class PostgresWriter:
                 await self.close()
             else:
                 return
-        await self._connect()
-        await self._driver.execute(_BEGIN)
-
-    async def _connect(self) -> None:
         self._connection = await self._engine.connect()
         self._driver = (await self._connection.get_raw_connection()).driver_connection
+        await self._driver.execute(_BEGIN)
 
     async def _write_by_cache(self, group: Sequence[Append]) -> GroupPlan | None:
         """Write the group by the cache; None if the cache is outdated, or an append of the group is refused."""
@@ -140,7 +130,6 @@ class PostgresWriter:
             self._heads.update({row[0]: StoredHead(*row).proven() for row in await self._driver.fetch(_HEADS, unread)})
 
     async def _write_after_read(self, group: Sequence[Append]) -> GroupPlan:
-        """Write the group after reading the log's present state."""
         self._forget()
         streams = [append.stream for append in group]
         ids = [fact.event_id for append in group for fact in append.facts]

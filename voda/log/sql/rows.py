@@ -39,11 +39,7 @@ class StoredHead(NamedTuple):
     """Position of the last archived event."""
 
     def proven(self) -> Head:
-        """Return the head.
-
-        Raises:
-            LogDamaged: the stream's last event is missing, or it is not the one that the row names.
-        """
+        """Return the head; raises LogDamaged if the stream's last event is missing, or not the one of the row."""
         head = Head(self.version, self.hash, self.epoch)
         if self.body is None:
             if _is_number(self.version) and _is_number(self.position) and self.position <= self.base:
@@ -64,11 +60,7 @@ class StoredHead(NamedTuple):
 
 
 def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
-    """Return the base of a log from its row.
-
-    Raises:
-        LogDamaged: the row is not what was written.
-    """
+    """Return the base of a log from its row; raises LogDamaged if the row is not what was written."""
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(body, str) or hash_of(body) != digest:
         raise LogDamaged(f"{place}: the record of the archive (position {position}) is not what was written")
@@ -82,11 +74,7 @@ def base_of(place: str, position: int, body: bytes | str, digest: str) -> Base:
 
 
 def snapshot_of(name: str, position: int, state: bytes | str, state_hash: str, heads: bytes) -> Snapshot:
-    """Return a snapshot from its row; its heads are decoded when first used.
-
-    Raises:
-        LogDamaged: the state is not what was written.
-    """
+    """Return a snapshot, its heads not decoded yet, from its row; raises LogDamaged if the state was changed."""
     where = f"snapshot {name} at position {position}"
     # A damaged SQLite file may hold text where its column promises bytes.
     if isinstance(state, str) or hash_of(state) != state_hash:
@@ -99,7 +87,6 @@ async def readable_end(fetch: Fetch, *, base: int, marked: int) -> int:
     """Return the position of the last readable event, assuming that only the log's end may be lost.
 
     Args:
-        fetch: of the database.
         base: position of the last archived event.
         marked: a position that the log is known to have reached.
     """
@@ -142,7 +129,6 @@ class Gap(NamedTuple):
     """Version of the event that follows; None if the stream's last event is missing."""
 
     def damage(self) -> LogDamaged:
-        """Return the error that names the missing event."""
         got = "nothing" if self.found is None else f"{self.found}"
         return LogDamaged(
             f"position {self.position}: stream {self.stream}: expected version {self.version}, got {got}", self.position
@@ -153,9 +139,6 @@ async def read_stream(fetch: Fetch, stream: str, after: int, limit: int) -> tupl
     """Return up to `limit` events of a stream behind a position, and the first event that is missing.
 
     A missing event may have been archived: the caller checks that afterwards.
-
-    Raises:
-        LogDamaged, LogTooNew: see EventStore.read.
     """
     # Before the events: more may follow meanwhile.
     head = await fetch(schema.HEAD_POSITION, {"stream": stream})

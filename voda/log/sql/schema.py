@@ -96,6 +96,10 @@ STORED_HEADS = (
 HEAD = f"{STORED_HEADS} WHERE stream = :stream"
 # A damaged SQLite file may hold text where its column promises a number; cast, it counts as nothing.
 HEAD_POSITION = "SELECT CAST(version AS BIGINT), CAST(position AS BIGINT) FROM streams WHERE stream = :stream"
+REPLACING_HEAD = (
+    "ON CONFLICT (stream) DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
+    " position = excluded.position"
+)
 HEADS = "SELECT stream, version, hash, epoch FROM streams"
 ENDS = (
     "SELECT ends.position, streams.stream, streams.version, streams.hash, streams.epoch"

@@ -40,11 +40,7 @@ INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 # One statement for many rows avoids a turn through Python, with its interpreter lock, for each row.
 _HUNDRED = 100
 _INSERT_HUNDRED = INSERT_EVENT.replace("INSERT", "INSERT OR FAIL") + ", (?, ?, ?, ?, ?, ?, ?, ?)" * (_HUNDRED - 1)
-UPSERT_HEAD = (
-    "INSERT INTO streams (stream, version, hash, epoch, position) VALUES (?, ?, ?, ?, ?) ON CONFLICT (stream)"
-    " DO UPDATE SET version = excluded.version, hash = excluded.hash, epoch = excluded.epoch,"
-    " position = excluded.position"
-)
+UPSERT_HEAD = f"INSERT INTO streams VALUES (?, ?, ?, ?, ?) {schema.REPLACING_HEAD}"
 _KNOWN = "SELECT event_id, position FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 _HEADS = f"{schema.STORED_HEADS} WHERE stream IN (SELECT value FROM json_each(?))"
 
@@ -68,16 +64,7 @@ class SqliteDatabase(Database):
 
     @classmethod
     async def open(cls, path: Path, *, timeout_s: float = 5.0, read_only: bool = False) -> Self:
-        """Open a log.
-
-        Args:
-            path: of a file that voda.log.sql.sqlite_file.check accepts.
-            timeout_s: longest wait for another process's lock.
-            read_only: create and change nothing.
-
-        Raises:
-            InvalidInput, NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
-        """
+        """Open a log that voda.log.sql.sqlite_file.check accepts."""
         writer = None if read_only else await asyncio.to_thread(_Writer, path, timeout_s)
         try:
             reader = _RowReader(path)
@@ -103,7 +90,8 @@ class SqliteDatabase(Database):
             self._took(loop.time() - began_s)
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not _is_small(group):
+        is_small = sum(len(append.facts) for append in group) <= INLINE_FACTS
+        if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not is_small:
             return None
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -175,7 +163,6 @@ class _RowReader:
         (self._frozen_at,) = stamps
 
     async def fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:
-        """Return the rows of one query."""
         async with self._turn:
             while True:
                 try:
@@ -193,7 +180,6 @@ class _RowReader:
                 await outdated.close()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
     def _is_outdated(self) -> bool:
@@ -244,20 +230,17 @@ class _Writer:
             self._in_use.release()
 
     def commit(self, group: Sequence[Append]) -> list[Outcome]:
-        """Write the group, waiting for other processes."""
         with self._waiting_for_locks():
             return self._commit(group)
 
     def write(self, statements: Sequence[tuple[str, Params]]) -> None:
-        """See Database.write."""
-        with self._waiting_for_locks(), self._transaction():
+        with self._waiting_for_locks(), _Transaction(self):
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
 
     def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """See Database.restore."""
-        with self._waiting_for_locks(), self._transaction():
+        with self._waiting_for_locks(), _Transaction(self):
             if self._position:
                 raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
             for batch in batches:
@@ -268,13 +251,11 @@ class _Writer:
         self._data_version = -1
 
     def take_over(self, plan: GroupPlan, after: int) -> None:
-        """See Database.take_over."""
-        with self._waiting_for_locks(), self._transaction():
+        with self._waiting_for_locks(), _Transaction(self):
             refuse_other_end(str(self._path), self._position, after)
             self._record(plan)
 
     def close(self) -> None:
-        """Close the connection."""
         with self._in_use:
             self._connection.close()
             self._mark.close(journal=sqlite_file.journal(self._path))
@@ -282,13 +263,13 @@ class _Writer:
     def _commit(self, group: Sequence[Append]) -> list[Outcome]:
         # Nearly always every fact is new, so facts are looked up only after a conflict.
         try:
-            with self._transaction():
+            with _Transaction(self):
                 plan = self._plan(group, known={})
                 if not plan.has_failures:
                     return self._record(plan)
         except sqlite3.IntegrityError:
             pass
-        with self._transaction():
+        with _Transaction(self):
             return self._record(self._plan(group, known=self._known(group)))
 
     def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
@@ -318,9 +299,6 @@ class _Writer:
             self._connection.execute(_INSERT_HUNDRED, values)
         self._connection.executemany(INSERT_EVENT, plan.rows[in_hundreds:])
         self._connection.executemany(UPSERT_HEAD, plan.head_rows())
-
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self)
 
     def begin(self) -> None:
         """Take the write lock and bring the cache up to date."""
@@ -359,7 +337,3 @@ class _Writer:
 
     def _set_timeout(self, timeout_ms: int) -> None:
         self._connection.execute(f"PRAGMA busy_timeout = {timeout_ms}")
-
-
-def _is_small(group: Sequence[Append]) -> bool:
-    return sum(len(append.facts) for append in group) <= INLINE_FACTS

@@ -21,6 +21,10 @@ from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
 from voda.log.sql.sqlite_journal import mark_path
 
+# The low byte of an extended error code is the kind of error.
+_KIND = 0xFF
+# Python's own error, without a code; the rest of it quotes the bytes.
+_NO_TEXT = "Could not decode to UTF-8"
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 
@@ -29,13 +33,7 @@ Stamp = tuple[int, int]
 
 
 def create(path: Path) -> None:
-    """Create an empty log, whole or not at all, even if two processes create it at once.
-
-    Raises:
-        InvalidInput: the folder does not exist.
-        LogDamaged: there is the journal of a log, but not the log.
-        StoreNotWritable: the folder is read-only or the disk is full.
-    """
+    """Create an empty log, whole or not at all, even if two processes create it at once."""
     if not path.parent.is_dir():
         raise InvalidInput(f"cannot create {path}: folder {path.parent} does not exist; create it first")
     # Another process that creates the log now creates its journal afterwards.
@@ -58,13 +56,7 @@ def create(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise if a file cannot be a log, by its first bytes, before SQLite opens it.
-
-    Raises:
-        InvalidInput: there is no such file, or it cannot be read.
-        NotALog: the file is something else.
-        LogDamaged: the file was cut.
-    """
+    """Raise InvalidInput, NotALog or LogDamaged if a file cannot be a log, by its first bytes, unopened by SQLite."""
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "no regular file"
         raise NotALog(f"{path} is {what}, expected the file of a voda log")
@@ -80,11 +72,7 @@ def check(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open a log for writing, and migrate it if it is of an older revision.
-
-    Raises:
-        NotALog, LogDamaged, LogTooNew, StoreNotWritable, StoreUnavailable: see their descriptions.
-    """
+    """Open a log for writing, and migrate it if it is of an older revision."""
     with translate_errors(path):
         writer = _connect(path, "mode=rw")
         try:
@@ -100,11 +88,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> tuple[sqlite3.Connection, Stamp | None]:
-    """Open a log for reading; if a stamp is returned, results are valid only while the file has this stamp.
-
-    Raises:
-        NotALog, LogDamaged, LogTooNew: see their descriptions.
-    """
+    """Open a log for reading; if a stamp is returned, results are valid only while the file has this stamp."""
     frozen_at = stamp(path)
     with translate_errors(path):
         # Without a journal no process writes; immutable keeps SQLite from creating files of its own.
@@ -212,12 +196,6 @@ def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
     expected_bytes = page_bytes * int.from_bytes(header[28:32])
     if size_bytes < expected_bytes and not journal(path).exists():
         raise LogDamaged(f"{path} is cut: expected {expected_bytes} bytes, got {size_bytes}; restore it from a copy")
-
-
-# The low byte of an extended error code is the kind of error.
-_KIND = 0xFF
-# Python's own error, without a code; the rest of it quotes the bytes.
-_NO_TEXT = "Could not decode to UTF-8"
 
 
 @contextmanager

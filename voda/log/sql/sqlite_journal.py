@@ -21,17 +21,16 @@ _AGAIN: Final = frozenset({1, 2, 4, 8, 16, 32})
 disk is slow, and two appends within a tick of the file system's clock, 4 to 10 ms, may leave the same time."""
 _LAST_AFTER_OWN: Final = 4
 """The last of those looks after a commit of this process: only another process's within the same tick can be missed."""
+_DIGITS: Final = 20
+_BYTES: Final = 64
+"""Less than a sector of a disk, which is written whole or not at all."""
 _STOP_AFTER_S: Final = 3.0
 
 _Stat = tuple[int, int, int] | None
 
 
 class SqliteNotifier:
-    """Looks at the journal for as long as `listen` is called again and again.
-
-    Args:
-        journal: the file that every append changes; it need not exist.
-    """
+    """Looks at the journal, which need not exist, for as long as `listen` is called again and again."""
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
@@ -59,7 +58,6 @@ class SqliteNotifier:
             self._seen, self._looks, self._last = _look(self._journal), 2, _LAST_AFTER_OWN
 
     def close(self) -> None:
-        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -89,10 +87,6 @@ def _look(journal: Path) -> _Stat:
 
 _log = logging.getLogger(__name__)
 
-_DIGITS: Final = 20
-_BYTES: Final = 64
-"""Less than a sector of a disk, which is written whole or not at all."""
-
 
 def mark_path(path: Path) -> Path:
     """Return the path of a log's mark: beside the file that a link leads to, as the journal is."""
@@ -113,11 +107,7 @@ def read_mark(path: Path) -> int:
 
 
 class HighWaterMark:
-    """The mark of one writer; of several writers, each writes its own position.
-
-    Args:
-        path: of the log.
-    """
+    """The mark of one writer; of several writers, each writes its own position."""
 
     def __init__(self, path: Path) -> None:
         self._path = mark_path(path)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import astuple
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
@@ -16,11 +17,9 @@ from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
-from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, archived_error, load_heads
+from voda.log.store import SNAPSHOTS_KEPT, Base, DurableStore, Snapshot, SnapshotStore, load_heads
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
-SNAPSHOTS_KEPT = 8
-"""So many of the newest snapshots of each name are kept; older ones would only speed up travel to the far past."""
 _SWEEP = 10_000
 """So many events are deleted at once, for which a writer waits some hundredths of a second."""
 
@@ -40,15 +39,12 @@ class Database(Committer, Protocol):
 
     async def fetch(self, sql: str, params: Params) -> Sequence[Any]:
         """Return the rows of one query, all read at one instant."""
-        ...
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """Run the statements in one durable transaction."""
-        ...
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Fill an empty log in one durable transaction, which is rolled back if the iterator raises."""
-        ...
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, in one durable transaction.
@@ -56,23 +52,18 @@ class Database(Committer, Protocol):
         Raises:
             VersionConflict: this log ends elsewhere.
         """
-        ...
 
     async def listen(self, on_growth: Callable[[], None]) -> None:
         """Call `on_growth` when another process appended, as far as the database can tell."""
-        ...
 
     async def damage(self) -> str | None:
         """Return the damage that the database itself finds in its files; None = no damage."""
-        ...
 
     def reached(self) -> tuple[int, str]:
         """Return a position that the log once reached, by a mark beside the database, and its name; 0 = no mark."""
-        ...
 
     async def close(self) -> None:
         """Release all connections. Safe to call twice."""
-        ...
 
 
 class SqlSnapshots(SnapshotStore):
@@ -82,7 +73,7 @@ class SqlSnapshots(SnapshotStore):
         self._database = database
 
     async def save(self, snapshot: Snapshot) -> None:
-        heads = {stream: (head.version, head.hash, head.epoch) for stream, head in snapshot.heads.items()}
+        heads = {stream: astuple(head) for stream, head in snapshot.heads.items()}
         row = {
             "name": snapshot.name,
             "position": snapshot.position,
@@ -174,11 +165,7 @@ class SqlStore(DurableStore):
         return int((await self.database.fetch(schema.POSITION, {}))[0][0])
 
     async def head(self, stream: str) -> Head:
-        """See EventStore.head.
-
-        Raises:
-            LogDamaged: the stream's last event is not the one in the list of streams.
-        """
+        """See EventStore.head; raises LogDamaged if the stream's last event is not the one in the list of streams."""
         rows = await self.database.fetch(schema.HEAD, {"stream": stream})
         return StoredHead(*rows[0]).proven() if rows else Head()
 
@@ -220,8 +207,7 @@ class SqlStore(DurableStore):
 
     async def _refuse_archived(self, after: int, stream: str | None = None) -> Base:
         base = await self.base()
-        if after < base.position and (stream is None or stream in base.heads):
-            raise archived_error(self.place, base, after)
+        base.refuse_archived(self.place, after, stream)
         return base
 
     async def refuse_cut(self) -> None:

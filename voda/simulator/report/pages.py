@@ -220,13 +220,7 @@ def recorded_run(history: History, timeline: Timeline, *, policy: str, placer: s
     execution = Execution(workload=source.rpartition("/")[2], policy=policy, placer=placer, decisions_s=(), wall_s=0.0)
     running_s = {job.job_id: job.running_s for job in history.finished}
     result = measure(history, timeline, execution, lambda job_id, _gpus: running_s[job_id])
-    return RunOutcome(
-        result=result,
-        history=history,
-        timeline=timeline,
-        source=source,
-        unfinished=tuple(history.live),
-    )
+    return RunOutcome(result=result, history=history, timeline=timeline, source=source, unfinished=tuple(history.live))
 
 
 def timeline_page(run: RunOutcome) -> str:

@@ -126,12 +126,10 @@ def _epochs(jobs: Sequence[MeasuredJob], times: EpochTimes) -> EpochMeans:
     epochs = EpochMeans()
     for job in jobs:
         for size, count in Counter(size for size, _ in job.timed_epochs.values()).items():
-            _add(epochs.spanning if size[1] else epochs.packed, size[0], times.means[job.spec.job_id][size], count)
+            replicas, is_spanning = size
+            means = epochs.spanning if is_spanning else epochs.packed
+            before = means.get(replicas, RunningMean())
+            total = before.count + count
+            mean = (before.mean * before.count + times.means[job.spec.job_id][size] * count) / total
+            means[replicas] = RunningMean(count=total, mean=mean, settled_count=total, settled=mean)
     return epochs
-
-
-def _add(means: dict[int, RunningMean], replicas: int, seconds: float, count: int) -> None:
-    before = means.get(replicas, RunningMean())
-    total = before.count + count
-    mean = (before.mean * before.count + seconds * count) / total
-    means[replicas] = RunningMean(count=total, mean=mean, settled_count=total, settled=mean)

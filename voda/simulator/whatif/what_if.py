@@ -99,12 +99,11 @@ async def _what_if(recording: RecordedLog, choice: AlternativePolicy) -> Simulat
     beginning: list[facts.AnyFact] = [*recording.outlived_workers]
     if choice != AlternativePolicy():
         beginning.append(facts.PolicyChanged(pool=recording.pool, policy=choice.policy, placer=choice.placer))
-    scheduled = (_without_choice(entry, choice) for entry in recording.scheduled)
     initial = InitialState(
         log=recording.past,
         facts=tuple(beginning),
         trainings=recording.trainings(),
-        scheduled=tuple(entry for entry in scheduled if entry is not None),
+        scheduled=tuple(_without_choice(entry, choice) for entry in recording.scheduled),
     )
     workload = Workload(
         name=f"from position {recording.position}",
@@ -207,7 +206,7 @@ def _is_about(fact: facts.AnyFact, pool: str) -> bool:
             return True
 
 
-def _without_choice(entry: ScheduledFact, choice: AlternativePolicy) -> ScheduledFact | None:
+def _without_choice(entry: ScheduledFact, choice: AlternativePolicy) -> ScheduledFact:
     """Remove from a later change of policy what the choice overrides."""
     fact = entry.fact
     if not isinstance(fact, facts.PolicyChanged):

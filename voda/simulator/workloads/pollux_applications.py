@@ -38,15 +38,6 @@ _LARGEST_LOCAL_BATCH = {"yolov3": 8}
 _SLACK = 1e-8
 
 
-class BatchLimits(Struct, frozen=True, kw_only=True):
-    """Batch sizes, in samples, that an application was measured with."""
-
-    initial: int
-    largest: int
-    local_smallest: int
-    local_largest: int
-
-
 class Split(Struct, frozen=True, kw_only=True):
     """A batch spread over replicas."""
 
@@ -58,15 +49,23 @@ class Split(Struct, frozen=True, kw_only=True):
     """What comes out: replicas x passes x local batch."""
 
 
-def split(batch: int, replicas: int, limits: BatchLimits) -> Split:
-    """Spread a batch of samples over replicas, accumulating gradients where it does not fit."""
-    share = math.ceil(batch / replicas - _SLACK)
-    accumulation = math.ceil(share / limits.local_largest - _SLACK) - 1
-    if replicas == 1 and batch > limits.initial:
-        accumulation = max(1, accumulation)
-    passes = accumulation + 1
-    local = min(math.ceil(share / passes - _SLACK), limits.largest // (replicas * passes))
-    return Split(local_batch=local, accumulation=accumulation, batch=replicas * local * passes)
+class BatchLimits(Struct, frozen=True, kw_only=True):
+    """Batch sizes, in samples, that an application was measured with."""
+
+    initial: int
+    largest: int
+    local_smallest: int
+    local_largest: int
+
+    def split(self, batch: int, replicas: int) -> Split:
+        """Spread a batch of samples over replicas, accumulating gradients where it does not fit."""
+        share = math.ceil(batch / replicas - _SLACK)
+        accumulation = math.ceil(share / self.local_largest - _SLACK) - 1
+        if replicas == 1 and batch > self.initial:
+            accumulation = max(1, accumulation)
+        passes = accumulation + 1
+        local = min(math.ceil(share / passes - _SLACK), self.largest // (replicas * passes))
+        return Split(local_batch=local, accumulation=accumulation, batch=replicas * local * passes)
 
 
 class Epoch(Struct, frozen=True):
@@ -109,16 +108,13 @@ class Application:
             return 1
         return max(1, min(MOST_REPLICAS, batch // self.limits.local_smallest))
 
-    def split(self, batch: int, replicas: int) -> Split:
-        return split(batch, replicas, self.limits)
-
     def iteration_s(self, batch: int, per_node: tuple[int, ...]) -> float:
         """Return the seconds of one iteration of a job that asks for `batch`, accumulation included.
 
         Raises:
             ValueError: the placement, or the local batch it leads to, was not measured.
         """
-        parts = self.split(batch, sum(per_node))
+        parts = self.limits.split(batch, sum(per_node))
         step, sync = self.step_times.at(per_node, parts.local_batch)
         return step + (step - sync) * parts.accumulation
 
@@ -137,7 +133,7 @@ class Application:
         key = (batch, per_node)
         if (seconds := self._epochs_s.get(key)) is None:
             iteration_s = self.iteration_s(batch, per_node)
-            iterations = self._iterations(self.split(batch, sum(per_node)).batch)
+            iterations = self._iterations(self.limits.split(batch, sum(per_node)).batch)
             seconds = self._epochs_s[key] = tuple(iteration_s * count for count in iterations)
         return seconds
 
@@ -175,7 +171,7 @@ class PolluxProfile(Struct, frozen=True, kw_only=True):
         return self.application.epochs_s(self.batch, _measured(per_node))[epoch]
 
     def samples_per_s(self, per_node: tuple[int, ...]) -> float:
-        batch = self.application.split(self.batch, sum(per_node)).batch
+        batch = self.application.limits.split(self.batch, sum(per_node)).batch
         return batch / self.application.iteration_s(self.batch, _measured(per_node))
 
 

@@ -41,7 +41,7 @@ class StepTimes:
         self._points = points
         self._interpolated = interpolated or {}
         self._interpolate: Callable[[Point], Times] | None = None
-        self._cache: dict[tuple[tuple[int, ...], int], Times] = {}
+        self.at = functools.cache(self._look_up)
 
     @property
     def local_batches(self) -> tuple[int, int]:
@@ -49,18 +49,12 @@ class StepTimes:
         sizes = [size for rows in self._placements.values() for size, _ in rows]
         return min(sizes), max(sizes)
 
-    def at(self, per_node: tuple[int, ...], local_batch: int) -> Times:
+    def _look_up(self, per_node: tuple[int, ...], local_batch: int) -> Times:
         """Return the seconds of a step of `local_batch` samples per replica, and of the synchronisation in it.
 
         Raises:
             ValueError: the placement or the local batch size is outside what was measured.
         """
-        key = (per_node, local_batch)
-        if (times := self._cache.get(key)) is None:
-            times = self._cache[key] = self._look_up(per_node, local_batch)
-        return times
-
-    def _look_up(self, per_node: tuple[int, ...], local_batch: int) -> Times:
         if len(per_node) <= LARGEST_LOOKED_UP:
             rows = self._placements.get(balanced(per_node))
             if rows is None:

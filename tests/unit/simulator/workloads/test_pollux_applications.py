@@ -15,7 +15,6 @@ from voda.simulator.workloads.pollux_applications import (
     BatchLimits,
     PolluxProfile,
     load_application,
-    split,
 )
 from voda.simulator.workloads.pollux_step_times import StepTimes, balanced, load_step_times
 
@@ -51,7 +50,7 @@ def _application(name: str) -> Application:
 def test_split_of_a_batch_is_as_in_the_artifact(
     application: str, batch: int, replicas: int, expected: tuple[int, int, int]
 ) -> None:
-    parts = split(batch, replicas, LIMITS[application])
+    parts = LIMITS[application].split(batch, replicas)
     assert (parts.local_batch, parts.accumulation, parts.batch) == expected
 
 
@@ -61,7 +60,7 @@ def test_split_at_any_size_within_bounds_stays_within_what_was_measured(name: st
     batch = round(limits.initial + share * (limits.largest - limits.initial))
     if replicas * limits.local_smallest > batch:
         return
-    parts = split(batch, replicas, limits)
+    parts = limits.split(batch, replicas)
     assert limits.local_smallest <= parts.local_batch <= limits.local_largest
     assert parts.batch == replicas * parts.local_batch * (parts.accumulation + 1) <= limits.largest
 
@@ -153,7 +152,7 @@ def test_gain_at_a_batch_that_was_not_measured_is_refused() -> None:
 
 def _rate(application: Application, batch: int, per_node: tuple[int, ...], epoch: int) -> float:
     """Return the progress per second."""
-    spread = application.split(batch, sum(per_node)).batch
+    spread = application.limits.split(batch, sum(per_node)).batch
     return application.gain(spread, epoch) / application.iteration_s(batch, per_node)
 
 

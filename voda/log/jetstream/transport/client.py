@@ -35,7 +35,6 @@ class SerialReconnectClient(Client):
         self._is_given_up = False
 
     async def close(self) -> None:
-        """Close for good."""
         self._is_given_up = True
         try:
             await super().close()
@@ -97,16 +96,11 @@ class AbortableTransport(TcpTransport):
         self._end_if_given_up()
 
     def write(self, payload: bytes) -> None:
-        """Write, but not in clear text if TLS is required.
-
-        Raises:
-            TlsMissing: the server offers no TLS.
-        """
+        """Write, but not in clear text if TLS is required; raises TlsMissing if the server offers no TLS."""
         self._refuse_clear_text()
         super().write(payload)  # type: ignore[no-untyped-call]
 
     def writelines(self, payload: Iterable[bytes]) -> None:
-        """Write several; see write."""
         self._refuse_clear_text()
         super().writelines(payload)  # type: ignore[no-untyped-call]
 

@@ -40,12 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class NatsConnection:
-    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it.
-
-    Args:
-        location: of the log.
-        timeout_s: longest wait for an answer, and for a connection that was lost.
-    """
+    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it."""
 
     def __init__(self, location: NatsLocation, *, timeout_s: float) -> None:
         self.location = location
@@ -64,12 +59,7 @@ class NatsConnection:
 
     @classmethod
     async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0) -> Self:
-        """Connect.
-
-        Raises:
-            InvalidInput: the server refuses the user, or a file that the location names cannot be read.
-            StoreUnavailable: no server answers.
-        """
+        """Connect; raises InvalidInput if the server refuses the user, StoreUnavailable if none answers."""
         connection = cls(location, timeout_s=timeout_s)
         await connection.client()
         return connection
@@ -81,12 +71,7 @@ class NatsConnection:
         await self.close()
 
     async def client(self) -> Client:
-        """Return the connected client, after waiting for a reconnection if necessary.
-
-        Raises:
-            StoreUnavailable: there is no connection within the timeout.
-            InvalidInput: see open.
-        """
+        """Return the connected client, or raise StoreUnavailable if it is not connected again within the timeout."""
         self._refuse_closed()
         if not self._client.is_connected:
             async with translate_errors(self.place), asyncio.timeout(self.timeout_s), self._connecting:
@@ -98,11 +83,7 @@ class NatsConnection:
         return self._client
 
     async def jetstream(self) -> JetStreamContext:
-        """Return nats-py's JetStream client; wrap its calls in `translate_errors(place)`.
-
-        Raises:
-            StoreUnavailable, InvalidInput: see client.
-        """
+        """Return nats-py's JetStream client; wrap its calls in `translate_errors(place)`."""
         return (await self.client()).jetstream(timeout=self.timeout_s)
 
     async def request(
@@ -113,18 +94,7 @@ class NatsConnection:
         *,
         wait_s: float | None = None,
     ) -> Msg:
-        """Send a request and return the answer.
-
-        Args:
-            subject: of the request.
-            payload: of the request.
-            headers: of the request.
-            wait_s: longest wait for the answer; None = timeout_s.
-
-        Raises:
-            StoreUnavailable: there is no answer in time; the request may have been received or not.
-            InvalidInput: the payload is larger than the server accepts.
-        """
+        """Send a request and return the answer, or raise StoreUnavailable: it may have been received or not."""
         client = await self.client()
         async with translate_errors(self.place):
             return await client.request(
@@ -132,12 +102,7 @@ class NatsConnection:
             )
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
-        """Call JetStream's API, such as `STREAM.INFO.name`, and return the answer.
-
-        Raises:
-            APIError: JetStream refuses; the caller knows what that means (see translate_error).
-            StoreUnavailable: there is no answer in time.
-        """
+        """Call JetStream's API, such as `STREAM.INFO.name`; raises APIError if JetStream refuses."""
         answer = await self._repeated_request(API + subject, b"" if body is None else msgspec.json.encode(body))
         found: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in found:
@@ -158,11 +123,7 @@ class NatsConnection:
             await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
     async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Call `on_message` for every message of a subject, until the client is closed (see client).
-
-        Raises:
-            StoreUnavailable: not connected.
-        """
+        """Call `on_message` for every message of a subject, until the client is closed (see client)."""
         client = await self.client()
         async with translate_errors(self.place):
             # No limits: messages are few, and nats-py drops those above a limit without an error.
@@ -181,12 +142,10 @@ class NatsConnection:
 
     @property
     def server_version(self) -> str:
-        """Version of the server that answers."""
         return str(self._client._server_info.get("version", ""))
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the server belongs to a cluster."""
         return bool(self._client._server_info.get("cluster"))
 
     async def close(self) -> None:

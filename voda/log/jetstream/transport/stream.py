@@ -50,24 +50,14 @@ class StoredMessage(NamedTuple):
 
 
 class MessageStream:
-    """See the module.
-
-    Args:
-        connection: to the servers.
-        name: of the stream, which need not exist.
-    """
+    """See the module; the stream need not exist."""
 
     def __init__(self, connection: NatsConnection, name: str) -> None:
         self._connection = connection
         self.name = name
 
     async def api(self, what: str, body: object = None) -> dict[str, Any]:
-        """Call JetStream's API for the stream, such as `INFO`; see NatsConnection.api.
-
-        Raises:
-            NotALog: there is no such stream.
-            StoreUnavailable, InvalidInput, StoreNotWritable: see explain.
-        """
+        """Call JetStream's API for the stream, such as `INFO`; raises NotALog if there is no such stream."""
         try:
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)
         except APIError as error:
@@ -79,11 +69,7 @@ class MessageStream:
         A leader that is cut off from the others stays leader for up to 20 s, and answers even then; if it still hears
         some of them, it learns within a second that there is another leader.
 
-        Args:
-            until: time of the loop after which the request is not repeated; None = the connection's timeout.
-
-        Raises:
-            StoreUnavailable: the server that answers has not heard of a majority for that long.
+        So it is asked again until it has heard of a majority, or the loop's time is `until`: then StoreUnavailable.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._connection.timeout_s if until is None else until
@@ -100,11 +86,7 @@ class MessageStream:
             await asyncio.sleep(_PAUSE_S)
 
     async def prove_led(self) -> None:
-        """Return once no server that was cut off can still lead the stream; messages unknown after that are lost.
-
-        Raises:
-            StoreUnavailable: the server is cut off; see state.
-        """
+        """Return once no server that was cut off can still lead the stream; messages unknown after that are lost."""
         await asyncio.sleep(_SURE_S)
         await self.state()
 
@@ -145,12 +127,7 @@ class MessageStream:
         return int(answer["seq"])
 
     async def publish_kept(self, subject: str, data: bytes, *, replaces: int) -> int:
-        """Replace the subject's last message, and return the new sequence.
-
-        Raises:
-            StoreUnavailable: the subject's last message is another one, or the outcome is not known.
-            StoreNotWritable: there is no room.
-        """
+        """Replace the subject's last message and return its sequence; raises StoreUnavailable if another was faster."""
         try:
             return await self.publish(subject, data, replaces=replaces)
         except APIError as error:
@@ -180,11 +157,7 @@ class MessageStream:
         return answer.data
 
     async def page(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
-        """Return a page of messages from `sequence` on, as far as the nearest server has them.
-
-        Raises:
-            StoreUnavailable: there is no answer.
-        """
+        """Return a page of messages from `sequence` on, as far as the nearest server has them."""
         request = msgspec.json.encode({"seq": sequence, "batch": messages, "max_bytes": most_bytes})
         client = await self._connection.client()
         queue: asyncio.Queue[Msg] = asyncio.Queue()
@@ -200,11 +173,7 @@ class MessageStream:
                     await subscription.unsubscribe()
 
     async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
-        """Return a page of messages from `sequence` on; an empty one only if the stream's leader has no more.
-
-        Raises:
-            StoreUnavailable: the leader says that there are more, but no server returns them.
-        """
+        """Return a page of messages from `sequence` on; an empty one only if the stream's leader has no more."""
         pause_s = _SHORTEST_PAUSE_S
         until = asyncio.get_running_loop().time() + _SHARE * self._connection.timeout_s
         async with translate_errors(self._connection.place), asyncio.timeout(self._connection.timeout_s):
@@ -249,11 +218,7 @@ class MessageStream:
 
 
 def is_led_by_most(cluster: Mapping[str, Any] | None) -> bool:
-    """Return whether a stream's leader has lately heard of a majority.
-
-    Args:
-        cluster: the servers of the stream, as one of them reports; None = a single server.
-    """
+    """Return whether a stream's leader has lately heard of a majority; None = a single server."""
     if not cluster:
         return True
     others = cluster.get("replicas") or ()

@@ -61,11 +61,7 @@ class NatsLocation(Struct, frozen=True, kw_only=True):
         return [f"{self.scheme}://{host}" for host in self.hosts]
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS settings; None if TLS is not required.
-
-        Raises:
-            InvalidInput: the certificates cannot be read.
-        """
+        """Return the TLS settings, or None; raises InvalidInput if the certificates cannot be read."""
         if self.scheme != "tls" and not self.ca:
             return None
         try:
@@ -80,35 +76,29 @@ def is_nats(location: object) -> bool:
 
 
 def parse_url(url: str) -> NatsLocation:
-    """Parse a URL.
-
-    Raises:
-        InvalidInput: it is no URL of a log in NATS.
-    """
-    found = _URL.fullmatch(url)
+    """Parse a URL; raises InvalidInput if it is no URL of a log in NATS."""
+    place, found = _without_secrets(url), _URL.fullmatch(url)
     if not found:
-        raise InvalidInput(f"{_without_secrets(url)!r} is no URL of a log in NATS: expected {_EXPECTED}")
+        raise InvalidInput(f"{place!r} is no URL of a log in NATS: expected {_EXPECTED}")
     user, colon, password = (found["who"] or "").partition(":")
-    options = _options(found["query"] or "", _without_secrets(url))
+    options = _options(found["query"] or "", place)
     stream = found["stream"] or DEFAULT_STREAM
     if not _STREAM.fullmatch(stream):
-        raise InvalidInput(
-            f"{_without_secrets(url)!r}: a stream's name is made of letters, digits, '_' and '-', got {stream!r}"
-        )
+        raise InvalidInput(f"{place!r}: a stream's name is made of letters, digits, '_' and '-', got {stream!r}")
     if (sync := options.get("sync", "always")) not in _SYNC:
-        raise InvalidInput(f"{_without_secrets(url)}: expected sync=always or sync=any, got {sync!r}")
+        raise InvalidInput(f"{place}: expected sync=always or sync=any, got {sync!r}")
     monitor = tuple(part.rstrip("/") for part in options.get("monitor", "").split(",") if part)
     if odd := next((part for part in monitor if not part.startswith(("http://", "https://"))), None):
-        raise InvalidInput(f"{_without_secrets(url)}: expected monitor=http://host:8222, got {odd!r}")
+        raise InvalidInput(f"{place}: expected monitor=http://host:8222, got {odd!r}")
     return NatsLocation(
         scheme=found["scheme"],
-        hosts=tuple(_host(host, url) for host in found["hosts"].split(",")),
+        hosts=tuple(_host(host, place) for host in found["hosts"].split(",")),
         stream=stream,
         # NATS takes a name without a password for a token.
         user=unquote(user) if colon else "",
         password=unquote(password),
         token="" if colon else unquote(user),
-        replicas=_replicas(options.get("replicas", ""), url),
+        replicas=_replicas(options.get("replicas", ""), place),
         creds=options.get("creds", ""),
         ca=options.get("ca", ""),
         sync=sync,
@@ -123,18 +113,18 @@ def _options(query: str, url: str) -> dict[str, str]:
     return options
 
 
-def _host(text: str, url: str) -> str:
+def _host(text: str, place: str) -> str:
     found = _HOST.fullmatch(text)
     port = int(found["port"] or DEFAULT_PORT) if found else 0
     if not found or not 0 < port <= _LARGEST_PORT:
-        raise InvalidInput(f"{_without_secrets(url)!r}: expected host or host:port, got {text!r}")
+        raise InvalidInput(f"{place!r}: expected host or host:port, got {text!r}")
     return f"{found['name']}:{port}"
 
 
-def _replicas(text: str, url: str) -> int:
+def _replicas(text: str, place: str) -> int:
     if text and text not in map(str, REPLICAS):
         raise InvalidInput(
-            f"{_without_secrets(url)}: expected replicas=1, 3 or 5, got {text!r}"
+            f"{place}: expected replicas=1, 3 or 5, got {text!r}"
             " (an even number survives no more failures than the odd one below it)"
         )
     return int(text or 0)

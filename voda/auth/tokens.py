@@ -17,41 +17,10 @@ from typing import Literal, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from voda import secret_files
+from voda.auth import secret_files
+from voda.auth.callers import Caller
 from voda.clock import Clock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, Unauthorized
-from voda.domain.job import JobSpec
-
-CallerRole = Literal["admin", "user", "viewer", "job"]
-
-
-class Caller(Struct, frozen=True, kw_only=True):
-    """Whom the server takes the caller for."""
-
-    user: str
-    role: CallerRole
-    job_id: str = ""
-
-
-def is_owner(spec: JobSpec, caller: Caller) -> bool:
-    """Return whether the caller may do and see what only a job's owner and admins may."""
-    return caller.role == "admin" or (caller.role == "user" and spec.user == caller.user)
-
-
-def require_owner(spec: JobSpec, caller: Caller, *, what: str) -> None:
-    """Refuse callers that are neither the job's owner nor an admin.
-
-    Args:
-        spec: of the job.
-        caller: of the request.
-        what: they ask for, such as "delete it".
-
-    Raises:
-        NotAllowed: the job is somebody else's.
-    """
-    if not is_owner(spec, caller):
-        raise NotAllowed(f"job {spec.job_id} belongs to {spec.user or 'nobody'}: only they and admins may {what}")
-
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 _log = logging.getLogger(__name__)
 
@@ -94,11 +63,7 @@ class Authenticator:
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Self:
-        """Return the authenticator of a data folder; the first call makes its secrets.
-
-        Args:
-            folder: exists.
-            clock: dates new tokens.
+        """Return the authenticator of a data folder, which exists; the first call makes its secrets.
 
         Raises:
             InvalidInput: a file cannot be read or decoded.
@@ -115,10 +80,8 @@ class Authenticator:
     def mounted(cls, folder: Path) -> Self:
         """Return the authenticator that several replicas share, by a folder that none of them writes.
 
-        Its files may change at any time, as those of a Kubernetes Secret do.
-
-        Args:
-            folder: with `secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere.
+        Its files (`secret`, `admin.token` and, optionally, `tokens.json`, as `open` makes them elsewhere) may change at
+        any time, as those of a Kubernetes Secret do.
 
         Raises:
             InvalidInput: a file is missing, too short to be secret, or cannot be decoded.
@@ -131,7 +94,6 @@ class Authenticator:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Return whether the folder holds a service's secrets."""
         return (folder / _SECRET).exists()
 
     @classmethod
@@ -141,18 +103,10 @@ class Authenticator:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether callers need a token."""
         return self._folder is not None
 
     def identify(self, token: str | None) -> Caller:
-        """Return the caller behind a token.
-
-        Args:
-            token: as sent; None = the request has none.
-
-        Raises:
-            Unauthorized: there is none, or it is unknown.
-        """
+        """Return the caller behind a token as sent; raises Unauthorized where there is none, or it is unknown."""
         if self._folder is None:
             return Caller(user=ADMIN, role="admin")
         self._reload_if_changed()
@@ -205,12 +159,7 @@ class Authenticator:
         return token
 
     def remove(self, name: str) -> None:
-        """Revoke a user's token at once and for good.
-
-        Raises:
-            NotFound: the user has none.
-            StoreNotWritable: the folder cannot be written.
-        """
+        """Revoke a user's token at once and for good; raises NotFound where the user has none."""
         file = self._writable_file()
         if name == ADMIN:
             raise InvalidInput(
@@ -287,11 +236,7 @@ class Authenticator:
 
 
 def _mounted_secret(file: Path) -> str:
-    """Return the content of a secret file in a mounted folder.
-
-    Raises:
-        InvalidInput: it is missing or too short.
-    """
+    """Return the content of a secret file in a mounted folder; raises InvalidInput where it is missing or too short."""
     text = secret_files.read_secret(file).decode("utf-8", "replace").strip()
     if len(text) < _SHORTEST:
         state = f"has {len(text)}" if text else "is missing or empty"

@@ -29,11 +29,7 @@ def stamp_of(file: Path) -> Stamp:
 
 
 def read_secret(file: Path) -> bytes:
-    """Return the file's bytes; empty where there is no such file.
-
-    Raises:
-        InvalidInput: it cannot be read.
-    """
+    """Return the file's bytes, empty where there is no such file; raises InvalidInput where it cannot be read."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -62,22 +58,14 @@ def write_once(file: Path, content: str) -> str:
 
 
 def replace_content(file: Path, content: bytes) -> None:
-    """Replace the content of a file.
-
-    Raises:
-        StoreNotWritable: the folder cannot be written.
-    """
+    """Replace the content of a file; raises StoreNotWritable where the folder cannot be written."""
     with _beside(file, content) as draft:
         os.replace(draft, file)
 
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Keep other processes that lock the same file from reading and replacing it for the length of the block.
-
-    Raises:
-        StoreNotWritable: the folder cannot be written.
-    """
+    """Keep other processes that lock the same file from reading and replacing it for the length of the block."""
     lock = FileLock(file.with_name(f".{file.name}.lock"), mode=0o600)
     try:
         lock.acquire()
