@@ -131,7 +131,7 @@ def test_assignment_when_it_is_none_is_refused() -> None:
 
 
 def test_parameters_of_an_unknown_policy_are_refused_even_when_there_are_none() -> None:
-    with pytest.raises(InvalidField, match="there is no policy 'nope'") as refused:
+    with pytest.raises(InvalidField, match="policy 'nope' is not known") as refused:
         check_parameters({"nope": {}})
     assert refused.value.field == "parameters.nope"
 
