@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from voda.auth import Authenticator, Token
+    from voda.auth.tokens import Authenticator, Token
 
 _HELP = (
     "Let others use this machine's voda: tokens and roles in the data folder. A running voda applies changes at once."
@@ -98,7 +98,7 @@ def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
     """Return the access of the folder; only who makes a token makes the folder, too."""
     from voda import config
     from voda.app.home import Home as Folder
-    from voda.auth import Authenticator
+    from voda.auth.tokens import Authenticator
     from voda.clock import SystemClock
     from voda.domain.errors import NotFound
 
