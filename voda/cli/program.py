@@ -16,7 +16,7 @@ from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
-    from voda.manifests.launchers import Choice
+    from voda.manifests.launchers import LauncherChoice
 
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _TIME: Final = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
@@ -150,22 +150,22 @@ def _runnable(words: Sequence[str]) -> list[str]:
     return ["python", *words] if is_bare_script else [*words]
 
 
-def _choice(words: Sequence[str], script: str, options: ProgramOptions) -> "Choice":
-    from voda.manifests.launchers import Choice, launcher_in_command
+def _choice(words: Sequence[str], script: str, options: ProgramOptions) -> "LauncherChoice":
+    from voda.manifests.launchers import LauncherChoice, launcher_in_command
 
     if options.launcher:
-        return Choice(options.launcher, "--launcher says so")
+        return LauncherChoice(options.launcher, "--launcher says so")
     if (own := launcher_in_command(words)) is not None:
-        return Choice(own, f"the command begins with {words[0]}")
+        return LauncherChoice(own, f"the command begins with {words[0]}")
     if not script:
-        return Choice("plain", "its command names no Python file")
+        return LauncherChoice("plain", "its command names no Python file")
     # A module may be installed, and a script may lie in the image.
     folder = "" if options.image else options.workdir
     return _choice_of_file(Path(folder) / script, may_be_away=bool(options.image) or script not in words)
 
 
-def _choice_of_file(file: Path, *, may_be_away: bool) -> "Choice":
-    from voda.manifests.launchers import MOST_SCRIPT_BYTES, Choice, launcher_of_script
+def _choice_of_file(file: Path, *, may_be_away: bool) -> "LauncherChoice":
+    from voda.manifests.launchers import MOST_SCRIPT_BYTES, LauncherChoice, launcher_of_script
 
     try:
         is_there = file.is_file()
@@ -176,9 +176,9 @@ def _choice_of_file(file: Path, *, may_be_away: bool) -> "Choice":
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}; name its launcher with --launcher") from error
     if is_there:
-        return launcher_of_script(source) or Choice("plain", "it cannot be read as Python")
+        return launcher_of_script(source) or LauncherChoice("plain", "it cannot be read as Python")
     if may_be_away:
-        return Choice("plain", "it is not here to be read")
+        return LauncherChoice("plain", "it is not here to be read")
     raise InvalidInput(f"{file}: there is no such file here; if it lies elsewhere, say how it runs with --launcher")
 
 

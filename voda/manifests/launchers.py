@@ -33,7 +33,7 @@ _IMPORTS: Final[dict[str, Launcher]] = {
 _PYTHON_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
-class Choice(Struct, frozen=True):
+class LauncherChoice(Struct, frozen=True):
     launcher: Launcher
     reason: str
     """A clause: `it imports horovod`."""
@@ -83,7 +83,7 @@ def torchrun_arguments(program: Sequence[str]) -> list[str]:
     return [*program[1:]] if has_script else ["--no-python", *program]
 
 
-def launcher_of_script(source: bytes) -> Choice | None:
+def launcher_of_script(source: bytes) -> LauncherChoice | None:
     """Return the launcher for the libraries that a script imports; None where the source cannot be parsed."""
     try:
         tree = ast.parse(source[:MOST_SCRIPT_BYTES])
@@ -92,8 +92,8 @@ def launcher_of_script(source: bytes) -> Choice | None:
         return None
     for library, launcher in _IMPORTS.items():
         if any(module == library or module.startswith(f"{library}.") for module in used):
-            return Choice(launcher, f"it imports {library}")
-    return Choice("plain", "it imports no library for several processes")
+            return LauncherChoice(launcher, f"it imports {library}")
+    return LauncherChoice("plain", "it imports no library for several processes")
 
 
 def _modules(tree: ast.AST) -> Iterator[str]:
