@@ -98,7 +98,7 @@ class Actuator:
 
     def unsettled(self) -> Sequence[str]:
         """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
-        return [job_id for job_id in self.desired if any(map(_is_passing, self._pods(job_id).values()))]
+        return [job_id for job_id in self.desired if any(map(_is_transient, self._pods(job_id).values()))]
 
     def starting(self) -> Sequence[str]:
         """Return the jobs that are to run and of which no worker holds GPUs yet."""
@@ -233,5 +233,5 @@ def _is_at_rest(pod: Pod) -> bool:
     return pod.is_over and not pod.is_leaving
 
 
-def _is_passing(pod: Pod) -> bool:
+def _is_transient(pod: Pod) -> bool:
     return pod.is_leaving or (not pod.spec.node_name and not pod.is_over)
