@@ -137,6 +137,13 @@ def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -
     assert reasons["a"] == "kept at 4: to grow other jobs by these GPUs would not pay"
 
 
+def test_preemption_when_undone_takes_its_gpus_once_and_leaves_the_rest_to_shrunk_jobs() -> None:
+    view = a_view({"a": 2, "b": 2, "c": 5}, remaining_s={"b": 1.0}, gpus=9)
+    replicas, reasons = without_thrash(view, {"a": 0, "b": 8, "c": 1})
+    assert replicas == {"a": 2, "b": 2, "c": 5}
+    assert reasons["a"] == "kept at 2: to grow other jobs by these GPUs would not pay"
+
+
 def test_preemption_when_it_makes_room_for_a_start_then_it_stands() -> None:
     view = a_view({"a": 4, "b": 4}, waiting={"c": 4}, remaining_s={"b": 1.0})
     assert settled(view, {"a": 0, "b": 4, "c": 4}) == {"a": 0, "b": 4, "c": 4}

@@ -200,6 +200,36 @@ def test_raw_epoch_when_the_workers_changed_within_it_is_not_learned_from(epoch_
     assert (folded(log.events).dump() != folded([*before, untimed]).dump()) == is_learned
 
 
+def test_cost_when_a_restart_was_measured_is_that_of_the_next_reading() -> None:
+    log = a_log("a", "b")
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=100)
+    disturbed(log, at=230, done=1, workers=1)
+    learning = folded(log.events)
+    assert [asked(learning, job_id).resize_cost_s for job_id in "ab"] == [60.0, 60.0]
+    learning.apply(log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, epoch_s=100.0), at=330))
+    assert [asked(learning, job_id).resize_cost_s for job_id in "ab"] == pytest.approx([30.0, 30.0])
+
+
+@pytest.mark.parametrize(
+    ("workers", "epoch_s", "is_learned"),
+    [
+        (1, 1e-6, True),
+        (1, 9e-7, False),
+        (1, 1e9, True),
+        (1, 1.1e9, False),
+        (100_000, 1.0, True),
+        (100_001, 1.0, False),
+        (0, 1.0, False),
+    ],
+)
+def test_epoch_when_no_cluster_could_have_taken_it_is_not_learned_from(
+    workers: int, epoch_s: float, is_learned: bool
+) -> None:
+    log = a_log()
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=workers, epoch_s=epoch_s), at=100)
+    assert (asked(folded(log.events)).remaining_s < math.inf) == is_learned
+
+
 def test_waiting_when_a_job_was_halted_is_no_cost_of_its_restart() -> None:
     log = a_log()
     log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
