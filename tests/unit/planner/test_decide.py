@@ -97,6 +97,7 @@ def test_growth_when_the_remaining_time_is_unknown_then_it_is_made() -> None:
 def test_growth_when_a_node_of_the_job_is_lost_then_it_is_not_judged() -> None:
     view = a_view({"a": 2}, remaining_s={"a": 1.0})
     assert settled(replace(view, nodes={"n2": a_node("n2")}), {"a": 4}) == {"a": 4}
+    assert settled(replace(view, nodes={"n1": a_node("n1", is_ready=False)}), {"a": 4}) == {"a": 4}
 
 
 @pytest.mark.parametrize("workers", [{}, {0: "n1"}])
@@ -123,6 +124,12 @@ def test_shrink_when_the_job_is_no_slower_at_the_smaller_size_then_it_stands() -
     view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
     flat = Estimate(speedup=(0.0, 1.0, 2.0, 3.0, *[4.0] * 5), resize_cost_s=COST_S)
     assert settled(replace(view, estimates={**view.estimates, "a": flat}), {"a": 4, "b": 4}) == {"a": 4, "b": 3}
+
+
+def test_shrink_when_the_speed_at_the_former_size_is_unknown_then_it_is_undone() -> None:
+    view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
+    short = Estimate(speedup=linear_speedup(4), resize_cost_s=COST_S)
+    assert settled(replace(view, estimates={**view.estimates, "a": short}), {"a": 4, "b": 4}) == {"a": 5, "b": 3}
 
 
 def test_shrinks_when_not_all_can_be_undone_then_whole_ones_go_before_parts() -> None:
@@ -207,6 +214,40 @@ def test_decide_when_the_placer_cannot_place_all_then_the_reason_says_so() -> No
     plan = decide(a_state(jobs=jobs, nodes=nodes), Dictated({"a": 2, "b": 1}), Steady(), 0.0, cause="tick")
     assert plan.placement == {"a": ("n1", "n2")}
     assert plan.reasons["b"] == "waits: the free GPUs are too scattered for 1 worker of 4 GPUs"
+
+
+class Counting(Dictated):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        self.asked += 1
+        return super().allocate(view, now)
+
+
+class Shunning(Steady):
+    """A placer that finds no room for the first of the jobs."""
+
+    def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+        return super().place(view, dict(sorted(replicas.items())[1:]), now)
+
+
+def test_decide_when_all_find_room_then_the_policy_is_asked_once() -> None:
+    policy = Counting({"a": 1, "b": 2})
+    decide(a_view({}, waiting={"a": 1, "b": 2}), policy, Steady(), 0.0, cause="tick")
+    assert policy.asked == 1
+
+
+def test_decide_when_one_job_after_the_other_finds_no_room_then_the_policy_is_asked_four_times() -> None:
+    sizes = dict.fromkeys("abcdef", 1)
+    jobs = [a_job(job_id, gpus_per_replica=9 - place) for place, job_id in enumerate(sizes)]
+    policy = Counting(sizes)
+    plan = decide(a_state(jobs=jobs, nodes=[a_node("n1", gpus=64)]), policy, Shunning(), 0.0, cause="tick")
+    assert policy.asked == 4
+    assert sorted(plan.placement) == ["e", "f"]
+    scattered = {job_id for job_id, why in plan.reasons.items() if "too scattered" in why}
+    assert scattered == set("abcd")
 
 
 def test_decide_when_the_free_gpus_are_too_scattered_for_a_job_then_later_small_ones_use_them() -> None:
