@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.events.types import PlanAdopted
@@ -135,6 +136,14 @@ def test_shrink_when_the_speed_at_the_former_size_is_unknown_then_it_is_undone()
 def test_shrinks_when_not_all_can_be_undone_then_whole_ones_go_before_parts() -> None:
     view = a_view({"a": 5, "b": 2, "c": 1}, remaining_s={"c": 1.0}, waiting={"d": 2})
     assert settled(view, {"a": 2, "b": 1, "c": 3, "d": 2}) == {"a": 3, "b": 2, "c": 1, "d": 2}
+    view = a_view({"a": 2, "b": 5, "c": 1}, remaining_s={"c": 1.0}, waiting={"d": 2})
+    assert settled(view, {"a": 1, "b": 2, "c": 3, "d": 2}) == {"a": 2, "b": 3, "c": 1, "d": 2}
+
+
+def test_shrink_when_replicas_hold_several_gpus_then_as_many_are_undone_as_the_freed_ones_make() -> None:
+    view = a_view({"a": 3, "b": 2}, waiting={"c": 2}, remaining_s={"b": 1.0})
+    pairs = replace(view.jobs["a"], spec=replace(view.jobs["a"].spec, gpus_per_replica=Gpus(2)))
+    assert settled(replace(view, jobs={**view.jobs, "a": pairs}), {"a": 1, "b": 4, "c": 2}) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> None:
