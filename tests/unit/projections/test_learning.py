@@ -111,6 +111,16 @@ def test_job_when_it_scales_otherwise_than_its_category_is_believed() -> None:
     assert speedup[8] == pytest.approx(1.0, rel=0.1)
 
 
+def test_estimate_when_read_before_the_job_reported_is_read_anew_though_its_category_stays() -> None:
+    log = a_log("a", "b")
+    report(log, [1] * 60, job_id="b")
+    learning = folded(log.events)
+    assert asked(learning).remaining_s == pytest.approx(50 * 100.0)
+    learning.apply(log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=300.0), at=3000))
+    assert asked(learning, done=1).remaining_s == pytest.approx(49 * 300.0)
+    assert asked(learning, "b").remaining_s == pytest.approx(50 * 100.0)
+
+
 def test_epochs_when_their_number_is_unknown_leave_the_time_unknown() -> None:
     log = a_log()
     report(log, [1])
