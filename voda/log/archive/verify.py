@@ -113,7 +113,7 @@ async def verify_log(
         pace: by default without a pause.
     """
     chain = HashChain()
-    snapshots = _SnapshotHeads()
+    snapshots = _HeadsOfSnapshots()
     first = 0
     try:
         await snapshots.collect(store)
@@ -137,7 +137,7 @@ async def verify_log(
     return VerifyReport(chain.position, len(chain.heads), snapshots.count, None, "", first)
 
 
-class _SnapshotHeads:
+class _HeadsOfSnapshots:
     """The heads of all streams at some positions, as the snapshots have them."""
 
     def __init__(self) -> None:
