@@ -10,8 +10,9 @@ FROM ?= 0
 # Of the torture: chance, how often disks suffer, for how long processes do (empty: until enough were killed), and
 # which stores' (empty: all).
 SEED ?= 1
-# Of the mutants: how many.
+# Of the mutants: how many, and options: --resume, --retry, --seed 2.
 SAMPLE ?= 500
+MUTANTS =
 ROUNDS ?= 200
 SECONDS =
 STORES =
@@ -125,7 +126,7 @@ LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-i
   --custom-compile-command "make lock" $(UPGRADE)
 
 mutants: setup ## Change the pure core in SAMPLE places, one at a time, and see whether the tests find it.
-	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --jobs $(WORKERS)
+	$(BIN)/python -m tools.mutants --sample $(SAMPLE) --jobs $(WORKERS) $(MUTANTS)
 
 house: ## Print the figures of the code: modules, lines, names, folders, the largest object.
 	@$(PYTHON) tools/house.py -v

@@ -19,7 +19,7 @@ from voda.api.listener import serving
 from voda.api.server import application
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock, VirtualClock
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node

@@ -6,6 +6,7 @@ Rule: what takes too long fails the test, and tells what was waited for.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 DEADLINE_S = 120.0
@@ -29,14 +30,29 @@ async def until(holds: Callable[[], bool], *, within_s: float = DEADLINE_S) -> N
     async def holding() -> bool:
         return holds()
 
-    await until_it_is(holding, within_s=within_s)
+    await until_it_is(holding, within_s=within_s, what=place_of(holds))
 
 
-async def until_it_is(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
-    """Wait until something that has to be asked for holds."""
-    async with asyncio.timeout(within_s):
-        while not await holds():  # noqa: ASYNC110 - real processes set no event
-            await asyncio.sleep(_PAUSE_S)
+async def until_it_is(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S, what: str = "") -> None:
+    """Wait until something that has to be asked for holds; `what` is said where it does not in time."""
+    limit = asyncio.timeout(within_s)
+    try:
+        async with limit:
+            while not await holds():  # noqa: ASYNC110 - real processes set no event
+                await asyncio.sleep(_PAUSE_S)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AssertionError(f"waited {within_s:g} s in vain until {what or place_of(holds)}") from None
+
+
+def place_of(condition: Callable[..., object]) -> str:
+    """Return the name of a condition and where it is written, such as `shown (test_top.py:75)`."""
+    while isinstance(condition, partial):
+        condition = condition.func
+    name = getattr(condition, "__qualname__", repr(condition))
+    code = getattr(condition, "__code__", None)
+    return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})" if code is not None else name
 
 
 def is_alive(pid: int) -> bool:

@@ -1,37 +1,28 @@
 """Shows whether the tests find mistakes: changes one place of the pure core at a time and runs the tests.
 
-A seeded sample of all mutants is tried, each in a copy of the project: first the tests of its room, then those of the
-whole core, then all that need no server. A mutant that survives them all is printed, unless HARMLESS says why it cannot
-be found.
+A seeded sample of all mutants is tried, each with the tests that execute the changed line and need neither a server nor
+the clock. A mutant that survives them is printed, unless HARMLESS says why nobody could see the change.
 """
 
 import argparse
 import ast
-import asyncio
 import difflib
+import json
+import multiprocessing
 import random
-import shutil
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-ROOT = Path(__file__).resolve().parents[1]
+from tools.trials import ROOT, Executed, Finder, attempt, measure, warm_up
+
 ROOMS = ("domain", "policies", "planner", "projections")
-CORE = (
-    *(f"tests/unit/{room}" for room in (*ROOMS, "placement", "controller", "reconcilers", "events", "timetravel")),
-    "tests/contract/test_policies.py",
-    "tests/contract/test_placers.py",
-    "tests/replay",
-)
-REST = ("tests/unit", "tests/integration/test_simulation.py")
 HARMLESS = ROOT / "tests" / "harmless_mutants.toml"
-STAGE_LIMIT_S = 600.0
-"""A mutant that makes the tests run longer is found: they would not end."""
-_COPIED = ("voda", "tests", "migrations", "benchmarks", "tools", "examples", "deploy", "docs")
-_FILES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile", "CHANGELOG.md")
+GOAL = 0.9
+"""The share of mutants that the tests shall find."""
 
 
 Position = tuple[int, int]
@@ -121,53 +112,55 @@ def _compiles(text: str) -> bool:
     return True
 
 
-class Workshop:
-    """Copies of the project, one per worker, in which mutants are tried."""
+@dataclass(frozen=True)
+class Result:
+    """What became of a mutant; the lines that differ are stripped."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
-        self._folders: asyncio.Queue[Path] = asyncio.Queue()
-        for number in range(workers):
-            self._folders.put_nowait(_copy(folder / f"copy-{number}"))
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+    before: str
+    after: str
+    outcome: str
+    """found, too long or survived."""
+    test: str
+    seconds: float
 
-    async def survives(self, mutant: Mutant) -> bool:
-        """Return whether all tests pass with the mutant."""
-        folder = await self._folders.get()
-        module = folder / mutant.path
-        original = module.read_text(encoding="utf-8")
-        try:
-            module.write_text(mutant.apply(original), encoding="utf-8")
-            room = f"tests/unit/{Path(mutant.path).parts[1]}"
-            for stage in ((room,), CORE, REST):
-                if not await _passes(folder, stage):
-                    return False
-            return True
-        finally:
-            module.write_text(original, encoding="utf-8")
-            self._folders.put_nowait(folder)
+    @property
+    def change(self) -> tuple[str, str, str]:
+        """What tells a mutant from others while lines move."""
+        return self.path, self.before, self.after
 
-
-def _copy(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in _COPIED:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
-    for name in _FILES:
-        shutil.copy2(ROOT / name, folder / name)
-    return folder
+    def __str__(self) -> str:
+        signs = [
+            f"  {sign} {line}" for sign, text in (("-", self.before), ("+", self.after)) for line in text.splitlines()
+        ]
+        return "\n".join((f"{self.path}:{self.line}", *signs))
 
 
-async def _passes(folder: Path, tests: Sequence[str]) -> bool:
-    there = [test for test in tests if (folder / test).exists()]
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-n0", "-p", "no:cacheprovider", *there]
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with asyncio.timeout(STAGE_LIMIT_S):
-            return await process.wait() == 0
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return False
+@dataclass(frozen=True)
+class Trial:
+    """Tries mutants; a process of the pool calls it."""
+
+    executed: Executed
+
+    def __call__(self, mutant: Mutant) -> Result:
+        """Run the tests against a mutant."""
+        start = time.perf_counter()
+        text = mutant.apply((ROOT / mutant.path).read_text(encoding="utf-8"))
+        outcome = attempt(Finder(mutant.path, text), mutant.start[0], self.executed)
+        word = "survived" if outcome.survived else "too long" if outcome.too_long else "found"
+        return Result(
+            mutant.path,
+            mutant.start[0],
+            mutant.operator,
+            mutant.occurrence,
+            *mutant.change(),
+            outcome=word,
+            test=outcome.test,
+            seconds=round(time.perf_counter() - start, 1),
+        )
 
 
 def harmless() -> set[tuple[str, str, str]]:
@@ -175,50 +168,85 @@ def harmless() -> set[tuple[str, str, str]]:
     if not HARMLESS.exists():
         return set()
     listed = tomllib.loads(HARMLESS.read_text(encoding="utf-8"))["mutant"]
-    return {(one["path"], one["before"], one["after"]) for one in listed}
+    return {(one["path"], one["before"].strip(), one["after"].strip()) for one in listed}
 
 
-async def try_all(sample: Sequence[Mutant], workshop: Workshop) -> list[Mutant]:
-    """Return the mutants that survive, in the order of the sample."""
-    outcomes: list[bool] = [False] * len(sample)
-    done = 0
+def read_results(file: Path) -> list[Result]:
+    """Return what an earlier run wrote."""
+    return (
+        [Result(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    )
 
-    async def attempt(number: int) -> None:
-        nonlocal done
-        outcomes[number] = await workshop.survives(sample[number])
-        done += 1
-        if outcomes[number]:
-            before, after = sample[number].change()
-            print(f"survived: {sample[number].path}\n  - {before}\n  + {after}", flush=True)
-        if done % 25 == 0:
-            print(f"{done} of {len(sample)} tried, {sum(outcomes)} survived", file=sys.stderr, flush=True)
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(len(sample)):
-            group.create_task(attempt(number))
-    return [one for one, survived in zip(sample, outcomes, strict=True) if survived]
+def try_all(sample: Sequence[Mutant], trial: Trial, jobs: int) -> Iterator[Result]:
+    """Yield what becomes of each mutant, and print how far it is."""
+    start = time.perf_counter()
+    survived = 0
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for done, result in enumerate(pool.imap_unordered(trial, sample), start=1):
+            yield result
+            survived += result.outcome == "survived"
+            if done % 10 == 0:
+                minutes = (time.perf_counter() - start) / done * (len(sample) - done) / 60
+                progress = f"{done} of {len(sample)} tried, {survived} survived, about {minutes:.0f} minutes to go"
+                print(progress, file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Try a sample of mutants; exit with 1 if fewer than nine in ten are found."""
+    """Try a sample of mutants; exit with 1 if fewer are found than GOAL."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants")
-    options = MappingProxyType(vars(parser.parse_args()))
+    parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run of the same sources")
+    parser.add_argument("--retry", action="store_true", help="resume, but try again what survived, with new tests")
+    options = parser.parse_args()
+    start = time.perf_counter()
     paths = sorted(path for room in ROOMS for path in (ROOT / "voda" / room).rglob("*.py"))
+    every = [one for path in paths for one in mutants(path)]
+    sample = draw(every, options.sample, random.Random(options.seed))
+    print(f"{len(every):,} mutants of {len(paths)} modules; {len(sample)} are tried, seed {options.seed}", flush=True)
+    warm_up()
+    results = _run(sample, options)
+    _report(results)
+    print(f"{(time.perf_counter() - start) / 60:.0f} minutes")
+    sys.exit(0 if _share(results) >= GOAL else 1)
+
+
+def _run(sample: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
+    options.out.mkdir(parents=True, exist_ok=True)
+    file, measured = options.out / "results.jsonl", options.out / "executed.json"
+    resume = (options.resume or options.retry) and measured.exists()
+    if not resume:
+        file.unlink(missing_ok=True)
+        measured.write_text(json.dumps(asdict(measure([ROOT / "voda" / room for room in ROOMS]))), encoding="utf-8")
+    trial = Trial(Executed(**json.loads(measured.read_text(encoding="utf-8"))))
+    results = [one for one in read_results(file) if not (options.retry and one.outcome == "survived")]
+    file.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in results), encoding="utf-8")
+    done = {(one.path, one.operator, one.occurrence) for one in results}
+    rest = [one for one in sample if (one.path, one.operator, one.occurrence) not in done]
+    with file.open("a", encoding="utf-8") as lines:
+        for result in try_all(rest, trial, options.jobs):
+            results.append(result)
+            print(json.dumps(asdict(result)), file=lines, flush=True)
+    return results
+
+
+def _report(results: Sequence[Result]) -> None:
     known = harmless()
-    all_mutants = [one for path in paths for one in mutants(path)]
-    sample = draw(all_mutants, options["sample"], random.Random(options["seed"]))
-    print(f"{len(all_mutants):,} mutants of {len(paths)} modules; {len(sample)} are tried, seed {options['seed']}")
-    survivors = asyncio.run(try_all(sample, Workshop(options["out"], options["jobs"])))
-    unlisted = [one for one in survivors if (one.path, *one.change()) not in known]
-    share = 1 - len(survivors) / len(sample)
+    survivors = [one for one in results if one.outcome == "survived"]
+    unlisted = [one for one in survivors if one.change not in known]
+    print(*(f"survived: {one}" for one in unlisted), sep="\n")
+    found, too_long = len(results) - len(survivors), sum(one.outcome == "too long" for one in results)
+    print(f"{found} of {len(results)} found, {_share(results):.1%}; {too_long} of them because the tests ran too long")
     print(
-        f"{len(sample) - len(survivors)} of {len(sample)} found, {share:.1%}; {len(unlisted)} survivors are not listed"
+        f"{len(survivors)} survived: {len(survivors) - len(unlisted)} are listed as harmless, {len(unlisted)} are not"
     )
-    sys.exit(0 if share >= 0.9 else 1)
+
+
+def _share(results: Sequence[Result]) -> float:
+    return sum(one.outcome != "survived" for one in results) / len(results)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, p
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop

@@ -92,7 +92,7 @@ class KubernetesBench:
     async def prepare(self) -> None:
         """Make node and jobs known, and begin to act; to be called once the mirror runs."""
         await self.world.add_node("n1", gpus=4, pool=POOL)
-        await self.mirror.synced()
+        await self.world.until(lambda: self.mirror.is_synced, what="the mirror has listed the cluster")
         for job_id in "ab":
             manifest = an_mpijob(job_id, self.world.namespace, pool=POOL)
             fields = {"name": job_id, "namespace": self.world.namespace, "pool": POOL, "manifest": manifest}
@@ -102,7 +102,7 @@ class KubernetesBench:
             made = await self.mirror.api.create(kind.collection(self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))
-        await self.world.until(lambda: len(list(self.mirror.jobs())) == 2 and "n1" in self.pools.inventory.stock.nodes)
+        await self.world.until(self._is_mirrored, what="the mirror shows node n1 and jobs a and b, and nothing else")
         self.leader.begin()
 
     async def listen(self) -> None:
@@ -150,6 +150,10 @@ class KubernetesBench:
         quiet = Quiet()
         await self.world.until_it_is(partial(self._is_quiet, quiet))
 
+    def _is_mirrored(self) -> bool:
+        jobs = sorted(job.metadata.name for _, job in self.mirror.jobs())
+        return jobs == ["a", "b"] and set(self.pools.inventory.stock.nodes) == {"n1"}
+
     async def _is_quiet(self, quiet: Quiet) -> bool:
         pods = [pod["metadata"]["resourceVersion"] for name in "ab" for pod in await self.world.pods_of(name)]
         objects = [job.metadata.resource_version for _, job in self.mirror.jobs()]
@@ -173,5 +177,7 @@ async def a_kubernetes_bench(world: World, api: Api) -> AsyncIterator[Kubernetes
     finally:
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        ends = await asyncio.gather(*running, return_exceptions=True)
         await api.close()
+        broken = [end for end in ends if not isinstance(end, asyncio.CancelledError)]
+        assert not broken, f"the bench broke: {broken}"

@@ -22,7 +22,7 @@ from voda.application.registration.registrar import Registrar
 from voda.application.status.kube_events import Announcement
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.reflector import Reflector

@@ -17,7 +17,7 @@ from tests.kube.operators.status import has_condition
 from tests.kube.world import is_launcher, is_leaving
 from tests.virtual_time import now_s
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.domain.rng import rng_at

@@ -1,7 +1,7 @@
 """A whole cluster for one test: the control plane, kubelets, operators, and a hand of the tests' own.
 
-Rule: what a world made is gone when it ends, so that the next one on the same control plane starts empty; a stand-in
-that breaks fails the test.
+Rule: a world starts empty, whatever a test without one left on the control plane, and what it made is gone when it
+ends; a stand-in that breaks fails the test.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from tests.kube.kubelet import Kubelet
 from tests.kube.objects import a_node, ready
 from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, Operator, labelled, phase_of
 from tests.kube.operators.status import find_condition, has_condition
+from tests.waiting import place_of
 
 DEADLINE_S = 420.0
 """Far more than anything takes, even on a busy machine, whose Job controller waits 10, 20, 40 s after each conflict,
@@ -53,11 +54,12 @@ class World:
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
-        self._running = asyncio.create_task(self._run())
         try:
+            await self._sweep()
+            self._running = asyncio.create_task(self._run())
             await self.add_namespace(self.namespace)
             mirrors = [self.kubelet.pods, *(operator.jobs for operator in self.operators)]
-            await self.until(lambda: all(mirror.is_synced.is_set() for mirror in mirrors))
+            await self.until(lambda: all(mirror.is_synced.is_set() for mirror in mirrors), what="the stand-ins listed")
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
             raise
@@ -66,11 +68,11 @@ class World:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._running is not None
-        self._running.cancel()
         try:
-            with suppress(asyncio.CancelledError):
-                await self._running
+            if self._running is not None:
+                self._running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._running
         finally:
             await self._sweep()
             await self.client.__aexit__(kind, error, trace)
@@ -153,16 +155,21 @@ class World:
         assert launcher is not None
         await self.kubelet.exit(self.namespace, launcher["metadata"]["name"], exit_code)
 
-    async def until(self, holds: Callable[[], object], *, within_s: float = DEADLINE_S) -> None:
+    async def until(self, holds: Callable[[], object], *, within_s: float = DEADLINE_S, what: str = "") -> None:
         """Wait until something holds; fail at once if a stand-in broke."""
 
         async def holding() -> object:
             return holds()
 
-        await self.until_it_is(holding, within_s=within_s)
+        await self.until_it_is(holding, within_s=within_s, what=what or place_of(holds))
 
-    async def until_it_is(self, holds: Callable[[], Awaitable[object]], *, within_s: float = DEADLINE_S) -> None:
-        """Wait until something that has to be asked for holds; fail at once if a stand-in broke."""
+    async def until_it_is(
+        self, holds: Callable[[], Awaitable[object]], *, within_s: float = DEADLINE_S, what: str = ""
+    ) -> None:
+        """Wait until something that has to be asked for holds; fail at once if a stand-in broke.
+
+        Where it does not hold in time, the failure says `what` was awaited.
+        """
         try:
             async with asyncio.timeout(within_s):
                 while not await _unless_away(holds):
@@ -170,7 +177,10 @@ class World:
                         self._running.result()
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
-            raise AssertionError(f"waited {within_s:g} s in vain; there is\n{await self.picture()}") from None
+            what = what or place_of(holds)
+            raise AssertionError(
+                f"waited {within_s:g} s in vain until {what}; there is\n{await self.picture()}"
+            ) from None
 
     async def until_running(self, name: str, workers: int, *, within_s: float = DEADLINE_S) -> None:
         """Wait until exactly that many workers of a job run and no pod of it is leaving."""
@@ -226,8 +236,11 @@ class World:
 
     async def _sweep(self) -> None:
         jobs = [operator.resource for operator in self.operators]
+        # A test without a world may have left jobs in a namespace of its own.
+        left = [api.key_of(job) for resource in jobs for job in await self.client.list(resource)]
+        namespaces = sorted({*self._namespaces, *(namespace for namespace, _ in left)})
         for resource in (*jobs, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES):
-            for namespace in self._namespaces:
+            for namespace in namespaces:
                 await self.client.delete_all(resource, namespace)
         await self.client.request("DELETE", api.NODES.path())
 

@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.torture.client import Settings
 from tests.torture.replica import Replica
 from voda import config
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 
 _COMMAND_S = 300.0

@@ -22,7 +22,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from voda.application.backend import Backend
-from voda.auth import Caller, CallerRole
+from voda.auth.callers import Caller, CallerRole
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])

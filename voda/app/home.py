@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.files import sync, write_whole
-from voda.secret_files import write_once
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -25,7 +25,7 @@ from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
 from voda.application.read_model import ReadModel
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact

@@ -27,11 +27,7 @@ EXIT_INTERRUPTED = 130
 
 
 def build_app(*, completes: bool = True) -> typer.Typer:
-    """Return the application with the commands of every module of this package.
-
-    Args:
-        completes: whether it offers to install completion for the shell.
-    """
+    """Return the application with the commands of every module; `completes`: it offers to install shell completion."""
     app = typer.Typer(
         name="voda",
         help="Decide which training job gets how many GPUs, and tell why.",

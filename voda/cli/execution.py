@@ -8,12 +8,21 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-S = TypeVar("S")
+
+class RunningService(Protocol):
+    url: str
+
+    def description(self) -> Iterable[str]:
+        """Return what a user wants to know at the start, line by line."""
+
+
+S = TypeVar("S", bound=RunningService)
+T = TypeVar("T")
 
 
 def configure_logging(*, verbose: bool) -> None:
@@ -31,19 +40,18 @@ def with_voda_on_path(environment: Mapping[str, str]) -> Mapping[str, str]:
     return {**environment, "PATH": f"{path}{os.pathsep}{Path(sys.executable).parent}"}
 
 
-async def run_until_signal(
-    service: AbstractAsyncContextManager[S], greet: Callable[[S], None], ending: Callable[[S], None]
-) -> bool:
+def run_until_signal(service: AbstractAsyncContextManager[S], hint: str, ending: Callable[[S], None]) -> bool:
     """Run a service until a signal, and return whether it ended in order.
 
-    Args:
-        service: entered here.
-        greet: called once it runs.
-        ending: called at the first signal.
-
-    Raises:
-        VodaError: the service failed.
+    `hint` tells what a signal does; `ending` is called at the first one. Raises the VodaError of a service that failed.
     """
+    import uvloop
+
+    # It answers a third more requests than asyncio's own loop.
+    return uvloop.run(_run_until_signal(service, hint, ending))
+
+
+async def _run_until_signal(service: AbstractAsyncContextManager[S], hint: str, ending: Callable[[S], None]) -> bool:
     import asyncio
 
     from voda.concurrency import single_error
@@ -61,7 +69,7 @@ async def run_until_signal(
         loop.add_signal_handler(number, on_signal)
     try:
         async with service as running:
-            greet(running)
+            _greet(running, hint)
             await is_ending.wait()
             ending(running)
     except BaseExceptionGroup as failures:
@@ -71,7 +79,16 @@ async def run_until_signal(
     return True
 
 
-T = TypeVar("T")
+def _greet(service: RunningService, hint: str) -> None:
+    from rich.console import Console
+
+    from voda import __version__
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
+    for line in service.description():
+        console.print(f"  {line}", markup=False)
+    console.print(hint)
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

@@ -45,7 +45,7 @@ def copy(
     target: Annotated[str, typer.Argument(metavar="TO", help="A log to make, or one that was copied before.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
-    output: ReportOutputOption = ReportOutput.TEXT,
+    output: ReportOutputOption = "text",
 ) -> None:
     """Copy a log to another store, event by event, byte for byte; run it again to go on after an interruption.
 
@@ -68,7 +68,7 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
-    output: ReportOutputOption = ReportOutput.TEXT,
+    output: ReportOutputOption = "text",
 ) -> None:
     """Back up a log, which may be in use: its events up to now, each proven.
 
@@ -82,7 +82,7 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
         refuse_to_replace(target, log, force)
     if is_file and to_position is not None:
         raise InvalidInput(f"{target}: --to-position is for folders; a file holds all of the log")
-    work = _export(log, target, archive) if is_file else _back_up(log, target, archive, to_position)
+    work = export(log, target, archive, "backup") if is_file else _back_up(log, target, archive, to_position)
     _tell(run_async(work), str(target), "backed up", output)
 
 
@@ -93,7 +93,7 @@ def restore(
     to_position: Annotated[
         int | None, typer.Option("--to-position", min=1, metavar="POSITION", help="Leave out what came later.")
     ] = None,
-    output: ReportOutputOption = ReportOutput.TEXT,
+    output: ReportOutputOption = "text",
 ) -> None:
     """Make a log from a backup: all of it, proven, or nothing.
 
@@ -109,7 +109,7 @@ def restore(
 
 
 def _tell(copied: "CopyResult", where: str, done: str, output: ReportOutput) -> None:
-    if output is ReportOutput.JSON:
+    if output == "json":
         print_json(copied, to=where)
         return
     print(f"{where}: {copied.events:,} events {done}; the last is {copied.position:,}, {copied.hash or 'none'}")
@@ -131,11 +131,12 @@ async def _back_up(log: str, folder: Path, archive: Path | None, until: int | No
             return await back_up(store, folder, until=until, progress=progress)
 
 
-async def _export(log: str, file: Path, archive: Path | None) -> "CopyResult":
+async def export(log: str, file: Path | None, archive: Path | None, what: str) -> "CopyResult":
+    """Write a log to one file; None = standard output. `what` is the title of the progress bar."""
     from voda.log.archive.copy import export_log
 
     async with whole_log(log, archive) as store:
-        with exported_file(file) as opened, progress_bar("backup") as progress:
+        with exported_file(file) as opened, progress_bar(what) as progress:
             return await export_log(store, opened, progress=progress)
 
 
@@ -161,7 +162,7 @@ def archive(
     before: Annotated[
         int | None, typer.Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
     ] = None,
-    output: ReportOutputOption = ReportOutput.TEXT,
+    output: ReportOutputOption = "text",
 ) -> None:
     """Move a log's old events to files, from which they are still read; the log itself forgets them.
 
@@ -176,7 +177,7 @@ def archive(
         raise InvalidInput("expected --keep SPAN or --before POSITION: how much of the log is to stay")
     retained, wanted = run_async(_archive(log, folder, _span_s(keep) if keep else None, before))
     name, first = display_name(log), retained.base + 1
-    if output is ReportOutput.JSON:
+    if output == "json":
         print_json(retained, log=name)
         return
     print(f"{name}: {retained.events:,} events archived; it has {first:,} to {retained.position:,}")

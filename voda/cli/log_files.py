@@ -1,17 +1,16 @@
 """What the commands that read or carry a log share: the words of their arguments, opening a log, and writing a file."""
 
-import enum
 import gzip
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
 
 import typer
 
-from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, VodaError
+from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable
 
 if TYPE_CHECKING:
     from voda.log.store import DurableStore, EventStore
@@ -26,20 +25,9 @@ MOMENT = (
 EMPTY = "The log is empty: nothing has happened yet."
 
 
-class LogOutput(enum.StrEnum):
-    """How what a log says is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class ReportOutput(enum.StrEnum):
-    """How the result of an operation on a log is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
+LogOutput = Literal["table", "json"]
+ReportOutput = Literal["text", "json"]
+"""Of an operation on a log."""
 LogOutputOption = Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")]
 ReportOutputOption = Annotated[ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")]
 
@@ -48,7 +36,8 @@ def print_json(result: object, **context: object) -> None:
     """Print a result as a line of JSON; its fields follow those of the context."""
     import msgspec
 
-    print(msgspec.json.encode({**context, **msgspec.to_builtins(result)} if context else result).decode())
+    text = msgspec.json.encode({**context, **msgspec.to_builtins(result)} if context else result)
+    print(text.decode(), flush=True)
 
 
 def is_log(text: str) -> bool:
@@ -169,6 +158,6 @@ def exported_file(output: Path | None) -> Iterator[BinaryIO]:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise StoreNotWritable(f"{output} cannot be written: {error.strerror}") from error
-    except (VodaError, KeyboardInterrupt):
+    except BaseException:
         part.unlink(missing_ok=True)
         raise

@@ -20,8 +20,6 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One manifest."""
-
     told_as: str
     """Its file, and which one in it, for messages."""
     manifest: dict[str, Any]
@@ -67,11 +65,7 @@ def with_name_and_annotations(document: Document, *, name: str, annotations: Map
 
 
 def in_namespace(document: Document, namespace: str) -> Document:
-    """Return the document in this namespace; empty = where it is.
-
-    Raises:
-        InvalidField: it is in another one.
-    """
+    """Return the document in this namespace, empty = where it is; InvalidField where it names another one."""
     if not namespace:
         return document
     metadata = _mapping(document.manifest.get("metadata"), "metadata", document)

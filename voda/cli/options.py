@@ -4,13 +4,13 @@ Rules: a command's docstring is its help; a parameter that is a dataclass stands
 Completion never fails and never waits long: without an answer within a second there are no suggestions.
 """
 
-import enum
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import typer
 
@@ -21,26 +21,18 @@ Command = TypeVar("Command", bound=Callable[..., None])
 _LIMIT_S = 1.0
 
 
-class Output(enum.StrEnum):
-    """Output format of an answer."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
+Output = Literal["table", "wide", "json", "yaml", "name"]
 OutputOption = Annotated[
     Output,
     typer.Option("--output", "-o", help="For people (table, wide), for programs (json, yaml), or the names alone."),
 ]
+SlotsOption = Annotated[int | None, typer.Option("--slots", help="CPU slots to offer; by default one per core.")]
+MachinePoolOption = Annotated[str, typer.Option("--pool", help="Name of the pool of this machine.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what voda decides and does.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The server, as the user named it."""
-
     PANEL: ClassVar = "Server"
 
     server: Annotated[
@@ -104,9 +96,12 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def _options(group: Any) -> list[inspect.Parameter]:
     """Return the options of a group, in the panel of `--help` that the group names."""
-    options = list(inspect.signature(group).parameters.values())
-    for option in options:
-        get_args(option.annotation)[1].rich_help_panel = getattr(group, "PANEL", None)
+    options = []
+    for option in inspect.signature(group).parameters.values():
+        kind, declared = get_args(option.annotation)
+        declared = copy(declared)
+        declared.rich_help_panel = getattr(group, "PANEL", None)
+        options.append(option.replace(annotation=Annotated[kind, declared]))
     return options
 
 

@@ -45,21 +45,21 @@ class Plan(Struct, frozen=True, kw_only=True):
 StopReason = Literal["completed", "failed", "canceled", "unknown"]
 
 
-class StartJob(Struct, frozen=True, kw_only=True, tag=True):
+class StartJob(Struct, frozen=True, kw_only=True):
     """Start a job that has no workers: first start, or resume after a halt."""
 
     job_id: str
     nodes: tuple[str, ...]
 
 
-class ResizeJob(Struct, frozen=True, kw_only=True, tag=True):
+class ResizeJob(Struct, frozen=True, kw_only=True):
     """Grow or shrink a running job; `nodes` is the whole new list, index -> node."""
 
     job_id: str
     nodes: tuple[str, ...]
 
 
-class MigrateWorkers(Struct, frozen=True, kw_only=True, tag=True):
+class MigrateWorkers(Struct, frozen=True, kw_only=True):
     """Move some workers to other nodes; the size stays."""
 
     job_id: str
@@ -67,13 +67,13 @@ class MigrateWorkers(Struct, frozen=True, kw_only=True, tag=True):
     """worker index -> node it moves to."""
 
 
-class HaltJob(Struct, frozen=True, kw_only=True, tag=True):
+class HaltJob(Struct, frozen=True, kw_only=True):
     """Preempt: take all workers away, keep what is needed to resume."""
 
     job_id: str
 
 
-class StopJob(Struct, frozen=True, kw_only=True, tag=True):
+class StopJob(Struct, frozen=True, kw_only=True):
     """End for good: the job is finished, canceled, or not ours to run."""
 
     job_id: str

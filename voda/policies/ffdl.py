@@ -78,7 +78,7 @@ def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float
     Earlier jobs win ties. `curves` is job id -> T(n), of shape at least (max_replicas + 1,).
     """
     specs = [spec for spec in specs if spec.is_elastic]
-    if not specs or not shares.free:
+    if not shares.free:
         return
     choices = _choices(specs, _steps(specs, curves))
     unit = Gpus(gcd(*(choice.gpus for choice in choices)))

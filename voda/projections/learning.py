@@ -165,12 +165,10 @@ class Learning(Projection):
         return replace(scaling, e1=scaling.e1 * own.drift.settled)
 
     def _history(self, category: str) -> CategoryHistory:
-        if (history := self._histories.get(category)) is None:
+        if category not in self._histories:
             measurements = self._categories.get(category)
-            history = CategoryHistory(measurements.epochs if measurements else EpochMeans())
-            if measurements:
-                self._histories[category] = history
-        return history
+            self._histories[category] = CategoryHistory(measurements.epochs if measurements else EpochMeans())
+        return self._histories[category]
 
     def _drop(self, job_id: str) -> JobMeasurements | None:
         if (own := self._jobs.pop(job_id, None)) is not None:

@@ -55,7 +55,7 @@ def integral_until(at_s: Floats, values: Floats, instants: Floats) -> Floats:
     return np.interp(instants, until, total)
 
 
-class _WorkerHold(Struct, kw_only=True):
+class _WorkerHold(Struct):
     """A job that is live or still holds workers."""
 
     gpus_per_replica: int = 1

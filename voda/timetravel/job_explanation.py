@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
 from voda.domain.state import ClusterState
-from voda.events.envelope import Event
 from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries
@@ -43,11 +42,7 @@ class SubmittedJob(NamedTuple):
 async def explain(
     store: EventStore, job_id: str, place: LogPlace, *, registries: Registries = DEFAULT
 ) -> JobExplanation:
-    """Explain a job at a moment.
-
-    Raises:
-        InvalidInput: the log knows no such job, or not yet at that moment.
-    """
+    """Explain a job at a moment; InvalidInput where the log did not know it then."""
     submission = await submission_of(store, job_id, place.position)
     ended, why = await _end_of(store, submission, place.position)
     if ended is None:
@@ -64,7 +59,11 @@ async def explain_in(
     store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
 ) -> JobExplanation:
     """Explain a job that is live in this state of its pool, which was folded from this log, at an instant `at`."""
-    submission = await _submission_in(store, state, job_id)
+    try:
+        submission = await submission_of(store, job_id, state.position)
+    except LogArchived as error:
+        # Its archive is out of reach: the live spec, and the beginning of the log, must do.
+        submission = SubmittedJob(state.jobs[job_id].spec, error.base)
     policy = registries.policy(state.settings, state.plan)
     # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
     explanation = await asyncio.to_thread(
@@ -79,20 +78,8 @@ async def explain_in(
     return replace(explanation, decisions=tuple(decisions))
 
 
-async def _submission_in(store: EventStore, state: ClusterState, job_id: str) -> SubmittedJob:
-    """Return the submission; where the archive with it is out of reach, the live spec and the beginning of the log."""
-    try:
-        return await submission_of(store, job_id, state.position)
-    except LogArchived as error:
-        return SubmittedJob(state.jobs[job_id].spec, error.base)
-
-
 async def submission_of(store: EventStore, job_id: str, position: int) -> SubmittedJob:
-    """Return what was submitted under this id.
-
-    Raises:
-        InvalidInput: nothing was, or only after `position`.
-    """
+    """Return what was submitted under this id; InvalidInput where nothing was, or only after `position`."""
     first = await store.read(0, 1, stream=f"{_FAMILY}{job_id}")
     if not first or not isinstance(fact := first[0].data, JobSubmitted):
         raise await unknown_job(store, job_id)
@@ -114,28 +101,23 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
         if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
             continue
         after = fact.placed.get(job_id, () if job_id in fact.released else nodes)
-        decisions.append(_decision(event, fact, job_id, nodes, after))
+        decision = JobDecision(
+            position=event.position,
+            at=event.recorded_at,
+            plan=fact.number,
+            policy=fact.policy,
+            before=nodes,
+            after=after,
+            reason=fact.reasons.get(job_id, "the job had ended"),
+            cause=fact.cause,
+        )
+        decisions.append(decision)
         nodes = after
     return [await _with_cause(store, decision) for decision in decisions]
 
 
 def _is_about(fact: PlanAdopted, job_id: str) -> bool:
     return job_id in fact.placed or job_id in fact.released or job_id in fact.reasons
-
-
-def _decision(
-    event: Event, fact: PlanAdopted, job_id: str, before: tuple[str, ...], after: tuple[str, ...]
-) -> JobDecision:
-    return JobDecision(
-        position=event.position,
-        at=event.recorded_at,
-        plan=fact.number,
-        policy=fact.policy,
-        before=before,
-        after=after,
-        reason=fact.reasons.get(job_id, "the job had ended"),
-        cause=fact.cause,
-    )
 
 
 async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:

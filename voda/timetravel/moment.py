@@ -24,11 +24,9 @@ class ReadableLog(Protocol):
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, in order."""
-        ...
 
     async def position(self) -> int:
         """Return the position of the last event; 0 in an empty log."""
-        ...
 
 
 class AtPosition(Struct, frozen=True):
@@ -61,12 +59,9 @@ Moment = AtPosition | AtInstant | SinceFirst | BeforeLast
 def parse_moment(text: str) -> Moment:
     """Return the moment that a user wrote.
 
-    Args:
-        text: `42` (a position), `2026-01-31T12:00:00Z` (RFC 3339; UTC where no zone is given), `+1h30m` (after the
-            first event) or `-10m` (before the last one).
-
-    Raises:
-        InvalidInput: none of these, or one that the calendar does not have.
+    It is a position (`42`), an RFC 3339 time (`2026-01-31T12:00:00Z`; UTC where no zone is given), or a span after the
+    first event (`+1h30m`) or before the last one (`-10m`); anything else, or what the calendar
+    does not have, is InvalidInput.
     """
     text = text.strip()
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
@@ -100,10 +95,8 @@ class LogPlace(Struct, frozen=True, kw_only=True):
 async def find(store: ReadableLog, moment: Moment, *, before: bool = False) -> LogPlace:
     """Return the place of a moment in the log; `before` leaves out the events of the moment itself.
 
-    A time is found by bisection, so the answer is as exact as the clocks of the writers agree.
-
-    Raises:
-        InvalidInput: the position is beyond the log's end.
+    A time is found by bisection, so the answer is as exact as the clocks of the writers agree. A position beyond the
+    log's end is InvalidInput.
     """
     end = await store.position()
     if isinstance(moment, AtPosition):

@@ -65,9 +65,9 @@ async def plan_numbered(store: EventStore, pool: str, number: int) -> RecordedPl
 
     Its reasons include those of jobs that ended while they waited: the pool's decisions have no ends of jobs.
     """
-    adoption = await _adoption(store, pool, number)
-    if adoption is None or not isinstance(fact := adoption.data, PlanAdopted):
+    if (found := await _adoption(store, pool, number)) is None:
         return None
+    adoption, fact = found
     before, after = Plan(pool=pool), 0
     if number > _WORTH_A_SNAPSHOT:
         live = Live()
@@ -101,35 +101,34 @@ async def position_of(store: EventStore, plan: Plan) -> int:
         return 0
     try:
         # As a rule it is the first plan after the position it was based on: nobody else decides for the pool.
-        event = await _next_plan(store, plan.pool, plan.based_on)
-        if event is None or not isinstance(event.data, PlanAdopted) or event.data.number != plan.number:
-            event = await _adoption(store, plan.pool, plan.number)
+        found = await _next_plan(store, plan.pool, plan.based_on)
+        if found is None or found[1].number != plan.number:
+            found = await _adoption(store, plan.pool, plan.number)
     except LogArchived:
         return 0
-    return event.position if event is not None else 0
+    return found[0].position if found is not None else 0
 
 
-async def _adoption(store: EventStore, pool: str, number: int) -> Event | None:
+async def _adoption(store: EventStore, pool: str, number: int) -> tuple[Event, PlanAdopted] | None:
     """Find the event by bisection: numbers grow with positions."""
     low, high = 0, await store.position()
     while low < high:
         middle = (low + high) // 2
-        event = await _next_plan(store, pool, middle)
-        there = event.data.number if event is not None and isinstance(event.data, PlanAdopted) else None
-        if event is None or there is None or there > number:
+        found = await _next_plan(store, pool, middle)
+        if found is None or found[1].number > number:
             high = middle
-        elif there == number:
-            return event
+        elif found[1].number == number:
+            return found
         else:
-            low = event.position
+            low = found[0].position
     return None
 
 
-async def _next_plan(store: EventStore, pool: str, after: int) -> Event | None:
+async def _next_plan(store: EventStore, pool: str, after: int) -> tuple[Event, PlanAdopted] | None:
     """Return the pool's first plan after a position."""
     while events := await store.read(after, _NEAR, stream=f"decisions.{pool}"):
         for event in events:
             if isinstance(event.data, PlanAdopted):
-                return event
+                return event, event.data
         after = events[-1].position
     return None

@@ -15,8 +15,6 @@ from voda.projections.live import Live
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """One node."""
-
     name: str
     gpus: int
     foreign_gpus: int
@@ -29,8 +27,6 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
-    """One live job."""
-
     job_id: str
     phase: Phase
     replicas: int
@@ -56,7 +52,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
 
 class ClusterSnapshot(Struct, frozen=True, kw_only=True):
-    """One pool at one moment."""
+    """One pool."""
 
     pool: str
     position: int

@@ -38,8 +38,6 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """What a verification found."""
-
     decisions: int
     """Decisions that were made again and came out the same."""
     difference: Difference | None = None
@@ -50,16 +48,10 @@ async def verify(
 ) -> Verification:
     """Make every recorded decision again and return the first that comes out differently.
 
-    Args:
-        store: the log.
-        registries: of the policies and placers that the log names.
-        progress: called with the position of each decision verified.
-
-    Raises:
-        InvalidInput: the log names a policy or placer that this voda does not have.
+    `progress` is called with the position of each decision verified. A policy or placer that this voda does not have is
+    InvalidInput.
     """
-    live = Live()
-    verified = 0
+    live, verified = Live(), 0
     async for batch in _decisions(store):
         await catch_up(store, [live], after=live.position, until=_based_on(batch[0]))
         if (difference := _difference(live, batch, registries)) is not None:
@@ -90,15 +82,17 @@ async def _decisions(store: EventStore) -> AsyncIterator[Sequence[Event]]:
     streams = sorted(stream for stream in await store.heads() if stream.startswith(_FAMILY))
     readers = {stream: _batches(store, stream) for stream in streams}
     due: list[tuple[int, str, Sequence[Event]]] = []
-    for stream, reader in readers.items():
-        if (batch := await anext(reader, None)) is not None:
-            due.append((_based_on(batch[0]), stream, batch))
-    heapq.heapify(due)
+
+    async def read_next(stream: str) -> None:
+        if (batch := await anext(readers[stream], None)) is not None:
+            heapq.heappush(due, (_based_on(batch[0]), stream, batch))
+
+    for stream in streams:
+        await read_next(stream)
     while due:
         _, stream, batch = heapq.heappop(due)
         yield batch
-        if (following := await anext(readers[stream], None)) is not None:
-            heapq.heappush(due, (_based_on(following[0]), stream, following))
+        await read_next(stream)
 
 
 async def _batches(store: EventStore, stream: str) -> AsyncIterator[Sequence[Event]]:
@@ -198,28 +192,24 @@ def _assignment(fact: PlanAdopted, job_id: str, otherwise: str) -> str:
 
 
 def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
-    facts = [event.data for event in batch if isinstance(event.data, JobQueueLevelChanged)]
-    pool = facts[0].pool
+    changes = [(event.position, event.data) for event in batch if isinstance(event.data, JobQueueLevelChanged)]
+    pool = changes[0][1].pool
     state = live.cluster.state(pool)
     policy = registries.policy(state.settings, state.plan)
     moves: Mapping[str, tuple[int, str]] = {}
     if has_queues(policy):
         moves = policy.requeue(state, batch[0].recorded_at)
-    recorded = {fact.job_id: (fact.queue_level, fact.reason) for fact in facts}
+    recorded = {fact.job_id: (fact.queue_level, fact.reason) for _, fact in changes}
     for job_id in sorted({*recorded, *moves}):
         if recorded.get(job_id) != moves.get(job_id):
             return Difference(
-                position=next((e.position for e in batch if e.data in facts and _is_of(e, job_id)), batch[0].position),
+                position=next((at for at, fact in changes if fact.job_id == job_id), batch[0].position),
                 job_id=job_id,
                 what="queue",
                 recorded=_move(recorded.get(job_id)),
                 recomputed=_move(moves.get(job_id)),
             )
     return None
-
-
-def _is_of(event: Event, job_id: str) -> bool:
-    return isinstance(event.data, JobQueueLevelChanged) and event.data.job_id == job_id
 
 
 def _move(move: tuple[int, str] | None) -> str:

@@ -6,7 +6,8 @@ from tests.builders import a_spec
 from tests.service import a_service
 from voda import __version__
 from voda.api.schemas import ServiceView
-from voda.auth import Authenticator, Caller
+from voda.auth.callers import Caller
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobSubmitted
 

@@ -21,7 +21,7 @@ from voda.api.schemas import EventList, EventView, Problem
 from voda.api.server import application
 from voda.application import event_feed
 from voda.application.backend import CallerLimits
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted

@@ -12,7 +12,7 @@ import pytest
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.schemas import ForecastView, JobList, JobView, Problem, ReportList, SubmissionView
 from voda.application.backend import CallerLimits
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted

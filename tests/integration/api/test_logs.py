@@ -14,7 +14,7 @@ from voda.api.listener import serving
 from voda.api.schemas import Problem
 from voda.api.server import application
 from voda.application.backend import CallerLimits
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 

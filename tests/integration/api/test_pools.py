@@ -8,7 +8,7 @@ import pytest
 from tests.builders import a_spec
 from tests.service import Service, a_service
 from voda.api.schemas import PoolList, PoolView, Problem, SettingsView
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import Event
 from voda.events.types import JobSubmitted, PolicyChanged, RatelimitChanged, WorkerStarted

@@ -13,7 +13,7 @@ from tests.builders import a_spec
 from tests.integration.api.test_logs import KeptOutputs
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import Service, a_service
-from voda.auth import Authenticator, Role
+from voda.auth.tokens import Authenticator, Role
 from voda.clock import SystemClock
 from voda.events.types import JobSubmitted, WorkerStarted
 

@@ -23,7 +23,7 @@ from voda.api.problems import problems
 from voda.api.schemas import Problem
 from voda.api.server import application, operations
 from voda.application.backend import CallerLimits
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import (
     AlreadyExists,

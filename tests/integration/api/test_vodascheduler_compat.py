@@ -9,7 +9,7 @@ from tests.builders import a_spec
 from tests.integration.api.test_plans import pass_time
 from tests.service import a_manifest, a_service
 from voda.api.schemas import Problem, SettingsView
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted

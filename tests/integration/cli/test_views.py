@@ -128,7 +128,7 @@ def test_command_when_the_server_is_gone_says_so_and_may_be_tried_again(tmp_path
 
 
 def test_command_without_a_token_is_refused(tmp_path: Path) -> None:
-    from voda.auth import Authenticator
+    from voda.auth.tokens import Authenticator
     from voda.clock import SystemClock
 
     (tmp_path / "access").mkdir()

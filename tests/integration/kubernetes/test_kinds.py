@@ -107,13 +107,20 @@ Planes = Callable[[JobKind], Jobs]
 
 @pytest.fixture
 async def jobs(request: pytest.FixtureRequest) -> AsyncIterator[Planes]:
-    """Return what makes jobs of a kind, where that kind is served."""
+    """Return what makes jobs of a kind, where that kind is served; they are gone when the test ends."""
     planes: list[ControlPlane] = [request.getfixturevalue(name) for name in ("control_plane", "control_plane_v1")]
     async with Client(planes[0]) as first, Client(planes[1]) as second:
         for client in (first, second):
             if await client.find(NAMESPACES, NAMESPACE) is None:
                 await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        yield lambda kind: Jobs(second if isinstance(kind, MPIJobV1) else first, kind)
+
+        def of_kind(kind: JobKind) -> Jobs:
+            return Jobs(second if isinstance(kind, MPIJobV1) else first, kind)
+
+        yield of_kind
+        for kind in (MPIJobV2(), MPIJobV1(), PyTorchJobV1()):
+            made = of_kind(kind)
+            await made.client.delete_all(made.resource, NAMESPACE)
 
 
 def spec_of(manifest: Object) -> JobSpec:

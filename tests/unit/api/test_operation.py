@@ -7,7 +7,7 @@ from aiohttp import web
 
 from voda.api.operation import ANONYMOUS, Operation, Routes
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 
 
 class ThingRoutes(Routes):

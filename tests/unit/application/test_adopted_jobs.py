@@ -8,7 +8,7 @@ from tests.manifests import an_mpi_job
 from tests.service import a_backend
 from voda.application.backend import CallerLimits
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import InvalidInput, TooManyJobs
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCompleted, JobRegistered, JobSubmitted

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.cli import build_app
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, NotFound

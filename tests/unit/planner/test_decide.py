@@ -275,6 +275,14 @@ def test_decide_when_nodes_refuse_more_of_a_job_then_others_get_the_gpus_and_the
     assert {job_id: len(nodes) for job_id, nodes in shared.placement.items()} == {"a": 4, "b": 4}
 
 
+def test_decide_when_nodes_refuse_part_of_a_share_then_the_policy_hands_it_to_others() -> None:
+    jobs = [a_job("a", max_replicas=8, refusals={"n2": "a taint"}), a_job("b", max_replicas=8, submitted_at=1.0)]
+    view = a_state(jobs=jobs, nodes=[a_node("n1", gpus=2), a_node("n2", gpus=6)])
+    plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
+    assert plan.placement == {"a": ("n1",) * 2, "b": ("n2",) * 6}
+    assert plan.reasons["a"].startswith("runs at 2: the nodes that take it have no GPUs free for 4 workers")
+
+
 def test_decide_when_a_refused_job_finds_no_room_then_others_of_its_shape_are_not_held_back() -> None:
     jobs = [a_job("full", workers={0: "n1"}), a_job("a", refusals={"n2": "a taint"}), a_job("b", submitted_at=1.0)]
     nodes = [a_node("n1", gpus=1), a_node("n2", gpus=1)]

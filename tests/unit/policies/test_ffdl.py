@@ -54,6 +54,14 @@ def test_ffdl_when_gains_are_equal_prefers_the_earlier_job() -> None:
     assert answer.reasons["b"] == "starts on 4, best total speedup 5.00 on 5 GPUs"
 
 
+def test_ffdl_when_gains_are_equal_prefers_the_earlier_job_also_behind_one_that_gains_less() -> None:
+    jobs = [a_job(name, submitted_at=place, max_replicas=3) for place, name in enumerate("abc")]
+    curves = {"a": (0, 1, 1.2, 1.4), "b": (0, 1, 1.5, 2.0), "c": (0, 1, 1.5, 2.0)}
+    estimates = {name: Estimate(speedup=curve) for name, curve in curves.items()}
+    view = a_state(jobs=jobs, nodes=[a_node(gpus=5)], estimates=estimates)
+    assert Ffdl().allocate(view, 0.0).replicas == {"a": 1, "b": 3, "c": 1}
+
+
 def test_ffdl_when_two_steps_together_beat_one_takes_both() -> None:
     jobs = [a_job("steady", max_replicas=3), a_job("jumpy", submitted_at=1, max_replicas=3)]
     estimates = {"steady": Estimate(speedup=(0, 1, 1.6, 2.1)), "jumpy": Estimate(speedup=(0, 1, 1.1, 3.0))}

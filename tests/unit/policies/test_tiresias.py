@@ -67,6 +67,14 @@ def test_job_when_it_never_ran_or_is_being_canceled_stays_in_its_queue() -> None
     assert Tiresias().requeue_due_at(view, BEGIN) == math.inf
 
 
+def test_next_move_when_a_job_waits_in_the_upper_queue_is_that_of_another() -> None:
+    upper = a_job("upper", last_halted_at=BEGIN, last_run_s=1.0)
+    lower = a_job("lower", queue_level=1, last_halted_at=BEGIN, last_run_s=100.0)
+    demoted = a_job("demoted", workers={0: "n1"}, queue_level=1, counted_at=BEGIN, served_since_start_gpu_s=3_500.0)
+    assert Tiresias().requeue_due_at(a_state(jobs=[upper, lower, demoted]), BEGIN) == BEGIN + 800.0
+    assert Tiresias().requeue_due_at(a_state(jobs=[upper, demoted]), BEGIN) == math.inf
+
+
 seconds = st.floats(0, 1e7) | st.floats(0, 10)
 
 

@@ -1,5 +1,7 @@
 """The ledger remembers every job in little memory, also beyond the newest ones."""
 
+import tracemalloc
+
 from voda.projections.job_registry import JobIndex
 
 
@@ -34,3 +36,12 @@ def test_state_when_dumped_and_loaded_goes_on_as_before() -> None:
 
 def test_memory_is_some_fifty_bytes_a_job() -> None:
     assert len(filled(30_000).dump()) < 30_000 * 60
+    tracemalloc.start()
+    try:
+        ledger = filled(12_000)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The newest 8,192 digests of two a job are held in a dict, which takes more.
+    assert len(ledger) == 12_000
+    assert held < 12_000 * 130

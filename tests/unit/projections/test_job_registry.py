@@ -98,6 +98,7 @@ def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
     log = a_submitted_job()
     log.add(JobStalled(job_id="a", reason="no image"), at=7)
     assert (the(log).stall, the(log).explanation) == ("no image", "no image")
+    assert folded(log).changed_jobs == {"a"}
     log.add(JobStalled(job_id="a"), at=8)
     assert the(log).stall == ""
     log.add(JobStalled(job_id="a", reason="no image"), at=9)

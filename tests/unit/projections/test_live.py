@@ -219,6 +219,36 @@ def test_refusal_when_told_or_lifted_makes_its_pool_touched() -> None:
         assert live.changed_pools == {"default"}
 
 
+def test_refusals_when_read_from_a_snapshot_are_lifted_with_their_node() -> None:
+    live = LiveCluster()
+    log = a_refused_job()
+    live.load(folded(log).dump())
+    live.apply(log.add(NodeChanged(node=a_node("n2")), at=20))
+    jobs = live.jobs("default")
+    assert (dict(jobs["a"].refusals), dict(jobs["b"].refusals)) == ({"n1": "2 CPUs free, 4 needed"}, {})
+
+
+def test_memory_of_refusals_when_they_are_lifted_or_their_jobs_end_is_free() -> None:
+    log = a_refused_job()
+    log.add(WorkerRefused(job_id="a", node="n2"), at=20)
+    log.add(JobChanged(job_id="a", max_replicas=2), at=21)
+    log.add(JobCompleted(job_id="b"), at=22)
+    assert folded(log)._refused_by == {}
+
+
+def test_state_when_it_begins_another_log_counts_positions_from_there() -> None:
+    log = a_running_job()
+    plan = PlanAdopted(pool="default", number=3, based_on=2, policy="fifo", placer="steady", cause="x")
+    log.add(plan, at=11)
+    log.add(JobSubmitted(spec=a_spec("b")), at=12)
+    live = folded(log)
+    live.rebase()
+    assert (live.position, live.plan("default").number, live.plan("default").based_on) == (0, 3, 0)
+    again = Log()
+    live.apply(again.add(PlanAdopted(**{**msgspec.structs.asdict(plan), "number": 4, "based_on": 0}), at=13))
+    assert live.undecided("default") == frozenset()
+
+
 def test_object_of_a_job_when_registered_is_known_by_its_uid() -> None:
     log = a_running_job()
     assert folded(log).jobs("default")["a"].uid == ""

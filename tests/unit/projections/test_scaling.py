@@ -6,8 +6,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from voda.projections.measurements import Point
-from voda.projections.scaling import ScalingLaw, fit_law, scaling_of
+from voda.projections.measurements import EpochMeans, Point
+from voda.projections.scaling import (
+    CategoryHistory,
+    Scaling,
+    ScalingLaw,
+    estimate_scaling,
+    fit_law,
+    is_material,
+    scaling_of,
+)
 
 
 def measured(law: ScalingLaw, *sizes: int) -> list[Point]:
@@ -64,6 +72,61 @@ def test_law_when_more_workers_hurt_is_retrograde() -> None:
     points = measured(law, 1, 4, 8)
     scaling = scaling_of(points, fit_law(points), 16)
     assert scaling.speedup[16] < scaling.speedup[8] < scaling.speedup[4]
+
+
+def means(epochs: dict[int, float]) -> EpochMeans:
+    measured = EpochMeans()
+    for workers, epoch_s in epochs.items():
+        measured.add(workers, epoch_s, is_spanning=False)
+    return measured
+
+
+CATEGORY = {1: 100.0, 2: 60.0, 4: 45.0}
+
+
+def test_job_when_its_epochs_differ_from_its_category_by_their_length_alone_shares_the_law() -> None:
+    history = CategoryHistory(means(CATEGORY))
+    scaling = estimate_scaling(means({1: 300.0, 2: 181.0}), history, 16)
+    assert scaling.speedup == history.scaling(16).speedup
+    assert scaling.e1 == pytest.approx(100.0 * (3.0 + 181.0 / 60.0) / 2)
+    assert not scaling.is_assumed
+
+
+def test_job_when_it_scales_otherwise_has_a_law_of_its_own_in_which_its_category_weighs_less() -> None:
+    scaling = estimate_scaling(means({1: 300.0, 2: 188.0}), CategoryHistory(means(CATEGORY)), 16)
+    ratio = (3.0 + 188.0 / 60.0) / 2
+    assert scaling.e1 == 300.0
+    assert scaling.speedup[:5] == pytest.approx(
+        (0.0, 1.0, 300 / 188, (300 / 188 + 300 / 45 / ratio) / 2, 300 / 45 / ratio)
+    )
+    points = [Point(1, 300.0, 1), Point(2, 188.0, 1), Point(4, 45.0 * ratio, 0.5)]
+    assert scaling == scaling_of(points, fit_law(points), 16)
+
+
+def test_job_of_an_unknown_category_is_assumed_linear_and_of_unknown_length() -> None:
+    assert CategoryHistory(EpochMeans()).scaling(2) == Scaling(math.inf, (0.0, 1.0, 2.0), is_assumed=True)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_different"),
+    [
+        (Scaling(100.0, (0.0, 1.0, 2.0), is_assumed=True), False),
+        (Scaling(110.0, (0.0, 1.0, 2.19), is_assumed=False), False),
+        (Scaling(90.0, (0.0, 1.0, 1.81), is_assumed=False), False),
+        (Scaling(111.0, (0.0, 1.0, 2.0), is_assumed=False), True),
+        (Scaling(100.0, (0.0, 1.0, 1.7), is_assumed=False), True),
+        (Scaling(math.inf, (0.0, 1.0, 2.0), is_assumed=False), True),
+        (Scaling(100.0, (0.0, 1.0, 2.0, 3.0), is_assumed=False), True),
+    ],
+)
+def test_scaling_when_time_or_speed_differ_by_more_than_a_tenth_is_another(after: Scaling, is_different: bool) -> None:
+    assert is_material(Scaling(100.0, (0.0, 1.0, 2.0), is_assumed=False), after) == is_different
+
+
+def test_scaling_when_its_time_becomes_known_is_another_and_else_the_same() -> None:
+    unknown = Scaling(math.inf, (0.0, 1.0), is_assumed=True)
+    assert not is_material(unknown, unknown)
+    assert is_material(unknown, Scaling(100.0, (0.0, 1.0), is_assumed=True))
 
 
 points = st.dictionaries(

@@ -47,6 +47,14 @@ def test_steps_count_queue_running_gpus_and_capacity_once_per_instant() -> None:
     assert set(steps.capacity.tolist()) == {6}
 
 
+def test_instant_at_which_nothing_changes_is_no_step() -> None:
+    log = two_jobs()
+    log.add(NodeChanged(node=a_node("n1")), at=12)
+    log.add(JobCompleted(job_id="unknown"), at=13)
+    assert timeline_of(log).steps().at_s[-1] == 9
+    assert timeline_of(log).ends_at == 13
+
+
 def test_resize_closes_the_segment_of_its_node_alone() -> None:
     log = Log()
     log.add(JobSubmitted(spec=a_spec("a", max_replicas=4)), at=0)

@@ -21,7 +21,7 @@ from voda.application import event_feed
 from voda.application.backend import Backend
 from voda.application.event_feed import EventFilter, EventHub
 from voda.application.lookup import spec_of
-from voda.auth import Caller, is_owner
+from voda.auth.callers import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES

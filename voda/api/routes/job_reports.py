@@ -21,7 +21,7 @@ from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
 from voda.application.change_job import ProgressReport, report
 from voda.application.lookup import job_of, spec_of
-from voda.auth import Caller, require_owner
+from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import Outputs
 from voda.domain.errors import NotAllowed, NotFound
 from voda.domain.job import JobSpec

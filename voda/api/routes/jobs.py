@@ -29,7 +29,7 @@ from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
 from voda.application.lookup import job_of, spec_of
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller, require_owner
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in

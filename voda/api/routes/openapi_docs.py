@@ -17,7 +17,7 @@ from voda.api.openapi import document
 from voda.api.operation import OPERATIONS, PUBLIC, Operation, Response, Routes
 from voda.api.requests import cached_response
 from voda.application.backend import Backend
-from voda.auth import Caller
+from voda.auth.callers import Caller
 
 _HTML: Final = "text/html"
 

@@ -16,7 +16,7 @@ from voda.api.schemas import NodeList, NodeView, PlanView, PoolList, PoolView, S
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
 from voda.application.lookup import known_pool, pool_names, pool_state
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState

@@ -16,7 +16,7 @@ from voda.api.requests import json_response
 from voda.api.schemas import ServiceView
 from voda.application.backend import Backend
 from voda.application.lookup import pool_names
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters

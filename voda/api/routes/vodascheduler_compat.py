@@ -21,7 +21,7 @@ from voda.application.change_job import cancel
 from voda.application.change_settings import SettingsChange, change_settings
 from voda.application.lookup import known_pool
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller, require_owner
+from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, NotFound
 from voda.domain.state import Settings
 

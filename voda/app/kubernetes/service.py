@@ -27,7 +27,7 @@ from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api

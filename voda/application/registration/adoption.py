@@ -16,7 +16,7 @@ from voda.application.backend import Backend
 from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.status.status_annotations import differing, refused_annotations
 from voda.application.submit_job import JobSubmitter
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind

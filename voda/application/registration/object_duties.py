@@ -21,7 +21,7 @@ from voda.application.registration.adoption import Adoption, Announce, ObjectRef
 from voda.application.registration.creation import Creation
 from voda.application.status.kube_events import Announcement, subject_of
 from voda.application.submit_job import adoption_id
-from voda.auth import Caller
+from voda.auth.callers import Caller
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind

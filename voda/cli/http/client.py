@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -20,20 +20,8 @@ from voda.api.schemas import Problem
 from voda.cli.http.target import Target, target
 from voda.cli.options import ServerOptions
 from voda.concurrency import single_error
-from voda.domain.errors import (
-    AlreadyExists,
-    ClusterUnavailable,
-    InvalidField,
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    PermanentError,
-    StoreNotWritable,
-    StoreUnavailable,
-    TransientError,
-    VersionConflict,
-    VodaError,
-)
+from voda.domain import errors
+from voda.domain.errors import ClusterUnavailable, InvalidField, PermanentError, VodaError
 
 T = TypeVar("T")
 Params = Mapping[str, str | int | list[str]]
@@ -48,8 +36,6 @@ class ServerUnreachable(ClusterUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """An answer of the server."""
-
     status: int
     body: bytes
     etag: str = ""
@@ -65,12 +51,7 @@ class Client:
         self._session = session
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
-        """Return the body of a resource.
-
-        Raises:
-            NoAnswer: the server does not answer.
-            VodaError: the server refuses.
-        """
+        """Return the body of a resource."""
         return (await self.ask("GET", path, params=params)).body
 
     async def ask(
@@ -84,19 +65,8 @@ class Client:
     ) -> HttpAnswer:
         """Return the answer to one request; redirects are not followed, so the token stays with this server."""
         limit = aiohttp.ClientTimeout(total=_ANSWER_S, sock_connect=_CONNECT_S)
-        sent = self._session.request(
-            method,
-            self._url(path, params),
-            data=body,
-            headers=self._headers(headers),
-            timeout=limit,
-            ssl=self.target.tls or True,
-            allow_redirects=False,
-        )
-        with self._translate_errors():
-            async with sent as response:
-                content = await response.read()
-        _raise_for_status(response.status, content)
+        async with self._response(method, path, params, headers, timeout=limit, data=body) as response:
+            content = await response.read()
         return HttpAnswer(status=response.status, body=content, etag=response.headers.get("ETag", ""))
 
     async def stream(
@@ -107,43 +77,26 @@ class Client:
         headers: Mapping[str, str] | None = None,
         idle_s: float | None,
     ) -> AsyncIterator[bytes]:
-        """Yield an answer piece by piece.
-
-        Args:
-            path: of the resource.
-            params: of the query.
-            headers: in addition to the token.
-            idle_s: silence after which the connection counts as lost; None = never.
-        """
+        """Yield an answer piece by piece; after `idle_s` of silence the connection counts as lost, None = never."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_s)
-        sent = self._session.get(
-            self._url(path, params),
-            headers=self._headers(headers),
-            timeout=limit,
-            ssl=self.target.tls or True,
-            allow_redirects=False,
-        )
-        with self._translate_errors():
-            async with sent as response:
-                if response.status >= 300:
-                    _raise_for_status(response.status, await response.read())
-                async for piece in response.content.iter_any():
-                    yield piece
+        async with self._response("GET", path, params, headers, timeout=limit) as response:
+            async for piece in response.content.iter_any():
+                yield piece
 
-    def _url(self, path: str, params: Params | None) -> URL:
+    @asynccontextmanager
+    async def _response(
+        self, method: str, path: str, params: Params | None, headers: Mapping[str, str] | None, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         # Quoted parts stay quoted: a name with a slash must not become another path.
-        return URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
-
-    def _headers(self, headers: Mapping[str, str] | None) -> Mapping[str, str]:
-        shown = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
-        return {**shown, **(headers or {})}
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Turn what aiohttp raises into ServerUnreachable, and look up the address again."""
+        url = URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
+        token = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
+        options |= {"headers": {**token, **(headers or {})}, "ssl": self.target.tls or True, "allow_redirects": False}
         try:
             with _translate_errors(self.target):
-                yield
+                async with self._session.request(method, url, **options) as response:
+                    if response.status >= 300:
+                        _raise_for_status(response.status, await response.read())
+                    yield response
         except ServerUnreachable:
             # A restarted voda may listen on another port.
             with suppress(VodaError):
@@ -178,11 +131,7 @@ def resource_path(*parts: str) -> str:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Decode an answer.
-
-    Raises:
-        PermanentError: it has another form; perhaps the server has another version.
-    """
+    """Decode an answer; PermanentError where it has another form, perhaps that of another version."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
@@ -195,16 +144,15 @@ def decode(body: bytes, kind: type[T]) -> T:
 def _raise_for_status(status: int, body: bytes) -> None:
     if status >= 400:
         raise error_of(status, body)
-    if 300 <= status < 400 and status != 304:
+    if status != 304:
         raise PermanentError(f"the server answered {status}, a redirect: give the final address of the server")
 
 
-_NAMED: Final = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
+_NAMED = "is it running, and is it reachable from here, for instance through kubectl port-forward?"
 
 
 @contextmanager
 def _translate_errors(target: Target) -> Iterator[None]:
-    """Turn what aiohttp raises into ServerUnreachable."""
     where = f"{target.url} (from {target.source})"
     asked = "is `voda up` running?" if target.source.endswith("server.json") else _NAMED
     try:
@@ -227,47 +175,34 @@ def _translate_errors(target: Target) -> Iterator[None]:
 
 
 _ERRORS: dict[int, type[VodaError]] = {
-    400: InvalidInput,
-    401: NotAllowed,
-    403: NotAllowed,
-    404: NotFound,
-    408: TransientError,
-    409: AlreadyExists,
-    412: VersionConflict,
-    413: InvalidInput,
-    415: InvalidInput,
-    422: InvalidInput,
+    400: errors.InvalidInput,
+    401: errors.NotAllowed,
+    403: errors.NotAllowed,
+    404: errors.NotFound,
+    408: errors.TransientError,
+    409: errors.AlreadyExists,
+    412: errors.VersionConflict,
+    413: errors.InvalidInput,
+    415: errors.InvalidInput,
+    422: errors.InvalidInput,
     # A retry succeeds once other jobs have ended.
-    429: TransientError,
-    502: TransientError,
-    503: StoreUnavailable,
-    504: TransientError,
-    507: StoreNotWritable,
+    429: errors.TransientError,
+    502: errors.TransientError,
+    503: errors.StoreUnavailable,
+    504: errors.TransientError,
+    507: errors.StoreNotWritable,
 }
-
-
 _TOKEN = " (on the command line: --token, or VODA_TOKEN)"
 
 
 def error_of(status: int, body: bytes) -> VodaError:
-    """Return the error for an answer of this status.
-
-    Args:
-        status: 400 or more.
-        body: a problem as JSON; any other body is quoted in the message.
-    """
-    problem = _problem(body)
-    if problem is None:
+    """Return the error for an answer of status 400 or more; a body that is no problem as JSON is quoted."""
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
         said = " ".join(body[:200].decode("utf-8", "replace").split())
         return _ERRORS.get(status, PermanentError)(f"the server answered {status}{f': {said}' if said else ''}")
     if problem.field and status in (400, 422):
         return InvalidField(problem.field, problem.detail)
     told = problem.detail or problem.title
     return _ERRORS.get(status, PermanentError)(f"{told}{_TOKEN if status == 401 else ''}")
-
-
-def _problem(body: bytes) -> Problem | None:
-    try:
-        return msgspec.json.decode(body, type=Problem)
-    except msgspec.MsgspecError:
-        return None

@@ -28,10 +28,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteEvent:
-    """An event, and its JSON as received."""
-
     event: EventView
     raw: bytes
+    """JSON, as received."""
 
     @property
     def subject(self) -> str:
@@ -47,20 +46,14 @@ class RemoteEvent:
 
 
 class RemoteLog:
-    """Reads a log from a server.
-
-    Args:
-        client: of the server.
-        filters: applied by `between` and `tail`; query parameters of GET /events.
-    """
+    """Reads a log from a server; `filters`, query parameters of GET /events, apply to `between` and `tail`."""
 
     def __init__(self, client: Client, filters: Params) -> None:
         self._client = client
         self._filters = filters
 
     async def position(self) -> int:
-        """Return the position of the last event."""
-        return await last_position(self._client)
+        return decode(await self._client.get("/events", {"limit": 1}), EventList).end
 
     async def read(self, after: int, limit: int) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, known to this version, unfiltered."""
@@ -85,11 +78,6 @@ class RemoteLog:
         """Yield every event after `after` that passes the filters, then new ones, for ever."""
         async for message in follow_stream(self._client, after=after, params=self._filters, lost=note):
             yield _remote_event(message.data)
-
-
-async def last_position(client: Client) -> int:
-    """Return the position of the last event of the server's log."""
-    return decode(await client.get("/events", {"limit": 1}), EventList).end
 
 
 class _Page(Struct):
@@ -128,20 +116,16 @@ def _remote_event(raw: bytes) -> RemoteEvent:
 
 @dataclass(frozen=True, slots=True)
 class SseMessage:
-    """One server-sent event."""
-
     id: str
-    event: str
     data: bytes
 
 
 class SseParser:
-    """Parses a stream of bytes into messages, after the HTML standard, section 9.2.6."""
+    """Parses a stream of bytes into messages, after the HTML standard, section 9.2.6; their types are not used."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._id = ""
-        self._event = ""
         self._data: list[bytes] = []
 
     def feed(self, piece: bytes) -> list[SseMessage]:
@@ -152,14 +136,11 @@ class SseParser:
     def _line(self, line: bytes) -> SseMessage | None:
         if not line:
             data, self._data = self._data, []
-            event, self._event = self._event, ""
-            return SseMessage(self._id, event, b"\n".join(data)) if data else None
+            return SseMessage(self._id, b"\n".join(data)) if data else None
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
-        elif field == b"event":
-            self._event = value.decode("utf-8", "replace")
         elif field == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
         return None
@@ -168,14 +149,7 @@ class SseParser:
 async def follow_stream(
     client: Client, *, after: int, params: Params | None = None, lost: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[SseMessage]:
-    """Yield the events after a position, for ever; reconnect after a loss.
-
-    Args:
-        client: of the server.
-        after: position.
-        params: query parameters of GET /events.
-        lost: called with a sentence, once per lost connection.
-    """
+    """Yield the events after a position, for ever; after a loss, call `lost` with a sentence and reconnect."""
     last, pause_s = str(after), _FIRST_PAUSE_S
     is_lost = False
     while True:

@@ -41,11 +41,7 @@ async def retry_while_away(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def for_each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """Call `act` on one item after the other.
-
-    Raises:
-        VodaError: the last failure; earlier ones were printed.
-    """
+    """Call `act` on one item after the other, whatever fails; print all failures but the last, which is raised."""
     failure: VodaError | None = None
     for thing in things:
         try:
@@ -59,7 +55,7 @@ async def for_each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> 
 
 
 async def patch_resource(client: Client, path: str, change: Mapping[str, object]) -> tuple[HttpAnswer, HttpAnswer]:
-    """Return the resource before and after the change, a JSON merge patch.
+    """Return the resource before and after a JSON merge patch.
 
     Raises:
         VersionConflict: it changed each time between being read and being written.

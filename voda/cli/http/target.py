@@ -19,16 +19,12 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class _ServerFile(Struct):
-    """The fields of server.json that are needed here."""
-
     url: str = ""
     certificate: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server, and how to reach it."""
-
     url: str
     """Without a slash at its end."""
     token: str

@@ -3,9 +3,10 @@
 Rule: what the caller may not read (output, an explanation) is left out; the rest is shown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -21,6 +22,8 @@ from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
 from voda.text import counted, full, short, since
+
+T = TypeVar("T")
 
 _EVENTS = 8
 _QUIET = {"job.progressed", "plan.adopted", "job.queue_level_changed"}
@@ -44,15 +47,21 @@ async def load_context(client: Client, job: JobView) -> JobContext:
     log = RemoteLog(client, {"job": job.job_id, "type": types})
     events = [seen async for seen in log.between(0, await log.position())]
     return JobContext(
-        explanation=await _explanation(client, job), events=events[-_EVENTS:], replicas=await _replicas(client, job)
+        explanation=await _if_allowed(_explanation(client, job.job_id)),
+        events=events[-_EVENTS:],
+        replicas=await _if_allowed(replicas_with_output(client, job.job_id)),
     )
 
 
-async def _explanation(client: Client, job: JobView) -> ExplanationView | None:
+async def _if_allowed(answer: Awaitable[T]) -> T | None:
     try:
-        return decode(await client.get(resource_path("jobs", job.job_id, "explain")), ExplanationView)
+        return await answer
     except PermanentError:
         return None
+
+
+async def _explanation(client: Client, job: str) -> ExplanationView:
+    return decode(await client.get(resource_path("jobs", job, "explain")), ExplanationView)
 
 
 async def replicas_with_output(client: Client, job: str) -> Sequence[str]:
@@ -60,21 +69,8 @@ async def replicas_with_output(client: Client, job: str) -> Sequence[str]:
     return decode(await client.get(resource_path("jobs", job, "logs", "replicas")), list[str])
 
 
-async def _replicas(client: Client, job: JobView) -> Sequence[str] | None:
-    try:
-        return await replicas_with_output(client, job.job_id)
-    except PermanentError:
-        return None
-
-
 def description(job: JobView, context: JobContext, at: datetime) -> RenderableType:
-    """Return the job in full.
-
-    Args:
-        job: as it is now.
-        context: what else the description shows.
-        at: now, in the reader's time zone.
-    """
+    """Return the job in full; `at` is now, in the reader's time zone."""
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="bold")
     facts.add_column(overflow="fold")
@@ -99,7 +95,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     if job.reason or not has_ended(job):
         yield "Why", job.reason or "no plan has considered this job yet"
     if context.explanation and not has_ended(job):
-        yield from (("", sentence) for sentence in _outlook(context.explanation))
+        # The forecast already shows the expected start.
+        yield from (("", line) for line in outlook(context.explanation) if not line.startswith("expected"))
     yield "Progress", _progress(job, at)
     if expected := forecast(job, at):
         yield "Forecast", expected
@@ -136,11 +133,6 @@ def _size(job: JobView) -> str:
     return (
         f"{has} (minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}){planned}"
     )
-
-
-def _outlook(told: ExplanationView) -> Iterator[str]:
-    # The forecast already shows the expected start.
-    return (line for line in outlook(told) if not line.startswith("expected"))
 
 
 def _progress(job: JobView, at: datetime) -> str:

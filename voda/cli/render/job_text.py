@@ -48,16 +48,13 @@ def replicas(job: JobView) -> str:
     return f"{job.replicas}{planned}/{job.min_replicas}/{job.max_replicas}"
 
 
-def epochs(job: JobView) -> str:
-    """Return epochs done of all: 12/20, 12/?; `-` where neither is known."""
-    done, total = job.progress.epochs_done, job.progress.epochs
-    return f"{_figure(done)}/{total or '?'}" if done or total else NONE
-
-
 def progress(job: JobView) -> str:
-    """Return epochs done of all with their share: 12/20 60%."""
-    total = job.progress.epochs
-    return f"{epochs(job)} {min(1.0, job.progress.epochs_done / total):.0%}" if total else epochs(job)
+    """Return epochs done of all with their share: 12/20 60%, 12/?; `-` where neither is known."""
+    done, total = job.progress.epochs_done, job.progress.epochs
+    if not done and not total:
+        return NONE
+    figure = f"{done:.1f}".removesuffix(".0")
+    return f"{figure}/{total} {min(1.0, done / total):.0%}" if total else f"{figure}/?"
 
 
 def queue(job: JobView) -> str:
@@ -96,8 +93,7 @@ def forecast(job: JobView, at: datetime) -> str:
         parts.append(f"to start {_when(made.starts_at, at)}")
     if made.finishes_at is not None:
         parts.append(f"to finish {_when(made.finishes_at, at)}")
-    number = job.forecast.position
-    place = f"waits: {ordinal(number)} in the queue; " if number else ""
+    place = f"waits: {ordinal(made.position)} in the queue; " if made.position else ""
     if parts:
         return f"{place}expected {' and '.join(parts)}, if no more jobs are submitted"
     return f"{place}no forecast yet"
@@ -131,7 +127,3 @@ def ordinal(number: int) -> str:
 def _when(instant: datetime, at: datetime) -> str:
     wait = until(instant, at)
     return "now" if wait == "now" else f"in {wait} ({time_of_day(instant, at)})"
-
-
-def _figure(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

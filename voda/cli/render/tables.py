@@ -4,6 +4,7 @@ Rule: pure; figures are never cut; without a terminal nothing is cut or left out
 terminal.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,8 +23,6 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column."""
-
     head: str
     cut: int = 0
     """When it gives way: 1 = first; 0 = never."""
@@ -35,15 +34,9 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], *, width: int | None) -> list[Text]:
-    """Return the lines, heads first.
-
-    Args:
-        columns: left to right.
-        rows: a cell for each column.
-        width: cells of the terminal; None = as wide as it comes.
-    """
+    """Return the lines, heads first, at most `width` cells wide; None = no limit."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-    while (widths := widths_of(columns, cells, width)) and not _fits(widths, width):
+    while _whole(widths := widths_of(columns, cells, width)) > (math.inf if width is None else width):
         least = min((column for column in columns if column.drop), key=lambda column: column.drop, default=None)
         if least is None:
             break
@@ -71,10 +64,6 @@ def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: 
 
 def _whole(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
-
-
-def _fits(widths: Sequence[int], width: int | None) -> bool:
-    return width is None or _whole(widths) <= width
 
 
 def _line(columns: Sequence[Column], row: Sequence[Text], widths: Sequence[int]) -> Text:
@@ -132,14 +121,7 @@ _POOL_WIDE = (*_POOL, Column(head="PLACER"), Column(head="RATELIMIT"))
 
 
 def jobs_table(jobs: Sequence[JobView], at: datetime, *, wide: bool = False, width: int | None = None) -> list[Text]:
-    """Return a line for each job, heads first.
-
-    Args:
-        jobs: in the order to be shown.
-        at: now, in the reader's zone.
-        wide: with priority, pool, nodes, waiting time, user and reason.
-        width: of the terminal; None = nothing is cut.
-    """
+    """Return a line for each job, heads first; two where the `wide` ones do not fit."""
     rows = [_job(job, at) for job in jobs]
     if not wide:
         return table(_JOB, rows, width=width)

@@ -20,28 +20,23 @@ def print_bytes(body: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def print_yaml(body: bytes) -> None:
-    """Print a JSON answer as YAML, fields in the same order."""
-    import msgspec
-    import yaml
-
-    print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False, allow_unicode=True), end="", flush=True)
-
-
 def print_names(names: Iterable[str]) -> None:
     """Print one name per line."""
     for name in names:
         print(plain(name), flush=True)
 
 
-def print_answer(body: bytes, output: Output, *, name: str, text: Callable[[], str]) -> None:
-    """Print an answer about one thing in the requested format; `text` makes the version for people."""
-    if output is Output.JSON:
+def print_answer(body: bytes, output: Output, names: Iterable[str], text: Callable[[], str] = str) -> None:
+    """Print an answer in the requested format: as it is, as YAML in the same order, its names, or text for people."""
+    if output == "json":
         print_bytes(body)
-    elif output is Output.YAML:
-        print_yaml(body)
-    elif output is Output.NAME:
-        print_names([name])
+    elif output == "yaml":
+        import msgspec
+        import yaml
+
+        print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False, allow_unicode=True), end="", flush=True)
+    elif output == "name":
+        print_names(names)
     else:
         print(text(), flush=True)
 

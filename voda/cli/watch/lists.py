@@ -4,9 +4,8 @@ Rules: a list of one page keeps the server's bytes, a longer one those of its it
 is listed once more as it ended.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,8 +23,6 @@ JobFilters = Mapping[str, str | list[str]]
 
 
 class _RawPage(Struct):
-    """A page of jobs, not looked into."""
-
     items: list[Raw]
     total: int
     next: str | None = None
@@ -33,13 +30,12 @@ class _RawPage(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedJobs:
-    """JobPage that were asked for."""
+    """Jobs, and the JSON of each."""
 
     items: Sequence[JobView]
     raw: Sequence[bytes]
-    """Of each item."""
     total: int
-    """That there are, on the server."""
+    """Of all that match on the server."""
     body: bytes
 
 
@@ -54,8 +50,7 @@ async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> Fetc
         page = decode(body, _RawPage)
         raw += [bytes(item) for item in page.items]
         if not page.next or not page.items or len(raw) == limit:
-            is_whole = token is None
-            return _jobs(raw, page.total, body if is_whole else None)
+            return _jobs(raw, page.total, body if token is None else None)
         token = page.next
 
 
@@ -96,7 +91,7 @@ def _jobs(raw: list[bytes], total: int, body: bytes | None) -> FetchedJobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One look at a list."""
+    """A list as it is now."""
 
     names: Sequence[str]
     raw: Sequence[bytes]
@@ -112,23 +107,11 @@ class Listing:
     """Whether nothing of it will change any more."""
 
 
-class ListSource(Protocol):
-    """A list."""
-
-    async def look(self, client: Client) -> Listing:
-        """Return what is there now."""
-        ...
+ListSource = Callable[[Client], Awaitable[Listing]]
 
 
 class JobSource:
-    """JobPage by name, or all that match.
-
-    Args:
-        names: ids or names; empty = all that match.
-        filters: of GET /jobs.
-        limit: most jobs; 0 = all.
-        live_first: list the live ones before those that ended.
-    """
+    """Jobs by name, or all that match the filters of GET /jobs, at most `limit`; 0 = all."""
 
     def __init__(self, names: Sequence[str], filters: JobFilters, *, limit: int = 0, live_first: bool = False) -> None:
         self._names = names
@@ -136,10 +119,10 @@ class JobSource:
         self._limit = limit
         self._live_first = live_first
         self._listed: dict[str, bytes] = {}
-        """Those of the last look, and how those that are gone from the list ended."""
+        """Those of the last call, and how those that are gone from the list ended."""
 
-    async def look(self, client: Client) -> Listing:
-        """Return the jobs now."""
+    async def __call__(self, client: Client) -> Listing:
+        """Return the jobs as they are now."""
         found = await self._jobs(client)
         raw = {job.job_id: item for job, item in zip(found.items, found.raw, strict=True)}
         ended = await self._gone(client, raw)
@@ -165,11 +148,7 @@ class JobSource:
         rest = self._limit - len(live.items)
         if self._limit and not rest:
             return live
-        past: JobFilters = {
-            "sort": "-submitted_at",
-            **self._filters,
-            "phase": [str(phase) for phase in sorted(ENDED)],
-        }
+        past: JobFilters = {"sort": "-submitted_at", **self._filters, "phase": [str(one) for one in sorted(ENDED)]}
         ended = await fetch_jobs(client, past, limit=rest if self._limit else 0)
         return FetchedJobs(
             items=[*live.items, *ended.items],
@@ -179,7 +158,7 @@ class JobSource:
         )
 
     async def _gone(self, client: Client, listed: dict[str, bytes]) -> dict[str, bytes]:
-        """Return the jobs of the last look that are not listed any more, as they are now."""
+        """Return the jobs of the last call that are not listed any more, as they are now."""
         missing = [job_id for job_id in self._listed if job_id not in listed]
         known = {job_id: self._listed[job_id] for job_id in missing}
         live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
@@ -187,44 +166,30 @@ class JobSource:
         return {**known, **dict(zip(live, fresh.raw, strict=True))}
 
 
-class NodeSource:
-    """Nodes: all, those of a pool, or one."""
-
-    def __init__(self, names: Sequence[str], pool: str) -> None:
-        self._names = names
-        self._pool = pool
-
-    async def look(self, client: Client) -> Listing:
-        """Return the nodes now."""
-        items, body = await fetch_nodes(client, self._names, self._pool)
-        raw = [msgspec.json.encode(node) for node in items]
-        return Listing(
-            names=[node.name for node in items],
-            raw=raw,
-            marks=raw,
-            body=body,
-            lines=lambda wide, width: nodes_table(items, wide=wide, width=width),
-            note="" if items else "there is no node",
-        )
+async def list_nodes(client: Client, *, names: Sequence[str], pool: str) -> Listing:
+    """Return the nodes: all, those of a pool, or one."""
+    items, body = await fetch_nodes(client, names, pool)
+    raw = [msgspec.json.encode(node) for node in items]
+    return Listing(
+        names=[node.name for node in items],
+        raw=raw,
+        marks=raw,
+        body=body,
+        lines=lambda wide, width: nodes_table(items, wide=wide, width=width),
+        note="" if items else "there is no node",
+    )
 
 
-class PoolSource:
-    """Pools: all, or one."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-
-    async def look(self, client: Client) -> Listing:
-        """Return the pools now."""
-        items, body = await fetch_pools(client, self._names)
-        raw = [msgspec.json.encode(pool) for pool in items]
-        return Listing(
-            names=[pool.name for pool in items],
-            raw=raw,
-            marks=[pool.revision for pool in items],
-            body=body,
-            lines=lambda wide, width: pools_table(items, wide=wide, width=width),
-        )
+async def list_pools(client: Client, *, names: Sequence[str]) -> Listing:
+    """Return the pools: all, or one."""
+    items, body = await fetch_pools(client, names)
+    return Listing(
+        names=[pool.name for pool in items],
+        raw=[msgspec.json.encode(pool) for pool in items],
+        marks=[pool.revision for pool in items],
+        body=body,
+        lines=lambda wide, width: pools_table(items, wide=wide, width=width),
+    )
 
 
 def _note(items: Sequence[JobView], filters: JobFilters, more: int) -> str:

@@ -6,18 +6,16 @@ list; elsewhere each change is one line, so that it can be piped.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self, assert_never
 
 from rich.console import Group
 from rich.live import Live
 
 from voda.cli.http.client import Client, Params, ServerUnreachable
-from voda.cli.http.remote_log import SseMessage, follow_stream, last_position
+from voda.cli.http.remote_log import RemoteLog, SseMessage, follow_stream
 from voda.cli.options import Output
-from voda.cli.render.terminal import console, note, print_bytes, print_names, print_yaml
+from voda.cli.render.terminal import console, note, print_answer, print_bytes, print_names
 from voda.cli.watch.lists import Listing, ListSource
 from voda.domain.errors import StoreUnavailable
 
@@ -43,7 +41,6 @@ class ChangeWait:
         self._change.clear()
 
     def wake(self) -> None:
-        """End the wait."""
         self._change.set()
 
 
@@ -56,16 +53,11 @@ async def wake_on_change(
     seen: Callable[[SseMessage], None] = lambda _: None,
     lost: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[ChangeWait]:
-    """Yield an object that waits until something happens.
+    """Yield an object that waits until something happens, at most `every_s`.
 
-    Args:
-        client: of the server.
-        every_s: longest wait.
-        params: filters, as of GET /events.
-        seen: called with every event.
-        lost: called with a sentence when the live connection breaks; the timer goes on.
+    `seen` is called with every event, and `lost` with a sentence when the live connection breaks; the timer goes on.
     """
-    position = await last_position(client)
+    position = await RemoteLog(client, {}).position()
     wait = ChangeWait(every_s)
 
     async def follow() -> None:
@@ -86,32 +78,26 @@ _EVERY_S = 5.0
 
 async def show(client: Client, source: ListSource, output: Output) -> None:
     """Print the list."""
-    found = await source.look(client)
-    match output:
-        case Output.JSON:
-            print_bytes(found.body)
-        case Output.YAML:
-            print_yaml(found.body)
-        case Output.NAME:
-            print_names(found.names)
-        case Output.TABLE | Output.WIDE:
-            screen = console()
-            for line in found.lines(output is Output.WIDE, screen.width if screen.is_terminal else None):
-                screen.print(line, soft_wrap=True)
-        case _:
-            assert_never(output)
-    if found.note and (output in (Output.TABLE, Output.WIDE) or found.names):
+    found, screen = await source(client), console()
+    is_table = output in ("table", "wide")
+    if is_table:
+        for line in found.lines(output == "wide", screen.width if screen.is_terminal else None):
+            screen.print(line, soft_wrap=True)
+    else:
+        print_answer(found.body, output, found.names)
+    if found.note and (is_table or found.names):
         note(found.note)
 
 
 async def watch(client: Client, source: ListSource, output: Output) -> None:
     """Show the list until nothing in it can change any more, or for ever."""
-    is_table = output in (Output.TABLE, Output.WIDE)
-    with _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output) as shown:
+    is_table = output in ("table", "wide")
+    shown = _RedrawnView(output) if is_table and console().is_terminal else _AppendedView(output)
+    with shown.live:
         async with wake_on_change(client, every_s=_EVERY_S, lost=shown.notify) as wait:
             while True:
                 try:
-                    found = await source.look(client)
+                    found = await source(client)
                 except (ServerUnreachable, StoreUnavailable) as error:
                     shown.notify(str(error))
                 else:
@@ -121,57 +107,35 @@ async def watch(client: Client, source: ListSource, output: Output) -> None:
                 await wait()
 
 
-class _View(Protocol):
-    """Shows a watched list."""
-
-    def show(self, found: Listing) -> None: ...
-
-    def notify(self, sentence: str) -> None: ...
-
-
 class _RedrawnView:
     """Redraws a table in place on a terminal."""
 
     def __init__(self, output: Output) -> None:
-        self._is_wide = output is Output.WIDE
+        self._is_wide = output == "wide"
         self._console = console()
-        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._live.stop()
+        self.live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
 
     def show(self, found: Listing) -> None:
-        """Draw the list."""
         lines = found.lines(self._is_wide, self._console.width)
         room = self._console.height - 1
         note = [found.note] if found.note and len(lines) < room else []
-        self._live.update(Group(*lines[:room], *note), refresh=True)
+        self.live.update(Group(*lines[:room], *note), refresh=True)
 
     def notify(self, sentence: str) -> None:
-        """Print a sentence above the list."""
-        self._live.console.print(f"voda: {sentence}")
+        self._console.print(f"voda: {sentence}")
 
 
 class _AppendedView:
-    """Prints one line for each item that changed."""
+    """Prints one line for each item that is new or changed."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._marks: dict[str, object] = {}
         self._has_heads = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        return None
+        self.live = nullcontext()
+        self.notify = note
 
     def show(self, found: Listing) -> None:
-        """Print the items that are new or changed."""
         marks = dict(zip(found.names, found.marks, strict=True))
         changed = [index for index, name in enumerate(found.names) if self._marks.get(name) != marks[name]]
         self._marks.update(marks)
@@ -179,16 +143,12 @@ class _AppendedView:
         for index in changed:
             print_line(index)
 
-    def notify(self, sentence: str) -> None:
-        """Print a sentence on standard error."""
-        note(sentence)
-
     def _printer(self, found: Listing) -> Callable[[int], None]:
-        if self._output is Output.JSON:
+        if self._output == "json":
             return lambda index: print_bytes(found.raw[index])
-        if self._output is Output.NAME:
+        if self._output == "name":
             return lambda index: print_names(found.names[index : index + 1])
-        heads, *lines = [line.plain for line in found.lines(self._output is Output.WIDE, None)]
+        heads, *lines = [line.plain for line in found.lines(self._output == "wide", None)]
         if not self._has_heads:
             print(heads, flush=True)
             self._has_heads = True

@@ -34,14 +34,7 @@ _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spe
 
 
 class BatchSubmit:
-    """Submits the documents of one command.
-
-    Args:
-        documents: in order.
-        key: idempotency key of the command; each document gets its own, derived from it.
-        is_dry_run: check only.
-        output: how each answer is printed.
-    """
+    """Submits the documents of one command; each gets its own idempotency key, derived from `key`."""
 
     def __init__(self, documents: Sequence[Document], *, key: str, is_dry_run: bool, output: Output) -> None:
         self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(documents)]
@@ -73,7 +66,7 @@ class BatchSubmit:
         done = decode(answer.body, SubmissionView)
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
-        print_answer(answer.body, self._output, name=done.job.job_id, text=lambda: _text(done, was_known=was_known))
+        print_answer(answer.body, self._output, [done.job.job_id], lambda: _text(done, was_known=was_known))
         for sentence in _warnings(done.warnings):
             note(f"{done.job.job_id}: {sentence}")
 
@@ -126,8 +119,6 @@ async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "Fo
 
 
 class FollowedJobs:
-    """Prints followed jobs."""
-
     def __init__(self) -> None:
         self._console = console()
         self.live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -145,7 +136,6 @@ class FollowedJobs:
             self.live.update(Group(*lines), refresh=True)
 
     def notify(self, sentence: str) -> None:
-        """Print a sentence beside the jobs."""
         if self._console.is_terminal:
             self._print(f"voda: {sentence}")
         else:

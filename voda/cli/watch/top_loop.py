@@ -37,8 +37,6 @@ _REACH = 2_000
 
 
 class LiveScreen:
-    """The screen, for all pools or one."""
-
     def __init__(self, pool: str) -> None:
         self._pool = pool
         self._changes = PlanChanges()

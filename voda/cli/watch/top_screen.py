@@ -62,11 +62,7 @@ class PlanChange:
 
 
 class PlanChanges:
-    """The last changes, newest first.
-
-    Args:
-        is_complete: whether all plans of the log are added; then an unknown size is 0.
-    """
+    """The last changes, newest first; with all plans of the log (`is_complete`), an unknown size is 0."""
 
     def __init__(self, *, is_complete: bool = False) -> None:
         self._unknown = 0 if is_complete else None
@@ -104,8 +100,6 @@ class PlanChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenState:
-    """What the screen shows."""
-
     server: str
     at: datetime
     pools: Sequence[PoolView]
@@ -121,13 +115,7 @@ class ScreenState:
 
 
 def frame(scene: ScreenState, *, width: int | None, height: int | None) -> list[Text]:
-    """Return the lines of the screen.
-
-    Args:
-        scene: what to show.
-        width: cells per line; None = no limit.
-        height: lines; None = no limit.
-    """
+    """Return the lines of the screen, at most `width` cells wide and `height` lines high; None = no limit."""
     working = sorted((job for job in scene.jobs if job.workers), key=lambda job: (job.submitted_at, job.job_id))
     waiting = sorted((job for job in scene.jobs if not job.workers), key=_place)
     signs = dict(zip((job.job_id for job in working), _SIGNS, strict=False))

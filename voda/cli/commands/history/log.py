@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,12 +11,9 @@ from voda.cli.execution import progress_bar, run_async
 from voda.cli.log_files import (
     ARCHIVE,
     WHOLE_LOG,
-    ReportOutput,
     ReportOutputOption,
-    exported_file,
     print_json,
     refuse_to_replace,
-    whole_log,
 )
 from voda.cli.options import add_commands
 from voda.domain.errors import InvalidInput, LogDamaged
@@ -46,9 +43,8 @@ def export_command(
     """
     if output and output.exists():
         refuse_to_replace(output, log, force)
-    with exported_file(output) as file:
-        events = run_async(_export(log, file, archive))
-    print(f"{events:,} events exported to {output or 'standard output'}", file=sys.stderr)
+    copied = run_async(log_copies.export(log, output, archive, "export"))
+    print(f"{copied.events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
 
 @app.command("import")
@@ -72,7 +68,7 @@ def verify_command(
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
-    output: ReportOutputOption = ReportOutput.TEXT,
+    output: ReportOutputOption = "text",
 ) -> None:
     """Prove that every event is what was written, and that none is missing; exit with 2 where it is not so.
 
@@ -81,7 +77,7 @@ def verify_command(
     from voda.log.factory import display_name
 
     verdict, log = run_async(_verify(log, archive)), display_name(log)
-    if output is ReportOutput.JSON:
+    if output == "json":
         print_json(verdict._asdict(), log=log, is_intact=verdict.is_intact)
     elif verdict.is_intact:
         print(f"{log}: {_proven_events(verdict)} and {verdict.snapshots:,} snapshots are what was written")
@@ -122,14 +118,6 @@ def _proven_events(verdict: "VerifyReport") -> str:
         # Who reads only this must not take it for the whole log.
         return f"the events from {verdict.archived + 1:,} to {verdict.events:,} (those before are archived: --archive)"
     return f"{verdict.events:,} events in {verdict.streams:,} streams"
-
-
-async def _export(log: str, file: BinaryIO, archive: Path | None) -> int:
-    from voda.log.archive.copy import export_log
-
-    async with whole_log(log, archive) as store:
-        with progress_bar("export") as progress:
-            return (await export_log(store, file, progress=progress)).events
 
 
 async def _verify(log: str, archive: Path | None) -> "VerifyReport":

@@ -1,19 +1,14 @@
 """`voda policies`: the policies, their parameters and their papers."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from voda.cli.log_files import LogOutput, LogOutputOption
+from voda.cli.log_files import LogOutputOption
 from voda.cli.options import command
-
-if TYPE_CHECKING:
-    from voda.policies import Policy
 
 
 @command("policies")
-def list_policies(
-    output: LogOutputOption = LogOutput.TABLE,
-) -> None:
+def list_policies(output: LogOutputOption = "table") -> None:
     """List the policies with their papers and parameters.
 
     A policy says how many replicas each job gets. One file in voda/policies/
@@ -24,41 +19,33 @@ def list_policies(
       voda policies
       voda policies -o json
     """
-    from voda.policies import POLICIES
-
-    if output is LogOutput.JSON:
-        print(_as_json(POLICIES))
-    else:
-        _show(POLICIES)
-
-
-def _as_json(known: "Mapping[str, Policy]") -> str:
     import msgspec
 
+    from voda.policies import POLICIES
     from voda.policies.toolkit.parameters import parameter_schemas
 
-    parameters = parameter_schemas()
+    schemas = parameter_schemas()
     rows = [
-        {"name": name, "title": policy.title, "paper": policy.paper, "parameters": parameters.get(name, {})}
-        for name, policy in known.items()
+        {"name": name, "title": policy.title, "paper": policy.paper, "parameters": schemas.get(name, {})}
+        for name, policy in POLICIES.items()
     ]
-    return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()
+    if output == "json":
+        print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    else:
+        _show(rows)
 
 
-def _show(known: "Mapping[str, Policy]") -> None:
+def _show(policies: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from voda.policies.toolkit.parameters import parameter_schemas
-
-    parameters = parameter_schemas()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
     table.add_column("policy", no_wrap=True, style="bold")
     table.add_column("what it does, its paper, and its parameters")
-    for name, policy in known.items():
-        lines = [_parameter(of, schema) for of, schema in parameters.get(name, {}).items()]
-        table.add_row(name, Text.assemble(policy.title, "\n", (policy.paper, "dim"), *(f"\n{line}" for line in lines)))
+    for policy in policies:
+        parameters = [f"\n{_parameter(name, schema)}" for name, schema in policy["parameters"].items()]
+        table.add_row(policy["name"], Text.assemble(policy["title"], "\n", (policy["paper"], "dim"), *parameters))
     Console().print(table)
 
 

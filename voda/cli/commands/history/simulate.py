@@ -3,13 +3,16 @@
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voda.cli.execution import run_async
+from voda.cli.log_files import print_json
 from voda.cli.options import command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.simulator.compare import ComparedRun
@@ -18,8 +21,31 @@ if TYPE_CHECKING:
     from voda.simulator.workload import Workload
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadArguments:
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
+    ] = None
+    begins: Annotated[str, typer.Option("--from", help="Philly: first day or instant.")] = ""
+    ends: Annotated[str, typer.Option("--to", help="Philly: day or instant to stop before.")] = ""
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")
+    ] = 0
+    rate: Annotated[float, typer.Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0
+    load: Annotated[float, typer.Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterArguments:
+    ratelimit: Annotated[float, typer.Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0
+    node_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0
+    node_repair: Annotated[float, typer.Option(min=1, help="Mean seconds until it is back.")] = 1800.0
+    worker_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0
+
+
 @command("simulate")
 def simulate(  # noqa: PLR0913 - a command's options are its parameters
+    *,
     workload: Annotated[str, typer.Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
     policy: Annotated[
         list[str] | None,
@@ -35,20 +61,8 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for logs, results.json and index.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
-    ] = None,
-    begins: Annotated[str, typer.Option("--from", help="Philly: first day or instant.")] = "",
-    ends: Annotated[str, typer.Option("--to", help="Philly: day or instant to stop before.")] = "",
-    jobs: Annotated[
-        int, typer.Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")
-    ] = 0,
-    rate: Annotated[float, typer.Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0,
-    load: Annotated[float, typer.Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7,
-    ratelimit: Annotated[float, typer.Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0,
-    node_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0,
-    node_repair: Annotated[float, typer.Option(min=1, help="Mean seconds until it is back.")] = 1800.0,
-    worker_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0,
+    part: WorkloadArguments,
+    cluster: ClusterArguments,
 ) -> None:
     """Run a workload on a simulated cluster, and compare policies.
 
@@ -70,7 +84,6 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
     to get the public data, docs/metrics.md what the figures mean.
     """
-    from voda.domain.errors import InvalidInput
     from voda.simulator.compare import contestants
     from voda.simulator.workloads.catalogue import load_workload
     from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
@@ -80,28 +93,29 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     compared = contestants(policies=() if every else policy or ("elastic-fifo",), placers=placer or ("steady",))
     loaded = load_workload(
         workload,
-        data=data,
+        data=part.data,
         nodes=parse_nodes(nodes) if nodes else None,
         seed=seed,
-        options=WorkloadOptions(begins=begins, ends=ends, jobs=jobs, rate_per_h=rate, load=load),
+        options=WorkloadOptions(
+            begins=part.begins, ends=part.ends, jobs=part.jobs, rate_per_h=part.rate, load=part.load
+        ),
     )
-    options = _options(
-        seed=seed, ratelimit=ratelimit, node_mtbf=node_mtbf, node_repair=node_repair, worker_mtbf=worker_mtbf
-    )
-    runs = _run(loaded, compared, options, out)
+    runs = _run(loaded, compared, _options(cluster, seed), out)
     _show(runs, seed=seed, out=out, as_json=as_json)
 
 
-def _options(
-    *, seed: int, ratelimit: float, node_mtbf: float, node_repair: float, worker_mtbf: float
-) -> "SimulationOptions":
+def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":
     from voda.domain.state import Settings
     from voda.simulator.engine import SimulationOptions
     from voda.simulator.failures import FailureRates
 
     never = float("inf")
-    rates = FailureRates(node_mtbf_s=node_mtbf or never, node_repair_s=node_repair, worker_mtbf_s=worker_mtbf or never)
-    return SimulationOptions(settings=Settings(ratelimit_s=ratelimit), seed=seed, failures=rates)
+    rates = FailureRates(
+        node_mtbf_s=cluster.node_mtbf or never,
+        node_repair_s=cluster.node_repair,
+        worker_mtbf_s=cluster.worker_mtbf or never,
+    )
+    return SimulationOptions(settings=Settings(ratelimit_s=cluster.ratelimit), seed=seed, failures=rates)
 
 
 def _run(
@@ -115,15 +129,14 @@ def _run(
     columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
 
-        def told(contestant: "ComparedRun") -> "ProgressCallback":
+        def started(contestant: "ComparedRun") -> "ProgressCallback":
             task = progress.add_task(contestant.folder, total=len(workload.arrivals))
             return lambda finished, _: progress.update(task, completed=finished)
 
-        return run_async(compare(workload, compared, options, out=out, progress=told))
+        return run_async(compare(workload, compared, options, out=out, progress=started))
 
 
 def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json: bool) -> None:
-    import msgspec
     from rich.console import Console
 
     from voda.simulator.report.comparison_table import comparison_table
@@ -131,7 +144,7 @@ def _show(runs: "Sequence[RunOutcome]", *, seed: int, out: Path | None, as_json:
 
     page = write_report(out, runs, command=shlex.join(["voda", *sys.argv[1:]]), seed=seed) if out else None
     if as_json:
-        print(msgspec.json.encode({"runs": [run.result for run in runs]}).decode())
+        print_json({"runs": [run.result for run in runs]})
         return
     console = Console()
     console.print(comparison_table(runs, console.width))

@@ -8,6 +8,7 @@ import typer
 from voda.cli.execution import run_async
 from voda.cli.log_files import EMPTY, LOG, open_log
 from voda.cli.options import command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.simulator.report.comparison_table import RunOutcome
@@ -25,7 +26,6 @@ def timeline(
       voda timeline voda.db
       voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
     """
-    from voda.domain.errors import InvalidInput
     from voda.simulator.report.pages import timeline_page
 
     run = run_async(_read(log))

@@ -27,44 +27,40 @@ def delete(
       voda delete resnet-7 vgg16-2 --reason "wrong data" --wait
     """
     from voda.cli.http.client import call_server
-    from voda.cli.http.retry import for_each
 
-    async def cancel(client: "Client") -> None:
-        deleted: list[str] = []
-
-        async def one(job: str) -> None:
-            deleted.append(await _delete(client, job, reason))
-
-        try:
-            await for_each(jobs, one)
-        finally:
-            if wait and deleted:
-                await _ended(client, deleted)
-
-    call_server(where, cancel)
+    call_server(where, lambda client: _cancel(client, jobs, reason, wait))
 
 
-async def _delete(client: "Client", name: str, reason: str) -> str:
+async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) -> None:
+    """Cancel the jobs; if one cannot be canceled, the others still are."""
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.retry import retry_while_away
+    from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.render.terminal import plain
 
-    query = {"reason": reason} if reason else None
-    answer = await retry_while_away(lambda: client.ask("DELETE", resource_path("jobs", name), params=query))
-    job = decode(answer.body, JobView)
-    print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
-    return job.job_id
+    canceled: list[str] = []
+
+    async def cancel(name: str) -> None:
+        query = {"reason": reason} if reason else None
+        answer = await retry_while_away(lambda: client.ask("DELETE", resource_path("jobs", name), params=query))
+        job = decode(answer.body, JobView)
+        print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
+        canceled.append(job.job_id)
+
+    try:
+        await for_each(jobs, cancel)
+    finally:
+        if wait and canceled:
+            await _wait_for_end(client, canceled)
 
 
-async def _ended(client: "Client", job_ids: list[str]) -> None:
+async def _wait_for_end(client: "Client", left: list[str]) -> None:
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_text import has_ended, state
     from voda.cli.watch.refresh import wake_on_change
 
-    left = list(job_ids)
     async with wake_on_change(client, every_s=_EVERY_S) as wait:
         while True:
             for job_id in tuple(left):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def describe(
     where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Show everything about a job: its workers and why it has them, progress,
     forecast, recent decisions and events, and where its output is.
@@ -37,7 +37,7 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
 
     body = await client.get(resource_path("jobs", name))
     job = decode(body, JobView)
-    if output in (Output.TABLE, Output.WIDE):
+    if output in ("table", "wide"):
         console().print(description(job, await load_context(client, job), now()))
     else:
-        print_answer(body, output, name=job.job_id, text=str)
+        print_answer(body, output, [job.job_id])

@@ -2,14 +2,16 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log_files import EMPTY, MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
+from voda.cli.execution import run_async
+from voda.cli.log_files import EMPTY, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
 from voda.cli.options import ServerOptions, all_jobs, command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
@@ -23,21 +25,28 @@ _NOTHING = "No such event in this part of the log."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Selection:
-    """The part of the log to print, as the user wrote it."""
-
-    job: str
-    types: Sequence[str]
-    begin: str
-    end: str
-    follow: bool
-    relative: bool
-    output: LogOutput
+class EventSelection:
+    job: Annotated[
+        str, typer.Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
+    ] = ""
+    types: Annotated[list[str] | None, typer.Option("--type", "-t", help="Only events of this type; repeatable.")] = (
+        None
+    )
+    begin: Annotated[str, typer.Option("--from", help=f"Begin at {MOMENT}.")] = ""
+    end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = ""
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted.")
+    ] = False
+    relative: Annotated[
+        bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
+    ] = False
+    output: LogOutputOption = "table"
 
 
 @command("events")
-def events(  # noqa: PLR0913 - a command's options are its parameters
+def events(
     where: ServerOptions,
+    part: EventSelection,
     log: Annotated[
         str,
         typer.Argument(
@@ -46,22 +55,6 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
             autocompletion=all_jobs,
         ),
     ] = "",
-    job: Annotated[
-        str, typer.Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
-    ] = "",
-    kind: Annotated[
-        list[str] | None, typer.Option("--type", "-t", help="Only events of this type; repeatable.")
-    ] = None,
-    begin: Annotated[str, typer.Option("--from", help=f"Begin at {MOMENT}.")] = "",
-    end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = "",
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted."),
-    ] = False,
-    relative: Annotated[
-        bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
-    ] = False,
-    output: LogOutputOption = LogOutput.TABLE,
 ) -> None:
     """List events, one per line: position, time, subject, what happened.
 
@@ -77,46 +70,32 @@ def events(  # noqa: PLR0913 - a command's options are its parameters
       voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
       voda events out/mine/elastic-fifo/log.jsonl
     """
-    from voda.domain.errors import InvalidInput
+    from voda.cli.http.client import call_server
     from voda.domain.plugins import chosen
     from voda.events.event_text import TYPES
 
-    types = [chosen(one, TYPES, what="event type").TYPE for one in kind or ()]
-    if follow and end:
+    part = replace(part, types=[chosen(one, TYPES, what="event type").TYPE for one in part.types or ()])
+    if part.follow and part.end:
         raise InvalidInput("--follow and --to exclude each other: give one of them")
-    if log and job and not is_log(log):
+    if log and part.job and not is_log(log):
         raise InvalidInput(f"{log[:200]!r} is no log: there is no such file; leave it out to ask the server")
-    part = _Selection(
-        job=job or ("" if is_log(log) else log),
-        types=types,
-        begin=begin,
-        end=end,
-        follow=follow,
-        relative=relative,
-        output=output,
-    )
     try:
-        _print(where, log if is_log(log) else "", part)
+        if is_log(log):
+            run_async(_print_recorded(log, part))
+        else:
+            part = replace(part, job=part.job or log)
+            call_server(where, lambda client: _print_asked(client, part))
     except BrokenPipeError:
         # The reader has seen enough, as `head` does; what is still buffered must not be written either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(where: ServerOptions, log: str, part: _Selection) -> None:
-    import asyncio
+async def _print_recorded(log: str, part: EventSelection) -> None:
+    from msgspec.structs import asdict
 
-    from voda.cli.http.client import call_server
-
-    if log:
-        asyncio.run(_print_recorded(log, part))
-    else:
-        call_server(where, lambda client: _print_asked(client, part))
-
-
-async def _print_recorded(log: str, part: _Selection) -> None:
     from voda.events.event_text import describe, jobs_of, subject_of
     from voda.timetravel.job_explanation import unknown_job
-    from voda.timetravel.moment import recorded_at, rfc3339
+    from voda.timetravel.moment import elapsed, recorded_at, rfc3339
 
     count = 0
     async with open_log(log) as store:
@@ -127,17 +106,17 @@ async def _print_recorded(log: str, part: _Selection) -> None:
             if (part.types and event.type not in part.types) or (part.job and part.job not in jobs_of(event.data)):
                 continue
             count += 1
-            if part.output is LogOutput.JSON:
-                print(_as_json(event), flush=True)
+            if part.output == "json":
+                print_json({**asdict(event), "recorded_at": rfc3339(event.recorded_at), "what": describe(event)})
             else:
-                time = _elapsed(event.recorded_at, begins_at) or rfc3339(event.recorded_at, decimals=3)
+                at = event.recorded_at
+                time = rfc3339(at, decimals=3) if begins_at is None else elapsed(at - begins_at)
                 print(f"{event.position:>6} {time} {subject_of(event)}: {describe(event)}", flush=True)
         if not count:
             print(_NOTHING if await store.position() else EMPTY, file=sys.stderr)
 
 
-async def _recorded(store: "EventStore", part: _Selection) -> "AsyncIterator[Event]":
-    from voda.domain.errors import InvalidInput
+async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator[Event]":
     from voda.log.memory import MemoryStore
     from voda.timetravel.moment import find, parse_moment
     from voda.timetravel.replay import events_between
@@ -152,12 +131,12 @@ async def _recorded(store: "EventStore", part: _Selection) -> "AsyncIterator[Eve
         yield event
 
 
-async def _print_asked(client: "Client", part: _Selection) -> None:
+async def _print_asked(client: "Client", part: EventSelection) -> None:
     from voda.cli.http.client import resource_path
     from voda.cli.http.remote_log import RemoteLog
     from voda.cli.render.terminal import note, now, plain, print_bytes
     from voda.text import full
-    from voda.timetravel.moment import recorded_at
+    from voda.timetravel.moment import elapsed, recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
     if part.job:
@@ -168,17 +147,17 @@ async def _print_asked(client: "Client", part: _Selection) -> None:
     begins_at = await recorded_at(log, 1) if part.relative else None
     async for seen in _asked(log, part, is_filtered=bool(filters)):
         count += 1
-        if part.output is LogOutput.JSON:
+        if part.output == "json":
             print_bytes(seen.raw)
         else:
             at = seen.event.recorded_at
-            time = _elapsed(at.timestamp(), begins_at) or full(at, present)
+            time = full(at, present) if begins_at is None else elapsed(at.timestamp() - begins_at)
             print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {seen.what}"), flush=True)
     if not count:
         note(_NOTHING)
 
 
-async def _asked(log: "RemoteLog", part: _Selection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
+async def _asked(log: "RemoteLog", part: EventSelection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
     from voda.timetravel.moment import find, parse_moment
 
     last = await log.position()
@@ -192,19 +171,3 @@ async def _asked(log: "RemoteLog", part: _Selection, *, is_filtered: bool) -> "A
             yield seen
     async for seen in log.between(after, until):
         yield seen
-
-
-def _elapsed(at: float, begins_at: float | None) -> str:
-    from voda.timetravel.moment import elapsed
-
-    return "" if begins_at is None else elapsed(at - begins_at)
-
-
-def _as_json(event: "Event") -> str:
-    import msgspec
-
-    from voda.events.event_text import describe
-    from voda.timetravel.moment import rfc3339
-
-    fields = {**msgspec.structs.asdict(event), "recorded_at": rfc3339(event.recorded_at), "what": describe(event)}
-    return msgspec.json.encode(fields).decode()

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of
+from voda.cli.execution import run_async
+from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
 from voda.cli.options import ServerOptions, all_jobs, command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.log.store import EventStore
     from voda.timetravel.explanation import JobExplanation
-    from voda.timetravel.moment import LogPlace
 
 
 @command("explain")
@@ -21,7 +21,7 @@ def explain(
         typer.Argument(metavar="[LOG] JOB", help="The job's id, after the log to be read.", autocompletion=all_jobs),
     ],
     at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
-    output: LogOutputOption = LogOutput.TABLE,
+    output: LogOutputOption = "table",
 ) -> None:
     """Explain why a job has its GPUs or waits; for an ended job, its history.
 
@@ -37,8 +37,6 @@ def explain(
       voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
       voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
     """
-    from voda.domain.errors import InvalidInput
-
     if len(asked) > 2:
         raise InvalidInput(f"one job is explained at a time: expected JOB or LOG JOB, got {' '.join(asked)[:200]!r}")
     if len(asked) == 1 and is_log(asked[0]):
@@ -46,7 +44,7 @@ def explain(
     if len(asked) == 2:
         _show_recorded(*asked, at=at, output=output)
     else:
-        _show_asked(where, asked[0], at=at, output=output)
+        _show_asked(where, *asked, at=at, output=output)
 
 
 def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
@@ -59,7 +57,7 @@ def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -
     body = call_server(
         where, lambda client: client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
     )
-    if output is LogOutput.JSON:
+    if output == "json":
         print_bytes(body)
     else:
         present = now()
@@ -67,34 +65,27 @@ def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -
 
 
 def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:
-    import asyncio
-
-    import msgspec
-
     from voda.api.presenters.explanations import explanation_of
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.terminal import console
 
-    told = asyncio.run(_explain(log, job, at))
-    if output is LogOutput.JSON:
-        print(msgspec.json.encode(told).decode())
+    told = run_async(_explain(log, job, at))
+    if output == "json":
+        print_json(told)
     else:
         console().print(explanation_text(explanation_of(told, expected_start_at=told.expected_start_at)))
 
 
 async def _explain(log: str, job: str, at: str) -> "JobExplanation":
+    from msgspec.structs import replace
+
+    from voda.simulator.whatif.forecast import expected_start
     from voda.timetravel.job_explanation import explain
 
     async with open_log(log) as store:
         place = await place_of(store, at)
         told = await explain(store, job, place)
-        return await _with_outlook(store, told, place) if told.shortage and not told.nodes else told
-
-
-async def _with_outlook(store: "EventStore", told: "JobExplanation", place: "LogPlace") -> "JobExplanation":
-    from msgspec.structs import replace
-
-    from voda.simulator.whatif.forecast import expected_start
-
-    start_at = await expected_start(store, told.job_id, place.position, pool=told.pool)
-    return replace(told, expected_start_at=start_at)
+        if told.nodes or not told.shortage:
+            return told
+        start_at = await expected_start(store, told.job_id, place.position, pool=told.pool)
+        return replace(told, expected_start_at=start_at)

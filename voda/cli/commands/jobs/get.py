@@ -1,11 +1,13 @@
 """`voda get`: jobs, nodes and pools as lists."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_pools, things
+from voda.cli.options import OutputOption, ServerOptions, command, complete_pools, things
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.watch.lists import JobFilters, ListSource
@@ -34,7 +36,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     ] = "",
     limit: Annotated[int, typer.Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """List jobs, nodes or pools.
 
@@ -53,15 +55,15 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     """
     from voda.cli.http.client import call_server
     from voda.cli.watch import refresh
-    from voda.domain.errors import InvalidInput
 
-    if watch and output is Output.YAML:
+    if watch and output == "yaml":
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
     kind, names = _asked_for(what or ())
-    filters = _given(pool=pool, user=user, namespace=namespace, sort=sort)
     phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
-    is_ordered = bool(sort) or output in (Output.JSON, Output.YAML)
-    source = _source(kind, names, {**filters, **({"phase": phases} if phases else {})}, limit, every and not is_ordered)
+    filters: JobFilters = {"pool": pool, "user": user, "namespace": namespace, "sort": sort, "phase": phases}
+    filters = {name: value for name, value in filters.items() if value}
+    is_ordered = bool(sort) or output in ("json", "yaml")
+    source = _source(kind, names, filters, limit, every and not is_ordered)
     call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
 
 
@@ -77,15 +79,11 @@ def _asked_for(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return "jobs", tuple(what)
 
 
-def _given(**options: str) -> "JobFilters":
-    return {name: value for name, value in options.items() if value}
-
-
 def _source(kind: str, names: Sequence[str], filters: "JobFilters", limit: int, live_first: bool) -> "ListSource":
-    from voda.cli.watch.lists import JobSource, NodeSource, PoolSource
+    from voda.cli.watch.lists import JobSource, list_nodes, list_pools
 
     if kind == "nodes":
-        return NodeSource(names, str(filters.get("pool", "")))
+        return partial(list_nodes, names=names, pool=str(filters.get("pool", "")))
     if kind == "pools":
-        return PoolSource(names)
+        return partial(list_pools, names=names)
     return JobSource(names, filters, limit=limit, live_first=live_first)

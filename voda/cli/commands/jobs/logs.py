@@ -18,8 +18,6 @@ _LINE_BYTES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """The part of the output to print."""
-
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the job ends.")] = False
     replica: Annotated[str, typer.Option("--replica", "-r", help="Print the output of this replica.")] = ""
     tail: Annotated[int, typer.Option("--tail", min=-1, metavar="LINES", help="Only the last lines; -1 = all.")] = -1

@@ -1,10 +1,12 @@
 """`voda scale`: changes the replicas, priority or epochs of a live job."""
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voda.cli.options import Output, OutputOption, ServerOptions, command, live_jobs, provided
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.api.schemas import JobView
@@ -18,18 +20,25 @@ _FIELDS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleArguments:
+    """The fields to change; None = as it is."""
+
+    min_replicas: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None
+    max_replicas: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None
+    requested_replicas: Annotated[
+        int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
+    ] = None
+    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first, whatever the policy.")] = None
+    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None
+
+
 @command("scale")
-def scale(  # noqa: PLR0913 - a command's options are its parameters
+def scale(
     where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
-    least: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None,
-    most: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None,
-    requested: Annotated[
-        int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
-    ] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first, whatever the policy.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None,
-    output: OutputOption = Output.TABLE,
+    fields: ScaleArguments,
+    output: OutputOption = "table",
 ) -> None:
     """Change the replicas, priority or epochs of a live job; the rest stays.
 
@@ -40,11 +49,8 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
       voda scale resnet-7 --priority 10 --epochs 40
     """
     from voda.cli.http.client import call_server
-    from voda.domain.errors import InvalidInput
 
-    change = provided(
-        min_replicas=least, max_replicas=most, requested_replicas=requested, priority=priority, epochs=epochs
-    )
+    change = provided(**asdict(fields))
     if not change:
         raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
     call_server(where, lambda client: _scale(client, job, change, output))
@@ -58,7 +64,7 @@ async def _scale(client: "Client", name: str, change: dict[str, object], output:
 
     before, after = await patch_resource(client, resource_path("jobs", name), change)
     old, new = decode(before.body, JobView), decode(after.body, JobView)
-    print_answer(after.body, output, name=new.job_id, text=lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
+    print_answer(after.body, output, [new.job_id], lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 
 
 def _difference(old: "JobView", new: "JobView") -> str:

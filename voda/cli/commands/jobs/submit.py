@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_pools, provided
+from voda.cli.options import OutputOption, ServerOptions, command, complete_pools, provided
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
@@ -31,7 +32,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
         ),
     ] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the jobs until they end.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Submit MPIJobs and PyTorchJobs: YAML or JSON, also several in one file.
 
@@ -51,7 +52,6 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     from voda.cli.manifests import documents, in_namespace, with_name_and_annotations
     from voda.cli.watch.submitted_jobs import BatchSubmit
     from voda.clock import SystemClock
-    from voda.domain.errors import InvalidInput
 
     if name and len(files) > 1:
         raise InvalidInput(f"--name is for one job: got {len(files)} files")

@@ -1,14 +1,14 @@
 """`voda run`: keep a program running on the hosts there are, whatever their number."""
 
-import enum
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from voda.cli.execution import run_async
 from voda.cli.options import command
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +19,7 @@ _SLOTS = "OMPI_MCA_orte_set_default_slots"
 _DEVICES = "VODA_DEVICES_FILE"
 
 
-class _Starter(enum.StrEnum):
-    MPIRUN = "mpirun"
-    TORCHRUN = "torchrun"
+_Starter = Literal["mpirun", "torchrun"]
 
 
 @command("run")
@@ -52,7 +50,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = 0,
     launcher: Annotated[
         _Starter, typer.Option(metavar="mpirun|torchrun", help="What starts the processes.")
-    ] = _Starter.MPIRUN,
+    ] = "mpirun",
 ) -> None:
     """Run a program under mpirun or torchrun, and restart it when its hosts change.
 
@@ -73,7 +71,6 @@ def run(  # noqa: PLR0913 - one parameter per option
           --launcher torchrun -- python train.py --epochs 30
     """
     from voda import config
-    from voda.domain.errors import InvalidInput
     from voda.launcher.hosts import Discovery
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
@@ -101,7 +98,7 @@ def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "L
     here = {socket.gethostname(), socket.gethostname().partition(".")[0]}
     return LaunchSpec(
         program=program,
-        starter=launcher.value,
+        starter=launcher,
         env=env,
         is_local=lambda layout: are_local(layout.slots, here),
     )

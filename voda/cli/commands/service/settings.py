@@ -1,5 +1,6 @@
 """`voda settings` and `voda set-policy`: how a pool is decided."""
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,30 +12,38 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsArguments:
+    """The settings to change; None = as it is."""
+
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
+    ] = None
+    placer: Annotated[str | None, typer.Option("--placer", help="Where they go: steady or packed.")] = None
+    ratelimit_s: Annotated[
+        float | None, typer.Option("--ratelimit", metavar="SECONDS", help="Between two plans; 0 = at once.")
+    ] = None
+    resize_cost_s: Annotated[
+        float | None, typer.Option("--resize-cost", metavar="SECONDS", help="Of a restart, until it is measured.")
+    ] = None
+    heeds_resize_cost: Annotated[
+        bool | None, typer.Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
+    ] = None
+    span_penalty: Annotated[
+        float | None, typer.Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
+    ] = None
+
+
 @command("settings")
-def settings(  # noqa: PLR0913 - a command's options are its parameters
+def settings(
+    *,
     where: ServerOptions,
     pool: Annotated[
         str, typer.Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)
     ] = "",
     named: Annotated[str, typer.Option("--pool", help="The same.", autocompletion=complete_pools)] = "",
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
-    ] = None,
-    placer: Annotated[str | None, typer.Option("--placer", help="Where they go: steady or packed.")] = None,
-    ratelimit: Annotated[
-        float | None, typer.Option("--ratelimit", metavar="SECONDS", help="Between two plans; 0 = at once.")
-    ] = None,
-    resize_cost: Annotated[
-        float | None, typer.Option("--resize-cost", metavar="SECONDS", help="Of a restart, until it is measured.")
-    ] = None,
-    heeds: Annotated[
-        bool | None, typer.Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
-    ] = None,
-    span_penalty: Annotated[
-        float | None, typer.Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
-    ] = None,
-    output: OutputOption = Output.TABLE,
+    change: SettingsArguments,
+    output: OutputOption = "table",
 ) -> None:
     """Show how a pool is decided, or change it; what is left out stays.
 
@@ -44,15 +53,9 @@ def settings(  # noqa: PLR0913 - a command's options are its parameters
       voda settings --policy elastic-tiresias --ratelimit 10
       voda settings a100 --placer packed -o json
     """
-    changes = provided(
-        policy=policy,
-        placer=placer,
-        ratelimit_s=ratelimit,
-        resize_cost_s=resize_cost,
-        heeds_resize_cost=heeds,
-        span_penalty=span_penalty,
-    )
-    _run(where, pool or named, changes, output)
+    from voda.cli.http.client import call_server
+
+    call_server(where, lambda client: _show(client, pool or named, provided(**asdict(change)), output))
 
 
 @command("set-policy")
@@ -63,7 +66,7 @@ def set_policy(
         list[str] | None, typer.Option("--parameter", "-P", metavar="NAME=VALUE", help="Of the policy; repeatable.")
     ] = None,
     pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = "table",
 ) -> None:
     """Let another policy decide; `voda policies` lists them with their parameters.
 
@@ -72,20 +75,16 @@ def set_policy(
       voda set-policy elastic-tiresias
       voda set-policy elastic-tiresias --pool a100 --parameter compact_pending=5
     """
+    from voda.cli.http.client import call_server
     from voda.policies.toolkit.parameters import parse_assignments
 
     values = parse_assignments(policy, parameter or ())
-    _run(where, pool, {"policy": policy, **({"parameters": {policy: values}} if values else {})}, output)
-
-
-def _run(where: ServerOptions, pool: str, changes: dict[str, object], output: Output) -> None:
-    from voda.cli.http.client import call_server
-
-    call_server(where, lambda client: _show(client, pool, changes, output))
+    change = provided(policy=policy, parameters={policy: values} if values else None)
+    call_server(where, lambda client: _show(client, pool, change, output))
 
 
 async def _show(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    names = [pool] if pool else await _pools(client, is_shown=not change and output in (Output.TABLE, Output.WIDE))
+    names = [pool] if pool else await _pools(client, is_shown=not change and output in ("table", "wide"))
     for name in names:
         await _show_pool(client, name, change, output)
 
@@ -102,7 +101,7 @@ async def _show_pool(client: "Client", pool: str, change: dict[str, object], out
     else:
         before, after = await patch_resource(client, where, change)
     old, new = decode(before.body, SettingsView), decode(after.body, SettingsView)
-    print_answer(after.body, output, name=pool, text=lambda: _text(pool, old, new, is_change=bool(change)))
+    print_answer(after.body, output, [pool], lambda: _text(pool, old, new, is_change=bool(change)))
 
 
 async def _pools(client: "Client", *, is_shown: bool) -> list[str]:

@@ -1,14 +1,13 @@
 """`voda token`: tokens and roles of the voda of a data folder."""
 
-import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from voda.auth import Authenticator, Token
+    from voda.auth.tokens import Authenticator, Token
 
 _HELP = (
     "Let others use this machine's voda: tokens and roles in the data folder. A running voda applies changes at once."
@@ -17,26 +16,10 @@ app = typer.Typer(name="token", no_args_is_help=True, help=_HELP)
 Home = Annotated[Path | None, typer.Option("--home", metavar="FOLDER", help="Data folder; by default VODA_HOME.")]
 
 
-class RoleName(enum.StrEnum):
-    """What the holder of a token may do."""
-
-    ADMIN = "admin"
-    USER = "user"
-    VIEWER = "viewer"
-
-
-class TokenOutput(enum.StrEnum):
-    """How the list is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    NAME = "name"
-
-
 @app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="The user.")],
-    role: Annotated[RoleName, typer.Option("--role", help="What the user may do.")] = RoleName.USER,
+    role: Annotated[Literal["admin", "user", "viewer"], typer.Option("--role", help="What the user may do.")] = "user",
     home: Home = None,
 ) -> None:
     """Create a token for a user and print it. This is the only time: voda keeps only its hash.
@@ -53,14 +36,15 @@ def create(
       voda token create grafana --role viewer
       VODA_TOKEN=$(voda token create ada) voda get --server https://gpu1:8470
     """
-    print(_access(home, makes=True).add(name, role.value))
+    print(_access(home, makes=True).add(name, role))
 
 
 @app.command("list")
 def list_tokens(
     output: Annotated[
-        TokenOutput, typer.Option("--output", "-o", help="For people, for programs, or the names alone.")
-    ] = TokenOutput.TABLE,
+        Literal["table", "json", "name"],
+        typer.Option("--output", "-o", help="For people, for programs, or the names alone."),
+    ] = "table",
     home: Home = None,
 ) -> None:
     """List the users with a token; the admin of this machine needs none and is not listed.
@@ -73,10 +57,10 @@ def list_tokens(
     import msgspec
 
     tokens = _access(home).list()
-    if output is TokenOutput.NAME:
+    if output == "name":
         for token in tokens:
             print(token.name)
-    elif output is TokenOutput.JSON:
+    elif output == "json":
         rows = [{"name": token.name, "role": token.role, "created_at": token.created_at} for token in tokens]
         print(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
     else:
@@ -114,7 +98,7 @@ def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
     """Return the access of the folder; only who makes a token makes the folder, too."""
     from voda import config
     from voda.app.home import Home as Folder
-    from voda.auth import Authenticator
+    from voda.auth.tokens import Authenticator
     from voda.clock import SystemClock
     from voda.domain.errors import NotFound
 

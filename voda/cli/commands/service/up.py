@@ -1,57 +1,65 @@
 """`voda up`: turns this machine into an elastic training cluster."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from voda.cli.options import command
+from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption, command
 
 if TYPE_CHECKING:
     from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
 
-_ACCESS = "Access"
-_DECISIONS = "Decisions"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineArguments:
+    home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None
+    log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = ""
+    slots: SlotsOption = None
+    pool: MachinePoolOption = "default"
+    metrics_dir: Annotated[
+        Path | None, typer.Option("--metrics-dir", help="Read epochs from the CSV files that jobs write there.")
+    ] = None
+    halt_on_exit: Annotated[
+        bool, typer.Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionArguments:
+    """Settings of the pool; None = as the log has them."""
+
+    PANEL: ClassVar = "Decisions"
+
+    policy: Annotated[str | None, typer.Option("--policy", help="See voda policies.")] = None
+    placer: Annotated[str | None, typer.Option("--placer", help="Where workers go: steady or packed.")] = None
+    ratelimit: Annotated[float | None, typer.Option("--ratelimit", help="Seconds between plans, at least.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessArguments:
+    PANEL: ClassVar = "Access"
+
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", help="0 = any that is free.")] = 8470
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file.")] = None
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file.")] = None
+    no_tokens: Annotated[
+        bool,
+        typer.Option("--no-tokens", help="Anybody who reaches the port may do anything."),
+    ] = False
+    open_to_everybody: Annotated[
+        bool, typer.Option("--open-to-everybody", help="Allow --no-tokens beyond loopback.")
+    ] = False
+    jobs_per_user: Annotated[int, typer.Option("--jobs-per-user", help="Most live jobs of one user.")] = 1_000
 
 
 @command("up")
-def up(  # noqa: PLR0913 - a command's options are its parameters
-    home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None,
-    log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = "",
-    slots: Annotated[int | None, typer.Option("--slots", help="CPU slots to offer; by default one per core.")] = None,
-    pool: Annotated[str, typer.Option("--pool", help="Name of the pool of this machine.")] = "default",
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", rich_help_panel=_DECISIONS, help="See voda policies."),
-    ] = None,
-    placer: Annotated[
-        str | None, typer.Option("--placer", rich_help_panel=_DECISIONS, help="Where workers go: steady or packed.")
-    ] = None,
-    ratelimit: Annotated[
-        float | None, typer.Option("--ratelimit", rich_help_panel=_DECISIONS, help="Seconds between plans, at least.")
-    ] = None,
-    host: Annotated[str, typer.Option("--host", rich_help_panel=_ACCESS, help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", rich_help_panel=_ACCESS, help="0 = any that is free.")] = 8470,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", rich_help_panel=_ACCESS, help="PEM file.")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", rich_help_panel=_ACCESS, help="PEM file.")] = None,
-    no_tokens: Annotated[
-        bool, typer.Option("--no-tokens", rich_help_panel=_ACCESS, help="Anybody who reaches the port may do anything.")
-    ] = False,
-    open_to_everybody: Annotated[
-        bool, typer.Option("--open-to-everybody", rich_help_panel=_ACCESS, help="Allow --no-tokens beyond loopback.")
-    ] = False,
-    jobs_per_user: Annotated[
-        int, typer.Option("--jobs-per-user", rich_help_panel=_ACCESS, help="Most live jobs of one user.")
-    ] = 1_000,
-    metrics_dir: Annotated[
-        Path | None, typer.Option("--metrics-dir", help="Read epochs from the CSV files that jobs write there.")
-    ] = None,
-    halt_on_exit: Annotated[
-        bool, typer.Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what voda decides and does.")] = False,
+def up(
+    machine: MachineArguments, decisions: DecisionArguments, access: AccessArguments, verbose: VerboseOption = False
 ) -> None:
     """Turn this machine into an elastic training cluster.
 
@@ -65,43 +73,11 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
       voda up --slots 4 --policy elastic-srjf
       voda up --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
-    import uvloop
-
-    from voda import config
-    from voda.app.machine import MachineOptions
-    from voda.cli.execution import configure_logging, with_voda_on_path
-    from voda.domain.errors import InvalidInput
-
-    if (tls_cert is None) != (tls_key is None):
-        raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
-    configure_logging(verbose=verbose)
-    options = MachineOptions(
-        home=home or config.home_folder(),
-        environment=with_voda_on_path(config.environment()),
-        log=log,
-        host=host,
-        port=port,
-        slots=slots,
-        pool=pool,
-        policy=policy,
-        placer=placer,
-        ratelimit_s=ratelimit,
-        has_tokens=not no_tokens,
-        is_open_on_purpose=open_to_everybody,
-        tls=(tls_cert, tls_key) if tls_cert and tls_key else None,
-        metrics_folder=metrics_dir,
-        jobs_per_user=jobs_per_user,
-        halts_on_exit=halt_on_exit,
-    )
-    # uvloop answers a third more requests than asyncio's own loop.
-    uvloop.run(_run(options))
-
-
-async def _run(options: "MachineOptions") -> None:
     from voda.app.service import running
-    from voda.cli.execution import run_until_signal
+    from voda.cli.execution import configure_logging, run_until_signal
 
-    left = 0
+    options, left = _options(machine, decisions, access), 0
+    configure_logging(verbose=verbose)
 
     def ending(service: "MachineService") -> None:
         nonlocal left
@@ -109,22 +85,40 @@ async def _run(options: "MachineOptions") -> None:
         more = ", halting the jobs; a second signal stops it at once" if options.halts_on_exit else ""
         print(f"voda: ending{more}", file=sys.stderr)
 
-    if not await run_until_signal(running(options), _greet, ending):
-        print(
-            "voda: stopped at once; running jobs keep training, and the next `voda up` takes them over", file=sys.stderr
-        )
+    hint = "Ctrl-C stops it; jobs keep training, and the next voda up takes them over."
+    if not run_until_signal(running(options), hint, ending):
+        _say_who_goes_on("stopped at once")
     elif left and not options.halts_on_exit:
-        words = "1 job is live" if left == 1 else f"{left} jobs are live"
-        print(f"voda: {words}; running jobs keep training, and the next `voda up` takes them over", file=sys.stderr)
+        _say_who_goes_on("1 job is live" if left == 1 else f"{left} jobs are live")
 
 
-def _greet(service: "MachineService") -> None:
-    from rich.console import Console
+def _options(machine: MachineArguments, decisions: DecisionArguments, access: AccessArguments) -> "MachineOptions":
+    from voda import config
+    from voda.app.machine import MachineOptions
+    from voda.cli.execution import with_voda_on_path
+    from voda.domain.errors import InvalidInput
 
-    from voda import __version__
+    if (access.tls_cert is None) != (access.tls_key is None):
+        raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
+    return MachineOptions(
+        home=machine.home or config.home_folder(),
+        environment=with_voda_on_path(config.environment()),
+        log=machine.log,
+        host=access.host,
+        port=access.port,
+        slots=machine.slots,
+        pool=machine.pool,
+        policy=decisions.policy,
+        placer=decisions.placer,
+        ratelimit_s=decisions.ratelimit,
+        has_tokens=not access.no_tokens,
+        is_open_on_purpose=access.open_to_everybody,
+        tls=(access.tls_cert, access.tls_key) if access.tls_cert and access.tls_key else None,
+        metrics_folder=machine.metrics_dir,
+        jobs_per_user=access.jobs_per_user,
+        halts_on_exit=machine.halt_on_exit,
+    )
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]voda {__version__}[/bold] serves {service.url}")
-    for line in service.description():
-        console.print(f"  {line}", markup=False)
-    console.print("Ctrl-C stops it; jobs keep training, and the next voda up takes them over.")
+
+def _say_who_goes_on(state: str) -> None:
+    print(f"voda: {state}; running jobs keep training, and the next `voda up` takes them over", file=sys.stderr)

@@ -17,15 +17,14 @@ from typing import Literal, Self, get_args
 import msgspec
 from msgspec import Struct
 
-from voda import secret_files
+from voda.auth import secret_files
+from voda.auth.callers import Caller
 from voda.clock import Clock
-from voda.domain.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, Unauthorized
-from voda.domain.job import JobSpec
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
 _log = logging.getLogger(__name__)
 
 Role = Literal["admin", "user", "viewer"]
-CallerRole = Literal["admin", "user", "viewer", "job"]
 ROLES: Sequence[Role] = get_args(Role)
 ADMIN = "admin"
 """The user behind the admin's token."""
@@ -36,25 +35,6 @@ _TOKENS, _ADMIN_TOKEN, _SECRET = "tokens.json", "admin.token", "secret"
 _MOUNTED = (_SECRET, _ADMIN_TOKEN)
 _SHORTEST = 32
 """Characters of a secret that an operator made: a guessed one would make its finder admin."""
-
-
-class Caller(Struct, frozen=True, kw_only=True):
-    """Whom the server takes the caller for."""
-
-    user: str
-    role: CallerRole
-    job_id: str = ""
-
-
-def is_owner(spec: JobSpec, caller: Caller) -> bool:
-    """Return whether the caller may do and see what only a job's owner and admins may."""
-    return caller.role == "admin" or (caller.role == "user" and spec.user == caller.user)
-
-
-def require_owner(spec: JobSpec, caller: Caller, *, what: str) -> None:
-    """Refuse callers that are neither the job's owner nor an admin with NotAllowed; `what` is like "delete it"."""
-    if not is_owner(spec, caller):
-        raise NotAllowed(f"job {spec.job_id} belongs to {spec.user or 'nobody'}: only they and admins may {what}")
 
 
 class Token(Struct, frozen=True, kw_only=True):

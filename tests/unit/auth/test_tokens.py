@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from voda.auth import Authenticator
+from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
 
