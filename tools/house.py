@@ -23,10 +23,10 @@ class Classes:
     imports: Mapping[str, Mapping[str, tuple[str, str]]]
 
     def twice(self) -> dict[str, list[str]]:
-        """Return the modules of every class name that stands in more than one."""
+        """Return the modules of every class name that stands in more than one, with or without an underscore."""
         modules = defaultdict(list)
         for module, name in self.nodes:
-            modules[name].append(module)
+            modules[name.lstrip("_")].append(module)
         return {name: sorted(places) for name, places in sorted(modules.items()) if len(places) > 1}
 
     def methods(self, module: str, name: str) -> set[str]:

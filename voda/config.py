@@ -13,39 +13,39 @@ import platformdirs
 
 def data_folder() -> Path | None:
     """Return the folder of public data sets that VODA_DATA names; None where it is unset or empty."""
-    named = _named("VODA_DATA")
+    named = _variable("VODA_DATA")
     return Path(named).expanduser() if named else None
 
 
 def home_folder() -> Path:
     """Return the folder of this machine's voda: VODA_HOME, else `voda` in the user's data folder."""
-    named = _named("VODA_HOME")
+    named = _variable("VODA_HOME")
     return Path(named).expanduser() if named else platformdirs.user_data_path("voda")
 
 
 def server_url() -> str:
     """Return the server that VODA_SERVER names; empty where it is unset."""
-    return _named("VODA_SERVER")
+    return _variable("VODA_SERVER")
 
 
 def token() -> str:
     """Return the access token in VODA_TOKEN; empty where it is unset."""
-    return _named("VODA_TOKEN")
+    return _variable("VODA_TOKEN")
 
 
 def certificate() -> str:
     """Return the file of the certificate to trust that VODA_CA names; empty where it is unset."""
-    return _named("VODA_CA")
+    return _variable("VODA_CA")
 
 
 def log() -> str:
     """Return the path or URL of the log that VODA_LOG names; empty where it is unset."""
-    return _named("VODA_LOG")
+    return _variable("VODA_LOG")
 
 
 def archive() -> Path | None:
     """Return the folder of the log's archive that VODA_ARCHIVE names; None where it is unset."""
-    named = _named("VODA_ARCHIVE")
+    named = _variable("VODA_ARCHIVE")
     return Path(named).expanduser() if named else None
 
 
@@ -58,15 +58,15 @@ class PodName(NamedTuple):
 
 def pod() -> PodName:
     """Return the pod that POD_NAME and POD_NAMESPACE name."""
-    return PodName(_named("POD_NAME"), _named("POD_NAMESPACE"))
+    return PodName(_variable("POD_NAME"), _variable("POD_NAMESPACE"))
 
 
 def kubeconfig() -> Path | None:
     """Return the file that KUBECONFIG names, else ~/.kube/config; None inside a pod, or where neither is there."""
-    if named := _named("KUBECONFIG"):
+    if named := _variable("KUBECONFIG"):
         return Path(named)
     usual = Path.home() / ".kube" / "config"
-    return usual if not _named("KUBERNETES_SERVICE_HOST") and usual.exists() else None
+    return usual if not _variable("KUBERNETES_SERVICE_HOST") and usual.exists() else None
 
 
 def environment() -> Mapping[str, str]:
@@ -74,5 +74,5 @@ def environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
-def _named(variable: str) -> str:
+def _variable(variable: str) -> str:
     return os.environ.get(variable, "").strip()

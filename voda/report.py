@@ -116,7 +116,7 @@ class _Reporter:
             outboxes.append(_Outbox(_File(env).deliver))
         if env.get("VODA_API_URL") and env.get("VODA_JOB_ID"):
             try:
-                outboxes.append(_Outbox(_Api(env).deliver))
+                outboxes.append(_Outbox(_ProgressApi(env).deliver))
             except ValueError as error:
                 _log.warning("voda.report: VODA_API_URL is no address (%s): the API gets no reports", error)
         if outboxes:
@@ -181,7 +181,7 @@ class _Outbox:
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
 
-class _Api:
+class _ProgressApi:
     """The API that gets the reports; deliver() returns whether a report needs no other try."""
 
     def __init__(self, env: Mapping[str, str]) -> None:

@@ -74,7 +74,7 @@ class JobPage(Struct, frozen=True):
     """Token of the next page."""
 
 
-class _Token(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _PageToken(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The last job of a page: its sort key, and the position of its submission."""
 
     sort: str
@@ -145,7 +145,7 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
         yield lambda record: record.spec.namespace == query.namespace
 
 
-def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending: bool) -> int:
+def _behind(token: _PageToken, records: Sequence[JobRecord], key: Key, is_descending: bool) -> int:
     """Return the index of the first record after the token's, which may be gone."""
 
     def is_behind(record: JobRecord) -> bool:
@@ -160,15 +160,15 @@ def _behind(token: _Token, records: Sequence[JobRecord], key: Key, is_descending
 
 
 def _encode_token(sort: str, key: Key, last: JobRecord) -> str:
-    token = msgspec.json.encode(_Token(sort, key(last), last.submitted_position))
+    token = msgspec.json.encode(_PageToken(sort, key(last), last.submitted_position))
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
-def _decode_token(query: JobsQuery) -> _Token:
+def _decode_token(query: JobsQuery) -> _PageToken:
     text = query.after
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        token = msgspec.json.decode(content, type=_Token)
+        token = msgspec.json.decode(content, type=_PageToken)
     except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
         raise InvalidField("continue", f"continue is {text[:80]!r}, expected `next` of the page before") from error
     if token.sort != query.sort or isinstance(token.key, str) != (query.sort.removeprefix("-") == "name"):

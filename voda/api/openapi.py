@@ -76,7 +76,7 @@ def document(operations: Sequence[Operation]) -> Json:
     for operation in operations:
         path = _PARAMETER.sub(lambda match: f"{{{match['name']}}}", operation.path)
         paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schema_of)
-    used = [tag for tag in _TAGS if any(operation.tag == tag for operation in operations)]
+    tags = {operation.tag for operation in operations}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -86,7 +86,8 @@ def document(operations: Sequence[Operation]) -> Json:
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": tag, "description": _TAGS[tag]} for tag in used],
+        "tags": [{"name": tag, "description": text} for tag, text in _TAGS.items() if tag in tags]
+        + [{"name": tag} for tag in sorted(tags - _TAGS.keys())],
         "paths": _with_component_names(paths),
         "components": {
             "schemas": _with_component_names(components),

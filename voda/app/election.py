@@ -98,7 +98,7 @@ class StepDown(Struct, frozen=True):
 
 def observed_again(view: ObservedLease, lease: Lease | None, now: float) -> ObservedLease:
     """Return what is known once the server has shown the Lease as given."""
-    if view.seen_at > -math.inf and _signs_of_life(view.lease) == _signs_of_life(lease):
+    if view.seen_at > -math.inf and _heartbeat(view.lease) == _heartbeat(lease):
         return replace(view, lease=lease, seen_at=now)
     return ObservedLease(
         lease=lease,
@@ -174,6 +174,6 @@ def _free_at(view: ObservedLease, me: str, timings: ElectionTimeouts) -> float:
     return view.since + max(timings.duration_s, min(promised_s, _LONGEST_PROMISES * timings.duration_s))
 
 
-def _signs_of_life(lease: Lease | None) -> Lease | None:
+def _heartbeat(lease: Lease | None) -> Lease | None:
     """Return the Lease without what others change while its holder may be dead, such as a label."""
     return lease and replace(lease, version="")

@@ -55,7 +55,7 @@ def copy(
     """
     from voda.log.factory import display_name
 
-    _tell(run_async(_copy(source, target, follow, archive)), display_name(target), "copied", output)
+    _print_result(run_async(_copy(source, target, follow, archive)), display_name(target), "copied", output)
 
 
 @command("backup")
@@ -83,7 +83,7 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
     if is_file and to_position is not None:
         raise InvalidInput(f"{target}: --to-position is for folders; a file holds all of the log")
     work = export(log, target, archive, "backup") if is_file else _back_up(log, target, archive, to_position)
-    _tell(run_async(work), str(target), "backed up", output)
+    _print_result(run_async(work), str(target), "backed up", output)
 
 
 @command("restore")
@@ -104,11 +104,11 @@ def restore(
     if not source.exists():
         raise InvalidInput(f"{source}: there is no such backup")
     restored = run_async(restore_segments(source, log, to_position, "restore"))
-    _tell(restored, display_name(log), "restored", output)
+    _print_result(restored, display_name(log), "restored", output)
     print(_OLDER, file=sys.stderr)
 
 
-def _tell(copied: "CopyResult", where: str, done: str, output: ReportOutput) -> None:
+def _print_result(copied: "CopyResult", where: str, done: str, output: ReportOutput) -> None:
     if output == "json":
         print_json(copied, to=where)
         return

@@ -71,7 +71,7 @@ def parse_hosts(text: str, *, slots_per_host: int, source: str) -> Mapping[str, 
     return found
 
 
-def allot(found: Layout, most: int, used: Layout | None) -> Layout:
+def allocate_slots(found: Layout, most: int, used: Layout | None) -> Layout:
     """Return where at most `most` processes run: first on the hosts used now or last, then on the others as listed."""
     kept = [] if used is None else [host for host in used.slots if host in found.slots]
     order = [*kept, *(host for host in found.slots if host not in kept)]

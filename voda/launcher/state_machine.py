@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.launcher.hosts import Layout, allot
+from voda.launcher.hosts import Layout, allocate_slots
 
 EXIT_STOPPED: Final = 143
 """128 + SIGTERM: what a shell shows of a process that was asked to end."""
@@ -151,7 +151,7 @@ def goal_layout(state: LauncherState, rules: Rules) -> Layout | None:
     """Return where the program shall run; None while there are too few slots."""
     if state.listed is None or state.listed.size < rules.min_np:
         return None
-    return allot(state.listed, rules.max_np or state.listed.size, state.used)
+    return allocate_slots(state.listed, rules.max_np or state.listed.size, state.used)
 
 
 def _on_hosts(state: LauncherState, rules: Rules, now: float) -> Step:

@@ -26,13 +26,13 @@ class Steady:
     title: ClassVar[str] = "keeps workers where they are, and brings a spanning job together when that pays"
 
     def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
-        placed = _settled(view, replicas)
+        placed = _settle(view, replicas)
         while (roomier := _with_one_more(view, replicas, placed)) is not None:
             placed = roomier
         return placed
 
 
-def _settled(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
+def _settle(view: ClusterState, replicas: Mapping[str, int]) -> Placement:
     partial = PartialPlacement(view, replicas)
     # Bringing a job together makes room elsewhere: go on until nothing fits any better. Each round places more
     # workers or ends a span, so the rounds end.
@@ -52,7 +52,7 @@ def _with_one_more(view: ClusterState, replicas: Mapping[str, int], placed: Plac
         if in_the_way is None:
             continue
         # The nodes are overfull now: settling moves the smaller workers elsewhere, if there is room.
-        roomier = _settled(replace(view, plan=replace(view.plan, placement=in_the_way)), replicas)
+        roomier = _settle(replace(view, plan=replace(view.plan, placement=in_the_way)), replicas)
         if all(
             len(roomier.get(other, ())) >= len(nodes) and not is_uprooted(view, other, roomier[other])
             for other, nodes in in_the_way.items()

@@ -54,7 +54,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class _Steps(Struct, frozen=True):
+class _StepGains(Struct, frozen=True):
     """All steps of all jobs, one replica each, job after job."""
 
     gains: Floats
@@ -90,16 +90,16 @@ def add_best_steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float
         shares.free -= steps * choice.gpus
 
 
-def _steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]]) -> _Steps:
+def _steps(specs: Sequence[JobSpec], curves: Mapping[str, Sequence[float]]) -> _StepGains:
     speedups: list[float] = []
     for spec in specs:
         speedups.extend(curves[spec.job_id][spec.min_replicas : spec.max_replicas + 1])
     owners = np.repeat(np.arange(len(specs)), [1 + spec.max_replicas - spec.min_replicas for spec in specs])
     is_inside = owners[1:] == owners[:-1]
-    return _Steps(np.diff(np.array(speedups))[is_inside], owners[1:][is_inside])
+    return _StepGains(np.diff(np.array(speedups))[is_inside], owners[1:][is_inside])
 
 
-def _choices(specs: Sequence[JobSpec], steps: _Steps) -> list[_Choice]:
+def _choices(specs: Sequence[JobSpec], steps: _StepGains) -> list[_Choice]:
     """Return the choices worth having: the joint ones, most steps first, then the jobs with rising gains."""
     rises = (np.diff(steps.gains) > _NOISE) & (steps.owners[1:] == steps.owners[:-1])
     is_rising = np.zeros(len(specs), dtype=bool)

@@ -74,7 +74,7 @@ async def plans_again(
         event, fact = batch[0], batch[0].data
         if isinstance(fact, PlanAdopted):
             await catch_up(store, [live], after=live.position, until=_based_on(event))
-            yield event, _again(live, live.state(fact.pool), event, fact, registries)
+            yield event, _decide_again(live, live.state(fact.pool), event, fact, registries)
 
 
 async def _decisions(store: EventStore) -> AsyncIterator[Sequence[Event]]:
@@ -137,12 +137,12 @@ def _recomputed(live: Live, event: Event, fact: PlanAdopted, registries: Registr
     """Return what is decided in the plan's place, by the rule on priorities that the plan was decided by."""
     state = live.state(fact.pool)
     if fact.respects_priority:
-        return _again(live, state, event, fact, registries)
-    again = _again(live, without_priorities(state), event, fact, registries)
+        return _decide_again(live, state, event, fact, registries)
+    again = _decide_again(live, without_priorities(state), event, fact, registries)
     return replace(again, respects_priority=False) if again is not None else None
 
 
-def _again(
+def _decide_again(
     live: Live, state: ClusterState, event: Event, fact: PlanAdopted, registries: Registries
 ) -> PlanAdopted | None:
     return redecide(state, live.cluster.undecided(fact.pool), registries, event.recorded_at, cause=fact.cause)

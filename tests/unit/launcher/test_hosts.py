@@ -3,7 +3,7 @@
 import pytest
 
 from voda.domain.errors import InvalidInput
-from voda.launcher.hosts import Layout, allot, are_local, parse_hosts
+from voda.launcher.hosts import Layout, allocate_slots, are_local, parse_hosts
 
 
 def parsed(text: str, slots_per_host: int = 1) -> dict[str, int]:
@@ -29,26 +29,26 @@ def test_hosts_when_a_line_is_garbage_are_refused_with_the_line(line: str) -> No
 
 
 def test_allotment_when_there_is_more_than_allowed_takes_the_first() -> None:
-    assert allot(Layout(slots={"a": 2, "b": 2}), 3, None).slots == {"a": 2, "b": 1}
+    assert allocate_slots(Layout(slots={"a": 2, "b": 2}), 3, None).slots == {"a": 2, "b": 1}
 
 
 def test_allotment_when_a_host_comes_that_is_not_needed_stays_as_it_is() -> None:
     used = Layout(slots={"b": 1, "c": 1})
-    assert allot(Layout(slots={"a": 1, "b": 1, "c": 1}), 2, used) is used
+    assert allocate_slots(Layout(slots={"a": 1, "b": 1, "c": 1}), 2, used) is used
 
 
 def test_allotment_when_only_the_order_changes_stays_as_it_is() -> None:
     used = Layout(slots={"b": 1, "a": 1})
-    assert allot(Layout(slots={"a": 1, "b": 1}), 8, used) is used
+    assert allocate_slots(Layout(slots={"a": 1, "b": 1}), 8, used) is used
 
 
 def test_allotment_when_a_host_goes_is_filled_up_with_another() -> None:
-    assert allot(Layout(slots={"a": 1, "c": 1}), 2, Layout(slots={"b": 1, "c": 1})).slots == {"c": 1, "a": 1}
+    assert allocate_slots(Layout(slots={"a": 1, "c": 1}), 2, Layout(slots={"b": 1, "c": 1})).slots == {"c": 1, "a": 1}
 
 
 def test_allotment_when_devices_change_is_another() -> None:
     used = Layout(slots={"localhost": 2}, devices="0,1")
-    assert allot(Layout(slots={"localhost": 2}, devices="2,3"), 2, used) != used
+    assert allocate_slots(Layout(slots={"localhost": 2}, devices="2,3"), 2, used) != used
 
 
 def test_layout_when_shown_is_short() -> None:

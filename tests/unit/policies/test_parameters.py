@@ -128,3 +128,13 @@ def test_assignment_when_it_is_none_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"parameter 'knob' of tiresias: expected NAME=VALUE"):
         parse_assignments("tiresias", ["knob"])
     assert parse_assignments("p", ["a=1", "b=true", "c=x", "d=1.5"]) == {"a": 1, "b": True, "c": "x", "d": 1.5}
+
+
+def test_parameters_of_an_unknown_policy_are_refused_even_when_there_are_none() -> None:
+    with pytest.raises(InvalidField, match="policy 'nope' is not known") as refused:
+        check_parameters({"nope": {}})
+    assert refused.value.field == "parameters.nope"
+
+
+def test_parameter_when_it_is_minus_zero_is_zero() -> None:
+    assert str(check_parameters({"tiresias": {"demote_gpu_s": -0.0}})) == "{'tiresias': {'demote_gpu_s': 0.0}}"

@@ -78,7 +78,7 @@ class Adoption:
         if reason := foreign_manager(job):
             self._announce_on(kind, meta, "NotManaged", reason)
             raise ObjectRefused(reason)
-        found = await self._found(kind, meta)
+        found = await self._read_object(kind, meta)
         if found is None:
             return
         try:
@@ -114,7 +114,7 @@ class Adoption:
 
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Make the object of a live job ready to run, suspended until the job is started."""
-        await self._make_ready(kind, job.metadata, await self._found(kind, job.metadata), job_id)
+        await self._make_ready(kind, job.metadata, await self._read_object(kind, job.metadata), job_id)
 
     async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Suspend an object that somebody resumed though its job shall wait."""
@@ -132,7 +132,7 @@ class Adoption:
         Applying a manifest again replaces its containers as a whole. If the change was not seen, the object keeps its
         bounds: the agents that run may have been started with them, and new bounds are set only before a start.
         """
-        found, spec = await self._found(kind, job.metadata), self._spec(job_id)
+        found, spec = await self._read_object(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None:
             return
         body = dict(kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body)
@@ -155,7 +155,7 @@ class Adoption:
                 if not tries_left:
                     raise
                 # Its operator has just written its first conditions.
-                found = await self._found(kind, meta)
+                found = await self._read_object(kind, meta)
             else:
                 return
 
@@ -175,7 +175,7 @@ class Adoption:
         job = self.backend.view.live.cluster.job(job_id)
         return job.spec if job is not None else None
 
-    async def _found(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
+    async def _read_object(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""
         found: Mapping[str, Any] | None = await self.objects.api.get(kind.path(meta.namespace, meta.name), dict)
         if found is None or found["metadata"].get("uid") != meta.uid or found["metadata"].get("deletionTimestamp"):

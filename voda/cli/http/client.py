@@ -204,5 +204,5 @@ def error_of(status: int, body: bytes) -> VodaError:
         return _ERRORS.get(status, PermanentError)(f"the server answered {status}{f': {said}' if said else ''}")
     if problem.field and status in (400, 422):
         return InvalidField(problem.field, problem.detail)
-    told = problem.detail or problem.title
-    return _ERRORS.get(status, PermanentError)(f"{told}{_TOKEN if status == 401 else ''}")
+    message = problem.detail or problem.title
+    return _ERRORS.get(status, PermanentError)(f"{message}{_TOKEN if status == 401 else ''}")

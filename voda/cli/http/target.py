@@ -18,7 +18,7 @@ from voda.domain.errors import InvalidInput, NotFound
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
-class _ServerFile(Struct):
+class _RunningServer(Struct):
     url: str = ""
     certificate: str = ""
 
@@ -65,10 +65,10 @@ def target(where: ServerOptions) -> Target:
     return Target(url=url, token=token, source=source, tls=_tls(url, trusted))
 
 
-def _server_file(file: Path) -> _ServerFile:
+def _server_file(file: Path) -> _RunningServer:
     text = _read(file)
     try:
-        return msgspec.json.decode(text, type=_ServerFile) if text else _ServerFile()
+        return msgspec.json.decode(text, type=_RunningServer) if text else _RunningServer()
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
 

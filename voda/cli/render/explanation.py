@@ -26,7 +26,9 @@ def in_utc(instant: datetime) -> str:
 
 def explanation_text(explanation: ExplanationView, when: FormatInstant = in_utc) -> RenderableType:
     """Return the explanation in sentences, and the recent decisions as a table."""
-    lines = _story(explanation.ended, explanation.reason, when) if explanation.ended else _present(explanation, when)
+    lines = (
+        _end_lines(explanation.ended, explanation.reason, when) if explanation.ended else _present(explanation, when)
+    )
     parts: list[RenderableType] = [Text(_head(explanation, when), style="bold")]
     parts += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in lines]
     if explanation.decisions:
@@ -95,7 +97,7 @@ def _shortage(short: ShortageView) -> str:
     )
 
 
-def _story(ended: EndedJobView, why: str, when: FormatInstant) -> Iterator[str]:
+def _end_lines(ended: EndedJobView, why: str, when: FormatInstant) -> Iterator[str]:
     yield f"submitted {when(ended.submitted_at)}, {ended.outcome} after {span(ended.jct_s)}"
     if why:
         yield f"why: {why}"

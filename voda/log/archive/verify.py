@@ -88,7 +88,7 @@ async def verify_log(
         archive: heads at the base to which the archive's events were proven to lead; None = not known.
     """
     chain = HashChain()
-    snapshots = _SnapshotHeads()
+    snapshots = _HeadsOfSnapshots()
     first = 0
     try:
         await snapshots.collect(store)
@@ -112,7 +112,7 @@ async def verify_log(
     return VerifyReport(chain.position, len(chain.heads), snapshots.count, None, "", first)
 
 
-class _SnapshotHeads:
+class _HeadsOfSnapshots:
     """The heads of all streams at some positions, as the snapshots have them."""
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ class IdIndex:
         wanted = hashes_of(ids)
         hit = np.zeros(len(ids), bool)
         for run in self._runs:
-            hit |= _found(run, wanted)
+            hit |= _contained(run, wanted)
         return {ids[index]: self._positions(wanted[index]) for index in map(int, np.flatnonzero(hit))}
 
     def _positions(self, wanted: Any) -> Sequence[int]:
@@ -149,7 +149,7 @@ def positions_of(places: SegmentLayout, stream: str) -> NDArray[np.int64]:
     return np.flatnonzero(streams == crc32(stream.encode())) + places.after + 1
 
 
-def _found(run: _Hashes, wanted: _Hashes) -> NDArray[np.bool_]:
+def _contained(run: _Hashes, wanted: _Hashes) -> NDArray[np.bool_]:
     index = np.searchsorted(run, wanted)
     index[index == len(run)] = 0
     found: NDArray[np.bool_] = run[index] == wanted

@@ -169,13 +169,13 @@ class JetStreamWriter(Committer):
         ids = [fact.event_id for append in group for fact in append.facts]
         while True:
             position = state.position
-            known = await self._known(ids, state)
+            known = await self._recorded_ids(ids, state)
             # An event that arrived during the lookup may have one of the ids.
             if state.position == position:
                 break
         return plan_group(group, position=state.position, heads=state.heads, known=known)
 
-    async def _known(self, ids: Sequence[str], state: LogState) -> Mapping[str, int]:
+    async def _recorded_ids(self, ids: Sequence[str], state: LogState) -> Mapping[str, int]:
         recent = state.recent.ids
         known = {event_id: recent[event_id] for event_id in ids if event_id in recent}
         if state.segments:

@@ -88,7 +88,7 @@ class PostgresLease:
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
-        session = self._held()
+        session = self._require_session()
         async with translate_errors(self._database.place):
             row = _Row(*await session.fetchrow(self._look))
         if f"{row.server} {row.session}" != mine.version:
@@ -99,7 +99,7 @@ class PostgresLease:
 
     async def release(self, mine: Lease) -> None:
         try:
-            session = self._held()
+            session = self._require_session()
             async with translate_errors(self._database.place):
                 await session.fetchval(f"SELECT pg_advisory_unlock({self._lock})")
         finally:
@@ -108,7 +108,7 @@ class PostgresLease:
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         return poll(self.read, self._nudge)
 
-    def _held(self) -> Any:
+    def _require_session(self) -> Any:
         if self._session is None or self._session.is_closed():
             raise ChangedMeanwhile(f"{self.key}: the session that held it has ended")
         return self._session
@@ -121,12 +121,12 @@ class PostgresLease:
     def _judged(self, row: _Row) -> Lease:
         version = f"{row.server} {row.session}"
         if self._mine is not None:
-            return self._mine if self._mine.version == version else _seen(row, version)
+            return self._mine if self._mine.version == version else _lease_of(row, version)
         server, holder = self._last
         if row.session is None and holder and server != row.server:
             # The former holder may have been cut off as this process was, and not know that its session ended.
             return replace(_free(epoch=row.epoch, version=version), holder=holder, is_enforced=False)
-        lease = _seen(row, version)
+        lease = _lease_of(row, version)
         self._last = (row.server, lease.holder)
         return lease
 
@@ -146,7 +146,7 @@ async def _open_session(database: PostgresDatabase, *, name: str, silence_s: flo
             session = await asyncpg.connect(**database.connect_arguments(), **limits, server_settings=settings)
         except asyncpg.PostgresError as error:
             if _SILENCE in str(error):
-                raise _unable(database.place, str(error)) from error
+                raise _unavailable(database.place, str(error)) from error
             raise
         try:
             found = await session.fetchval(_SETTING)
@@ -155,11 +155,11 @@ async def _open_session(database: PostgresDatabase, *, name: str, silence_s: flo
             raise
     if found != wanted:
         session.terminate()
-        raise _unable(database.place, f"{_SILENCE} is {found} ms, expected {wanted}")
+        raise _unavailable(database.place, f"{_SILENCE} is {found} ms, expected {wanted}")
     return session
 
 
-def _seen(row: _Row, version: str) -> Lease:
+def _lease_of(row: _Row, version: str) -> Lease:
     free = _free(epoch=row.epoch, version=version)
     if row.session is None:
         return free
@@ -188,7 +188,7 @@ def _ascii(name: str) -> str:
     return name.encode("ascii", "replace")[:_MOST_NAME_BYTES].decode()
 
 
-def _unable(place: str, found: str) -> InvalidInput:
+def _unavailable(place: str, found: str) -> InvalidInput:
     return InvalidInput(
         f"{place} cannot tell that a leader is silent: expected PostgreSQL 14 or newer, asked directly and not through"
         f" a pooler such as pgbouncer, got: {found}"

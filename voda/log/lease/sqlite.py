@@ -79,7 +79,7 @@ class SqliteLease:
         return self._mine
 
     async def renew(self, mine: Lease) -> Lease:
-        handle = self._held()
+        handle = self._require_handle()
         record = LeaseRecord.renewed(self._clock, mine)
         self._write(handle, record)
         self._mine = _lease(record)
@@ -87,14 +87,14 @@ class SqliteLease:
 
     async def release(self, mine: Lease) -> None:
         try:
-            self._write(self._held(), LeaseRecord(transitions=mine.transitions))
+            self._write(self._require_handle(), LeaseRecord(transitions=mine.transitions))
         finally:
             self._drop()
 
     def watch(self) -> AsyncGenerator[Lease | None, None]:
         return poll(self.read, self._nudge)
 
-    def _held(self) -> int:
+    def _require_handle(self) -> int:
         if self._handle is None or not self._is_in_place(self._handle):
             raise ChangedMeanwhile(f"{self.key} is not held by this process, or was deleted")
         return self._handle

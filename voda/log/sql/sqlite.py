@@ -270,7 +270,7 @@ class _Writer:
         except sqlite3.IntegrityError:
             pass
         with _Transaction(self):
-            return self._record(self._plan(group, known=self._known(group)))
+            return self._record(self._plan(group, known=self._recorded_ids(group)))
 
     def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
         unread = [append.stream for append in group if append.stream not in self._heads]
@@ -279,7 +279,7 @@ class _Writer:
                 self._heads[row[0]] = StoredHead(*row).proven()
         return plan_group(group, position=self._position, heads=self._heads, known=known)
 
-    def _known(self, group: Sequence[Append]) -> dict[str, int]:
+    def _recorded_ids(self, group: Sequence[Append]) -> dict[str, int]:
         ids = [fact.event_id for append in group for fact in append.facts]
         return dict(self._connection.execute(_KNOWN, (json.dumps(ids),)))
 

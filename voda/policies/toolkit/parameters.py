@@ -42,8 +42,9 @@ def parameter_schemas() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 
 def check_parameters(changes: Parameters) -> Parameters:
     """Return the changes in the types of the policies' parameters, or raise InvalidField."""
+    kinds = {policy: _kind(policy) for policy in changes}
     return {
-        policy: {name: _check(policy, name, value) for name, value in values.items()}
+        policy: {name: _check(policy, kinds[policy], name, value) for name, value in values.items()}
         for policy, values in changes.items()
     }
 
@@ -76,12 +77,15 @@ def _kinds() -> Mapping[str, type[Struct]]:
     return {name: kind for name, policy in POLICIES.items() if (kind := getattr(policy, FIELD, None)) is not None}
 
 
-def _check(policy: str, name: str, value: ParameterValue) -> ParameterValue:
-    path = f"{FIELD}.{policy}.{name}"
+def _kind(policy: str) -> type[Struct] | None:
     try:
-        kind = getattr(POLICIES.choose(policy), FIELD, None)
+        return getattr(POLICIES.choose(policy), FIELD, None)
     except InvalidInput as error:
         raise InvalidField(f"{FIELD}.{policy}", str(error)) from error
+
+
+def _check(policy: str, kind: type[Struct] | None, name: str, value: ParameterValue) -> ParameterValue:
+    path = f"{FIELD}.{policy}.{name}"
     known = kind.__struct_fields__ if kind is not None else ()
     if name not in known:
         others = f"it has {', '.join(known)}" if known else "it has none"
@@ -93,4 +97,5 @@ def _check(policy: str, name: str, value: ParameterValue) -> ParameterValue:
         for word, plain in _WORDS.items():
             expected = expected.replace(f"`{word}`", plain)
         raise InvalidField(path, f"{path}: expected {expected}, got {value!r:.80}") from error
-    return converted
+    # -0.0 is 0.0, and would only look different.
+    return converted + 0.0 if type(converted) is float else converted

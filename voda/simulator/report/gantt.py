@@ -78,10 +78,10 @@ def assign_lanes(segments: Iterable[Segment], sizes: Mapping[str, int]) -> list[
     by_node: dict[str, list[Segment]] = {node: [] for node in sizes}
     for segment in segments:
         by_node.setdefault(segment.node, []).append(segment)
-    return [bar for node, held in by_node.items() for bar in _lay_node(held, sizes.get(node, 0))]
+    return [bar for node, held in by_node.items() for bar in _bars_of_node(held, sizes.get(node, 0))]
 
 
-def _lay_node(segments: list[Segment], gpus: int) -> Iterable[Bar]:
+def _bars_of_node(segments: list[Segment], gpus: int) -> Iterable[Bar]:
     lanes = _Lanes(gpus)
     for _, together in groupby(sorted(segments, key=attrgetter("from_s")), key=attrgetter("from_s")):
         # Jobs that stay choose first, so that a new one does not take their lanes.

@@ -121,7 +121,7 @@ def _expected_times(
 ) -> Mapping[str, ExpectedTimes]:
     waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling]
     # Jobs whose start the simulation did not reach follow the others, in the order of submission.
-    waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_by_submission(job)))
+    waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_queue_order(job)))
     position = {job.spec.job_id: place for place, job in enumerate(waiting, start=1)}
     return {
         job_id: ExpectedTimes(
@@ -133,7 +133,7 @@ def _expected_times(
     }
 
 
-def _by_submission(job: Job) -> tuple[int, int, float, str]:
+def _queue_order(job: Job) -> tuple[int, int, float, str]:
     """Order jobs by their priority and queue, then by submission."""
     return -job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id
 

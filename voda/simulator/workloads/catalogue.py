@@ -67,10 +67,10 @@ def load_workload(
 
 def workload_names() -> tuple[str, ...]:
     """Return every name, the variants of a family as one: "pollux/workload-1..8"."""
-    return tuple(_spelled(family, entry.variants) for family, entry in CATALOGUE.items())
+    return tuple(_name_with_variants(family, entry.variants) for family, entry in CATALOGUE.items())
 
 
-def _spelled(family: str, variants: Sequence[str]) -> str:
+def _name_with_variants(family: str, variants: Sequence[str]) -> str:
     if not variants:
         return family
     return f"{family}/{variants[0]}" + (f"..{len(variants)}" if len(variants) > 1 else "")

@@ -84,7 +84,7 @@ def events(
             run_async(_print_recorded(log, part))
         else:
             part = replace(part, job=part.job or log)
-            call_server(where, lambda client: _print_asked(client, part))
+            call_server(where, lambda client: _print_server_events(client, part))
     except BrokenPipeError:
         # The reader has seen enough, as `head` does; what is still buffered must not be written either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -131,7 +131,7 @@ async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator
         yield event
 
 
-async def _print_asked(client: "Client", part: EventSelection) -> None:
+async def _print_server_events(client: "Client", part: EventSelection) -> None:
     from voda.cli.http.client import resource_path
     from voda.cli.http.remote_log import RemoteLog
     from voda.cli.render.terminal import note, now, plain, print_bytes
@@ -145,7 +145,7 @@ async def _print_asked(client: "Client", part: EventSelection) -> None:
         filters["job"] = part.job
     log, present, count = RemoteLog(client, filters), now(), 0
     begins_at = await recorded_at(log, 1) if part.relative else None
-    async for seen in _asked(log, part, is_filtered=bool(filters)):
+    async for seen in _server_events(log, part, is_filtered=bool(filters)):
         count += 1
         if part.output == "json":
             print_bytes(seen.raw)
@@ -157,7 +157,7 @@ async def _print_asked(client: "Client", part: EventSelection) -> None:
         note(_NOTHING)
 
 
-async def _asked(log: "RemoteLog", part: EventSelection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
+async def _server_events(log: "RemoteLog", part: EventSelection, *, is_filtered: bool) -> "AsyncIterator[RemoteEvent]":
     from voda.timetravel.moment import find, parse_moment
 
     last = await log.position()

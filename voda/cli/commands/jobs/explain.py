@@ -44,10 +44,10 @@ def explain(
     if len(asked) == 2:
         _show_recorded(*asked, at=at, output=output)
     else:
-        _show_asked(where, *asked, at=at, output=output)
+        _show_from_server(where, *asked, at=at, output=output)
 
 
-def _show_asked(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
+def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
     from voda.api.schemas import ExplanationView
     from voda.cli.http.client import call_server, decode, resource_path
     from voda.cli.render.explanation import explanation_text
@@ -69,11 +69,11 @@ def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.terminal import console
 
-    told = run_async(_explain(log, job, at))
+    result = run_async(_explain(log, job, at))
     if output == "json":
-        print_json(told)
+        print_json(result)
     else:
-        console().print(explanation_text(explanation_of(told, expected_start_at=told.expected_start_at)))
+        console().print(explanation_text(explanation_of(result, expected_start_at=result.expected_start_at)))
 
 
 async def _explain(log: str, job: str, at: str) -> "JobExplanation":
@@ -84,8 +84,8 @@ async def _explain(log: str, job: str, at: str) -> "JobExplanation":
 
     async with open_log(log) as store:
         place = await place_of(store, at)
-        told = await explain(store, job, place)
-        if told.nodes or not told.shortage:
-            return told
-        start_at = await expected_start(store, told.job_id, place.position, pool=told.pool)
-        return replace(told, expected_start_at=start_at)
+        result = await explain(store, job, place)
+        if result.nodes or not result.shortage:
+            return result
+        start_at = await expected_start(store, result.job_id, place.position, pool=result.pool)
+        return replace(result, expected_start_at=start_at)

@@ -58,7 +58,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
 
     if watch and output == "yaml":
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
-    kind, names = _asked_for(what or ())
+    kind, names = _kind_and_names(what or ())
     phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
     filters: JobFilters = {"pool": pool, "user": user, "namespace": namespace, "sort": sort, "phase": phases}
     filters = {name: value for name, value in filters.items() if value}
@@ -72,7 +72,7 @@ def _phase(word: str) -> str:
     return word.lower() if word.lower() == "live" else word.capitalize()
 
 
-def _asked_for(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def _kind_and_names(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the kind and the names; `voda get jobs nodes` is the job called nodes."""
     if what and what[0] in _KINDS:
         return _KINDS[what[0]], tuple(what[1:])

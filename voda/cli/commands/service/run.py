@@ -105,8 +105,8 @@ def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "L
 
 
 def _default_slots(env: "Mapping[str, str]") -> int:
-    told = env.get(_SLOTS, "")
-    return max(1, int(told)) if told.isascii() and told.isdigit() else 1
+    slots = env.get(_SLOTS, "")
+    return max(1, int(slots)) if slots.isascii() and slots.isdigit() else 1
 
 
 def _say(text: str) -> None:

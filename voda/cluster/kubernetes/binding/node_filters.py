@@ -30,7 +30,7 @@ class _Requirement(Struct, frozen=True):
         return f"{self.key} {self.operator} {', '.join(self.values)}".rstrip()
 
 
-class _Term(Struct, frozen=True, rename="camel"):
+class _SelectorTerm(Struct, frozen=True, rename="camel"):
     match_expressions: tuple[_Requirement, ...] = ()
     match_fields: tuple[_Requirement, ...] = ()
 
@@ -39,7 +39,7 @@ class _Term(Struct, frozen=True, rename="camel"):
 
 
 class _NodeSelector(Struct, frozen=True, rename="camel"):
-    node_selector_terms: tuple[_Term, ...] | None = ()
+    node_selector_terms: tuple[_SelectorTerm, ...] | None = ()
 
 
 class _NodeAffinity(Struct, frozen=True):
@@ -96,7 +96,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
             return False
 
 
-def _meets(term: _Term, node: NodeObject) -> bool:
+def _meets(term: _SelectorTerm, node: NodeObject) -> bool:
     # A term that asks for nothing admits no node, not every node.
     if not term.match_expressions and not term.match_fields:
         return False

@@ -110,14 +110,14 @@ class Api:
                 limit = max(1, limit // 8)
                 continue
             except Unreadable as wrong:
-                raise _garbled(request, wrong) from wrong
+                raise _bad_answer(request, wrong) from wrong
             items += page.items or ()
             unread += left_out
             token = page.metadata.continue_
             if not token:
                 break
         if not page.metadata.resource_version:
-            raise _garbled(request, "it has no resourceVersion")
+            raise _bad_answer(request, "it has no resourceVersion")
         _log_unread(path, unread)
         return ObjectList(items=tuple(items), resource_version=page.metadata.resource_version, unread=tuple(unread))
 
@@ -207,7 +207,7 @@ class Api:
         try:
             return read(text, kind)
         except Unreadable as wrong:
-            raise _garbled(request, wrong) from wrong
+            raise _bad_answer(request, wrong) from wrong
 
 
 async def _lines(pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
@@ -219,7 +219,7 @@ async def _lines(pieces: AsyncIterator[bytes], request: Request) -> AsyncIterato
             rest.clear()
         rest += last
         if len(rest) > _EVENT_BYTES:
-            raise _garbled(request, f"an event has more than {_EVENT_BYTES >> 20} MiB")
+            raise _bad_answer(request, f"an event has more than {_EVENT_BYTES >> 20} MiB")
     if rest:
         raise ClusterUnavailable(f"cannot {request.text}: the answer broke off in the middle of an event")
 
@@ -231,11 +231,13 @@ def _change(line: bytes, kind: type[T], request: Request) -> WatchEvent[T] | Non
     try:
         event = read(line, WatchLine)
     except Unreadable as wrong:
-        raise _garbled(request, wrong) from wrong
+        raise _bad_answer(request, wrong) from wrong
     if event.type == "ERROR":
         raise error_of(request.text, parse_status(0, bytes(event.object)))
     if event.type not in _CHANGES or not (at := read_name(event.object).resource_version):
-        raise _garbled(request, f"an event of type {one_line(event.type)!r} without a known type or a resourceVersion")
+        raise _bad_answer(
+            request, f"an event of type {one_line(event.type)!r} without a known type or a resourceVersion"
+        )
     try:
         return WatchEvent(type=cast(Any, event.type), object=read(event.object, kind), resource_version=at)
     except Unreadable as wrong:
@@ -243,7 +245,7 @@ def _change(line: bytes, kind: type[T], request: Request) -> WatchEvent[T] | Non
         return None
 
 
-def _garbled(request: Request, wrong: object) -> ClusterUnavailable:
+def _bad_answer(request: Request, wrong: object) -> ClusterUnavailable:
     return ClusterUnavailable(f"cannot {request.text}: the answer is not what an API server says ({wrong})")
 
 

@@ -141,7 +141,7 @@ class Transport:
             _probe(answer)
             yield answer
         except _FAILURES as failed:
-            raise ClusterUnavailable(f"cannot {request.text}: the answer broke off ({_named(failed)})") from failed
+            raise ClusterUnavailable(f"cannot {request.text}: the answer broke off ({_failure(failed)})") from failed
         finally:
             _drop(answer)
 
@@ -206,11 +206,11 @@ def _pause_s(busy: Throttled | Unreachable) -> float:
 
 
 def _unanswered(request: Request, failed: BaseException) -> ClusterUnavailable:
-    sentence = f"cannot {request.text}: the API server does not answer ({_named(failed)})"
+    sentence = f"cannot {request.text}: the API server does not answer ({_failure(failed)})"
     return Unreachable(sentence) if isinstance(failed, ClientConnectorError) else ClusterUnavailable(sentence)
 
 
-def _named(failed: BaseException) -> str:
+def _failure(failed: BaseException) -> str:
     match failed:
         case TimeoutError():
             return "it takes too long"

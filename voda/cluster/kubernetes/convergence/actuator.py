@@ -98,7 +98,7 @@ class Actuator:
 
     def unsettled(self) -> Sequence[str]:
         """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
-        return [job_id for job_id in self.desired if any(map(_is_passing, self._pods(job_id).values()))]
+        return [job_id for job_id in self.desired if any(map(_is_transient, self._pods(job_id).values()))]
 
     def starting(self) -> Sequence[str]:
         """Return the jobs that are to run and of which no worker holds GPUs yet."""
@@ -221,7 +221,7 @@ class Actuator:
 
     async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
         if not await self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s):
-            self._inventory.put_pod(pod.metadata.key, None)
+            self._inventory.update_pod(pod, None)
 
     async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
         if noted := counted_failures(kube_job, pods, at.workers.values()):
@@ -233,5 +233,5 @@ def _is_at_rest(pod: Pod) -> bool:
     return pod.is_over and not pod.is_leaving
 
 
-def _is_passing(pod: Pod) -> bool:
+def _is_transient(pod: Pod) -> bool:
     return pod.is_leaving or (not pod.spec.node_name and not pod.is_over)

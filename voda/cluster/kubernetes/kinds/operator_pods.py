@@ -117,11 +117,11 @@ def _why(kind: str, condition: KubeCondition) -> str:
         return why
     said = condition.reason.removeprefix(kind)
     if said in ("", "Failed", f"{kind}Failed"):
-        return _short(condition.message) if not _is_platitude(condition.message) else ""
+        return _short(condition.message) if not _says_nothing(condition.message) else ""
     return _joined(said, condition.message)
 
 
-def _is_platitude(message: str) -> bool:
+def _says_nothing(message: str) -> bool:
     return not message or message.endswith("has failed")
 
 

@@ -141,13 +141,13 @@ def exit_cause(
         ended: how the job ended, if it has.
     """
     pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
-    if by_others := _by_others(pod, node):
+    if by_others := _external_cause(pod, node):
         return by_others, None
     if pod.is_over and not pod.is_leaving:
         return ("finished", 0) if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
     if ended is not None:
         return ("finished" if isinstance(ended, JobCompleted) else "failed"), None
-    return _taken(pod, node, wanted)
+    return _exit_of_taken_pod(pod, node, wanted)
 
 
 def worker_facts(
@@ -170,7 +170,7 @@ def worker_facts(
     return [*facts, WorkerStarted(job_id=job_id, workers=come)] if come else facts
 
 
-def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
+def _external_cause(pod: Pod, node: NodeObject | None) -> ExitCause | None:
     """Return the cause if the pod says that neither its program nor its deletion ended it."""
     disruptions = {
         each.reason for each in pod.status.conditions if each.type == operator_pods.DISRUPTED and each.status == "True"
@@ -182,7 +182,7 @@ def _by_others(pod: Pod, node: NodeObject | None) -> ExitCause | None:
     return "evicted" if disruptions or pod.status.reason not in operator_pods.OWN_FAULT else None
 
 
-def _taken(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
+def _exit_of_taken_pod(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
     """Return why a worker went that was deleted, or whose pod went without a status."""
     if not _is_there(node):
         # No kubelet confirmed its end.

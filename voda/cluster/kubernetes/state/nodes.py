@@ -47,7 +47,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
     """Return the pool of a node; None: voda does not use it."""
     if value := node.metadata.labels.get(rule.label):
         return pool_name(value)
-    return rule.default_pool or None if _offered(node, rule) >= 1000 else None
+    return rule.default_pool or None if _allocatable_milli(node, rule) >= 1000 else None
 
 
 @lru_cache(maxsize=1024)
@@ -69,7 +69,7 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
     """
     if (pool := pool_of(node, rule)) is None:
         return None
-    offered = _offered(node, rule)
+    offered = _allocatable_milli(node, rule)
     gpus = offered // 1000
     return Node(
         name=node.metadata.name,
@@ -100,7 +100,7 @@ def why_closed(node: NodeObject, rule: PoolRule) -> str:
     return ""
 
 
-def _offered(node: NodeObject, rule: PoolRule) -> int:
+def _allocatable_milli(node: NodeObject, rule: PoolRule) -> int:
     try:
         offered = milli(node.status.allocatable.get(rule.resource, "0"))
     except InvalidInput:
