@@ -60,7 +60,7 @@ def read(text: str) -> Any:
             if (value := loader.construct_document(node)) is not None:
                 documents.append((node.start_mark.line + 1, value))
     except yaml.MarkedYAMLError as error:
-        raise NotYaml(_grammar(error)) from None
+        raise NotYaml(_grammar(error, text)) from None
     except yaml.reader.ReaderError as error:
         raise NotYaml(f"the manifest holds the character {error.character!r}, which YAML does not allow") from None
     except yaml.YAMLError as error:
@@ -207,10 +207,14 @@ def _wrong(node: Any, sentence: str) -> InvalidInput:
     return InvalidInput(f"line {mark.line + 1}, column {mark.column + 1}: {sentence}")
 
 
-def _grammar(error: yaml.MarkedYAMLError) -> str:
+def _grammar(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     what = ", ".join(part for part in (error.context, error.problem) if part)
+    # The reader may count the end of the text as another line.
+    lines = text.split("\n")[mark.line : mark.line + 1] if mark is not None else []
+    if mark is not None and any(line[mark.column :].startswith("\t") for line in lines):
+        what = "a tab: indent with spaces"
     return f"{where}no valid YAML ({what[:200]})"
 
 
