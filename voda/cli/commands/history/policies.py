@@ -50,6 +50,16 @@ def _show(policies: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _parameter(name: str, schema: "Mapping[str, Any]") -> str:
-    bounds = [f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum")]
-    limits = f", {bounds[0]} to {bounds[1]}" if any(bounds) else ""
-    return f"{name} = {schema['default']}{limits}: {schema.get('description', '')}"
+    return f"{name} = {schema['default']}{_limits(schema)}: {schema.get('description', '')}"
+
+
+def _limits(schema: "Mapping[str, Any]") -> str:
+    match [f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum")]:
+        case ["", ""]:
+            return ""
+        case [least, ""]:
+            return f", {least} or more"
+        case ["", most]:
+            return f", {most} or less"
+        case [least, most]:
+            return f", {least} to {most}"
