@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants")
     parser.add_argument("--resume", action="store_true", help="keep the results of an earlier run of the same sources")
-    parser.add_argument("--retry", action="store_true", help="resume, but try again what survived, with new tests")
+    parser.add_argument("--retry", action="store_true", help="resume, and try survivors again that are not listed")
     options = parser.parse_args()
     start = time.perf_counter()
     paths = sorted(path for room in ROOMS for path in (ROOT / "voda" / room).rglob("*.py"))
@@ -222,7 +222,9 @@ def _run(sample: Sequence[Mutant], options: argparse.Namespace) -> list[Result]:
         file.unlink(missing_ok=True)
         measured.write_text(json.dumps(asdict(measure([ROOT / "voda" / room for room in ROOMS]))), encoding="utf-8")
     trial = Trial(Executed(**json.loads(measured.read_text(encoding="utf-8"))))
-    results = [one for one in read_results(file) if not (options.retry and one.outcome == "survived")]
+    known = harmless()
+    earlier = read_results(file)
+    results = [one for one in earlier if not options.retry or one.outcome != "survived" or one.change in known]
     file.write_text("".join(f"{json.dumps(asdict(one))}\n" for one in results), encoding="utf-8")
     done = {(one.path, one.operator, one.occurrence) for one in results}
     rest = [one for one in sample if (one.path, one.operator, one.occurrence) not in done]

@@ -130,6 +130,8 @@ APPEND_DURATION: Final = Histogram(
     ("outcome",),
     shown=(("ok",), ("unavailable",), ("not_writable",)),
 )
+LOG_DAMAGED: Final = Gauge("log_damaged", "1 where the last verification in the background found damage, else 0.")
+LOG_VERIFIED: Final = Gauge("log_verified_position", "Position up to which the last verification proved the log.")
 
 HTTP_REQUESTS: Final = Counter("http_requests", "Requests answered.", ("method", "route", "status"))
 HTTP_DURATION: Final = Histogram(

@@ -161,8 +161,11 @@ class _MemoryTransport(Transport):
         if request.verb == "watch":
             return self._told(request)
         body = None if request.body is None else _copy(request.body)
-        answer = msgspec.json.encode(self._server.answer(request.method, request.path, query, body))
-        await wire.travel()
+        try:
+            answer = msgspec.json.encode(self._server.answer(request.method, request.path, query, body))
+        finally:
+            # A refusal is under way for as long as any answer.
+            await wire.travel()
         if wire.fails(wire.loses):
             raise ClusterUnavailable(f"cannot {request.text}: its answer was lost")
         return _whole(answer)

@@ -228,8 +228,8 @@ async def a_registry(
         backend.view.subscribe(reporter.see)
         following = [asyncio.create_task(mirror.run()) for mirror in objects.mirrors.values()]
         try:
-            for mirror in objects.mirrors.values():
-                await mirror.synced()
+            mirrors = objects.mirrors.values()
+            await world.until(lambda: all(mirror.is_synced for mirror in mirrors), what="the job objects are listed")
             yield Registry(world, backend, objects, hand, registrar, submits, reporter, announced)
         finally:
             for task in following:

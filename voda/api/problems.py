@@ -66,6 +66,8 @@ STATUS_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="voda"'},
     HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "30"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+    # Somebody has to free some space first.
+    HTTPStatus.INSUFFICIENT_STORAGE: {"Retry-After": "30"},
 }
 _KEPT_HEADERS: Final = ("Allow", "Location", "WWW-Authenticate", "Retry-After")
 _SENTENCES: Final[Mapping[int, str]] = {

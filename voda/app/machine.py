@@ -80,6 +80,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def exposure_warning(host: str, *, has_tls: bool) -> str:
+    """Return a sentence where others may reach what listens there and read along; empty where they cannot."""
+    if has_tls or is_loopback(host):
+        return ""
+    return (
+        f"warning: --host {host} without TLS: whoever is on the way can read tokens and manifests; use --tls-cert and"
+        " --tls-key (voda up), or a proxy that speaks TLS"
+    )
+
+
 class Machine:
     """The devices of this machine, divided into pools."""
 

@@ -19,7 +19,8 @@ from voda.app.election import LOG_TIMEOUTS
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
 from voda.app.leadership import Leadership
-from voda.app.machine import Machine, MachineOptions, refuse_contradictions
+from voda.app.log_health import LogHealth
+from voda.app.machine import Machine, MachineOptions, exposure_warning, refuse_contradictions
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend, CallerLimits
@@ -38,7 +39,7 @@ from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, lease_of, open_store
 from voda.log.instrumented_store import InstrumentedStore
-from voda.log.store import DurableStore, EventStore
+from voda.log.store import DurableStore
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
@@ -60,7 +61,8 @@ class MachineService:
         """Of a replica; None where the process is alone."""
         self.durable = store
         self.telemetry = PrometheusTelemetry()
-        self.store: EventStore = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.telemetry)
+        self.store = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.telemetry)
+        self.log_health = LogHealth(self.store, str(options.log or home.log), self.telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
@@ -72,11 +74,11 @@ class MachineService:
     def trouble(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
         if self.leadership is not None and not self.leadership.is_leading:
-            return self.leadership.trouble
+            return self.leadership.trouble or self.log_health.trouble
         for loop in self.loops:
             if loop.trouble or not loop.is_leading:
                 return loop.trouble or "starting: the log is being read"
-        return "" if self.loops else "starting: the log is being read"
+        return self.log_health.trouble if self.loops else "starting: the log is being read"
 
     def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
@@ -90,6 +92,8 @@ class MachineService:
             lines.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
         else:
             lines.append("no tokens: whoever reaches the port may do anything")
+        if warning := exposure_warning(self.options.host, has_tls=self.options.tls is not None):
+            lines.append(warning)
         return lines
 
     def live_jobs(self) -> Mapping[str, Job]:
@@ -126,6 +130,7 @@ class MachineService:
             outputs=LocalOutputs(self.home.jobs.absolute()),
             warnings=_warnings,
             not_ready=self.trouble,
+            log_warning=lambda: self.log_health.warning,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
@@ -189,6 +194,7 @@ class MachineService:
     ) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(snapshots.run())
+            group.create_task(self.log_health.verify())
             for loop in self.loops:
                 group.create_task(loop.run(leader, epoch))
             for cluster in clusters:
@@ -286,7 +292,8 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
             service.view.subscribe(see)
         app = application(service.backend())
         service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
-        tasks = [group.create_task(work) for work in (service.view.run(), forecaster.run())]
+        works = (service.view.run(), service.log_health.follow(), forecaster.run())
+        tasks = [group.create_task(work) for work in works]
         stack.callback(lambda: [task.cancel() for task in tasks])
         tune_garbage_collector()
         yield service, group

@@ -54,6 +54,8 @@ class Backend:
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
+    log_warning: Callable[[], str] = str
+    """Returns what is wrong with the log though the service is ready, one sentence; empty where nothing is."""
     limits: CallerLimits = CallerLimits()
     telemetry: Telemetry = NO_TELEMETRY
     exposition: Callable[[], bytes] = bytes

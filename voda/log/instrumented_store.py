@@ -32,6 +32,8 @@ class InstrumentedStore(DelegatingStore[EventStore]):
         appended: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(store)
+        self.refusal = ""
+        """Why the disk or the database did not take the last append; empty once it takes one."""
         self._telemetry = telemetry
         self._appended = appended
 
@@ -41,9 +43,11 @@ class InstrumentedStore(DelegatingStore[EventStore]):
         try:
             with stopwatch(laps):
                 position = await super().append(stream, expected_version, facts, epoch=epoch)
-            outcome = "ok"
+            outcome, self.refusal = "ok", ""
         except Exception as error:
             outcome = next((name for kind, name in OUTCOMES.items() if isinstance(error, kind)), outcome)
+            if isinstance(error, StoreNotWritable):
+                self.refusal = str(error)
             raise
         finally:
             self._telemetry.observe(APPEND_DURATION, laps[0], outcome)

@@ -6,6 +6,7 @@ write instead; values are cut short.
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -34,7 +35,9 @@ def typed_manifest(manifest: Mapping[str, Any]) -> JobManifest:
     name = manifest.get("kind")
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise InvalidField("kind", f"kind: expected one of {', '.join(KINDS)}, got {_or_none(name)}")
+        close = get_close_matches(str(name)[:40], KINDS, n=1)
+        advice = f": did you mean {close[0]}?" if close else ""
+        raise InvalidField("kind", f"kind: expected one of {', '.join(KINDS)}, got {_or_none(name)}{advice}")
     version = manifest.get("apiVersion")
     if version not in kind.versions:
         expected = " or ".join(kind.versions)

@@ -16,6 +16,7 @@ from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
 from voda.manifests import names
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.ignored_fields import ignored_fields
+from voda.manifests.programs import refuse_large_expansions
 from voda.manifests.replicas import JobSettings, gpus_per_replica, replica_bounds, whole_number
 
 _MOST_EPOCHS = 1_000_000_000
@@ -47,6 +48,7 @@ def parse(
     name = names.job_name(job.metadata)
     namespace = names.namespace(job.metadata)
     refuse_unusable(job)
+    refuse_large_expansions(job)
     settings = JobSettings(job)
     least, most, requested = replica_bounds(job, settings)
     names.refuse_long_worker_name(name, most)

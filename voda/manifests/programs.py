@@ -1,24 +1,22 @@
 """What each role of a job runs, with which environment, and how its failures are treated.
 
-Rule: the operators' defaults are filled in here; a manifest that `parse` accepted never fails here. `$(VAR)` is
-Kubernetes': a reference is replaced once and from the left, so what a value brings in is never expanded again; a
-reference to an unknown name stays as it was written, and `$$` stands for `$`.
+Rule: the operators' defaults are filled in here; a manifest that `parse` accepted fails here only where the variables
+of the place it runs at make it too long.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from voda.kinds.base import JobManifest
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar, RunPolicyFields
+from voda.manifests.expansion import Expansion
 
 WORKING_DIR = "voda.dev/working-dir"
 _DEFAULT_GRACE_S = 30.0
 
 POD_NAME = "VODA_POD_NAME"
 """Variable with the name of the replica's pod, such as digits-worker-0, which fieldRef metadata.name stands for."""
-_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -56,7 +54,7 @@ def program(job: JobManifest, role: str) -> Program | None:
     return Program(
         role=role,
         argv=(container.command or ()) + (container.args or ()),
-        env=env_pairs(container, job.metadata.namespace or "default"),
+        env=_env_pairs(container, job.metadata.namespace or "default"),
         working_dir=container.working_dir or "",
         grace_s=_DEFAULT_GRACE_S if grace_s is None else float(grace_s),
     )
@@ -67,10 +65,37 @@ def expand_program(program: Program, base: Mapping[str, str]) -> tuple[tuple[str
 
     The environment is `base` with the program's variables, which may refer to it, and replace those of the same name.
     Without a VODA_POD_NAME in `base`, it is made from VODA_JOB_NAME and the role.
+
+    Raises:
+        InvalidField: expanded, it is more than the kernel gives to a process.
     """
     pod_name = f"{base.get('VODA_JOB_NAME', 'job')}-{program.role}"
-    env = expand_env(program.env, {POD_NAME: pod_name, **base})
-    return tuple(expand_text(word, env) for word in program.argv), env
+    expansion = Expansion({POD_NAME: pod_name, **base})
+    for name, value in program.env:
+        expansion.set_variable(name, value, f"variable {name[:60]}")
+    argv = tuple(expansion.word(word, f"word {place} of its command") for place, word in enumerate(program.argv, 1))
+    return argv, expansion.env
+
+
+def refuse_large_expansions(job: JobManifest) -> None:
+    """Raise InvalidField where a container's environment and command are more than the kernel gives to a process."""
+    for role, replica in job.roles.items():
+        for index in range(len(replica.template.spec.containers)):
+            expand_container(job, role, index)
+
+
+def expand_container(job: JobManifest, role: str, index: int) -> Mapping[str, str]:
+    """Return the variables of a container, expanded by themselves; raises what `refuse_large_expansions` does."""
+    path = f"{job.path(role)}.template.spec.containers[{index}]"
+    container = job.roles[role].template.spec.containers[index]
+    expansion = Expansion({})
+    for place, variable in enumerate(container.env or ()):
+        if (value := known_value(variable, job.metadata.namespace or "default")) is not None:
+            expansion.set_variable(variable.name, value, f"{path}.env[{place}].value")
+    for field, words in (("command", container.command), ("args", container.args)):
+        for place, word in enumerate(words or ()):
+            expansion.word(word, f"{path}.{field}[{place}]")
+    return expansion.env
 
 
 def failure_policy(job: JobManifest) -> FailurePolicy:
@@ -94,7 +119,7 @@ def working_dir_annotation(job: JobManifest) -> str:
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
 
 
-def env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:
+def _env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:
     """Return the variables of a container whose values can be known."""
     found = ((each.name, known_value(each, namespace)) for each in container.env or ())
     return tuple((name, value) for name, value in found if value is not None)
@@ -107,18 +132,3 @@ def known_value(variable: EnvVar, namespace: str) -> str | None:
     field = variable.value_from.field_ref
     known = {"metadata.namespace": namespace, "metadata.name": f"$({POD_NAME})"}
     return known.get(field.field_path) if field is not None else None
-
-
-def expand_env(pairs: Iterable[tuple[str, str]], base: Mapping[str, str]) -> dict[str, str]:
-    """Return base and the pairs, each expanded from base and the pairs before it; the later of two alike wins."""
-    env = dict(base)
-    for name, value in pairs:
-        env[name] = expand_text(value, env)
-    return env
-
-
-def expand_text(text: str, env: Mapping[str, str]) -> str:
-    """Return the text with every `$(NAME)` replaced whose name is known."""
-    if "$" not in text:
-        return text
-    return _REFERENCE.sub(lambda match: "$" if match[1] is None else env.get(match[1], match[0]), text)

@@ -14,7 +14,7 @@ from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import JobManifest, refuse_outside
 from voda.kinds.pod_template import MOST_GPUS, Quantity
-from voda.manifests.programs import env_pairs, expand_env
+from voda.manifests.programs import expand_container
 
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 # Setting -> its annotation and its variables, the newer name first.
@@ -158,7 +158,7 @@ def _environment(job: JobManifest) -> dict[str, FieldText]:
     places = {each.name: place for place, each in enumerate(container.env or ()) if each.name in VARIABLES}
     if not places:
         return {}
-    env = expand_env(env_pairs(container, job.metadata.namespace or "default"), {})
+    env = expand_container(job, role, index)
     return {name: FieldText(env[name], f"{path}[{place}].value", True) for name, place in places.items() if name in env}
 
 

@@ -15,6 +15,8 @@ from voda.domain.errors import InvalidInput
 MOST_DEPTH = 64
 MOST_VALUES = 20_000
 """Values in a YAML text, those that aliases repeat counted each time."""
+MOST_CHARACTERS = 1_048_576
+"""Of all those values; Kubernetes takes no more bytes of an object."""
 BIGGEST_INT = 2**63 - 1
 SMALLEST_INT = -(2**63)
 
@@ -58,7 +60,7 @@ def read(text: str) -> Any:
             if (value := loader.construct_document(node)) is not None:
                 documents.append((node.start_mark.line + 1, value))
     except yaml.MarkedYAMLError as error:
-        raise NotYaml(_grammar(error)) from None
+        raise NotYaml(_grammar(error, text)) from None
     except yaml.reader.ReaderError as error:
         raise NotYaml(f"the manifest holds the character {error.character!r}, which YAML does not allow") from None
     except yaml.YAMLError as error:
@@ -82,7 +84,7 @@ class _Loader(_SafeLoader):
         super().__init__(text)
         self._depth = 0
         self._composed = 0
-        self._costs: dict[Any, tuple[int, int] | None] = {}
+        self._costs: dict[Any, tuple[int, int, int] | None] = {}
         """Node -> its cost, None while that is counted; an alias is the very node that it repeats."""
 
     def descend_resolver(self, current_node: Any, current_index: Any) -> None:
@@ -104,29 +106,32 @@ class _Loader(_SafeLoader):
         match = _UNQUOTED.fullmatch(value) if implicit[0] else None
         return _TEXT if match is None else _TYPES[match.lastgroup]
 
-    def check_cost(self, node: Any) -> tuple[int, int]:
-        """Return how many values a node holds, aliases counted each time, and its levels; or refuse it."""
+    def check_cost(self, node: Any) -> tuple[int, int, int]:
+        """Return a node's values and characters, aliases counted each time, and its levels; or refuse it."""
         if node in self._costs:
             if (cost := self._costs[node]) is None:
                 raise _wrong(node, "an alias repeats a value within itself")
             return cost
         self._costs[node] = None
-        children: Any = () if isinstance(node, yaml.ScalarNode) else node.value
+        is_scalar = isinstance(node, yaml.ScalarNode)
+        children: Any = () if is_scalar else node.value
         if isinstance(node, yaml.MappingNode):
             _refuse_keys(node)
             children = [each for pair in node.value for each in pair]
         if children and node.tag not in (_MAP, _SEQ):
             self.refuse_tag(node)
-        values, levels = 1, int(isinstance(node, yaml.CollectionNode))
+        values, characters, levels = 1, len(node.value) if is_scalar else 0, int(not is_scalar)
         for child in children:
-            more, below = self.check_cost(child)
-            values, levels = values + more, max(levels, 1 + below)
+            more, longer, below = self.check_cost(child)
+            values, characters, levels = values + more, characters + longer, max(levels, 1 + below)
             if values > MOST_VALUES:
                 raise _too_many(child)
+            if characters > MOST_CHARACTERS:
+                raise _too_long(child)
         if levels > MOST_DEPTH:
             raise _too_deep(node)
-        self._costs[node] = values, levels
-        return values, levels
+        self._costs[node] = cost = values, characters, levels
+        return cost
 
     def text(self, node: Any) -> str:
         value: str = self.construct_scalar(node)
@@ -193,15 +198,23 @@ def _too_many(node: Any) -> InvalidInput:
     return _wrong(node, f"the manifest holds more than {MOST_VALUES} values, repeated aliases counted")
 
 
+def _too_long(node: Any) -> InvalidInput:
+    return _wrong(node, f"the manifest holds more than {MOST_CHARACTERS} characters, repeated aliases counted")
+
+
 def _wrong(node: Any, sentence: str) -> InvalidInput:
     mark = node.start_mark
     return InvalidInput(f"line {mark.line + 1}, column {mark.column + 1}: {sentence}")
 
 
-def _grammar(error: yaml.MarkedYAMLError) -> str:
+def _grammar(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     what = ", ".join(part for part in (error.context, error.problem) if part)
+    # The reader may count the end of the text as another line.
+    lines = text.split("\n")[mark.line : mark.line + 1] if mark is not None else []
+    if mark is not None and any(line[mark.column :].startswith("\t") for line in lines):
+        what = "a tab: indent with spaces"
     return f"{where}no valid YAML ({what[:200]})"
 
 

@@ -79,6 +79,7 @@ async def test_document_when_an_operation_can_fail_then_tells_what_that_means() 
         "401": ["WWW-Authenticate"],
         "429": ["Retry-After"],
         "503": ["Retry-After"],
+        "507": ["Retry-After"],
     }
     # The standard has readers ignore parameters of these names.
     named = {parameter["name"] for one in operations for parameter in one["parameters"]}

@@ -201,7 +201,7 @@ async def test_error_when_it_is_ours_is_logged_under_an_id_and_nothing_of_it_tol
     ("error", "status", "header"),
     [
         (StoreUnavailable("busy"), 503, "Retry-After"),
-        (StoreNotWritable("full"), 507, ""),
+        (StoreNotWritable("full"), 507, "Retry-After"),
         (VersionConflict("no"), 409, ""),
         (LogDamaged("bad", 7), 500, ""),
         (InvalidInput("half a character \udc80"), 422, ""),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from voda.app.machine import MachineOptions, is_loopback, refuse_contradictions
+from voda.app.machine import MachineOptions, exposure_warning, is_loopback, refuse_contradictions
 from voda.domain.errors import InvalidInput
 
 
@@ -59,3 +59,13 @@ def test_options_when_they_cannot_be_meant_are_refused_by_name(fields: dict[str,
 )
 def test_options_when_they_can_be_meant_pass(fields: dict[str, Any]) -> None:
     assert refusal(fields) == ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "login-1"])
+def test_host_when_others_may_reach_it_without_tls_is_warned_of(host: str) -> None:
+    assert exposure_warning(host, has_tls=False).startswith(f"warning: --host {host} without TLS")
+    assert exposure_warning(host, has_tls=True) == ""
+
+
+def test_host_when_only_this_machine_reaches_it_needs_no_tls() -> None:
+    assert exposure_warning("127.0.0.1", has_tls=False) == ""

@@ -82,3 +82,15 @@ async def test_object_of_an_ended_job_leads_to_that_job() -> None:
         fact = Fact(data=JobCompleted(job_id="digits"), event_id="end", recorded_at=backend.clock.now())
         await backend.view.wait_for(await backend.store.append("job.digits", ANY_VERSION, [fact]))
         assert (await submits.adopt(an_mpi_job(), ANN, uid="u1")).record is first.record
+
+
+async def test_adoption_of_an_object_whose_variables_expand_too_far_is_refused_with_the_field() -> None:
+    bomb = an_mpi_job(env={"A0": "x" * 100, **{f"A{link}": f"$(A{link - 1})" * 10 for link in range(1, 12)}})
+    too_long = r"Launcher.*env\[4\]\.value: expected 131072 bytes or less"
+    async with a_backend(nodes={}) as backend:
+        submits = JobSubmitter(backend)
+        with pytest.raises(InvalidInput, match=too_long):
+            submits.check(bomb, ANN)
+        with pytest.raises(InvalidInput, match=too_long):
+            await submits.adopt(bomb, ANN, uid="u1")
+        assert not backend.view.job_registry.jobs()

@@ -34,6 +34,17 @@ def test_spec_when_its_id_is_no_token_of_a_stream_is_refused(job_id: str) -> Non
         validated(a_spec(job_id))
 
 
+def test_spec_when_it_is_as_large_as_can_be_has_4096_replicas() -> None:
+    assert validated(a_spec("a", max_replicas=4096)).max_replicas == 4096
+    with pytest.raises(InvalidInput, match="expected 4096 or less"):
+        validated(a_spec("a", max_replicas=4097))
+
+
+def test_spec_when_its_id_is_far_too_long_is_refused_with_the_beginning_of_it() -> None:
+    with pytest.raises(InvalidInput, match=f"^job '{'a' * 80}': a job id has"):
+        validated(a_spec("a" * 1000))
+
+
 def test_spec_when_all_is_possible_is_returned_as_it_is() -> None:
     spec = a_spec("a-1_b", min_replicas=1, requested_replicas=2, max_replicas=MOST_REPLICAS)
     assert validated(spec) is spec

@@ -73,6 +73,12 @@ def test_job_when_just_submitted_has_had_nothing() -> None:
     assert (job.replicas, job.gpus, job.workers, job.refusals, job.uid) == (0, 0, {}, {}, "")
 
 
+def test_plan_when_none_was_decided_yet_is_empty() -> None:
+    plan = Plan(pool="p")
+    assert (plan.number, plan.based_on, plan.decided_at, plan.replicas, plan.reasons) == (0, 0, 0.0, {}, {})
+    assert (plan.policy, plan.placer, plan.cause) == ("", "", "")
+
+
 def test_settings_and_estimates_when_nothing_is_known_are_what_the_documentation_says() -> None:
     settings = Settings()
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("elastic-fifo", "steady", 30.0)

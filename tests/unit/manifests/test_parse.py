@@ -301,3 +301,8 @@ def test_nulls_when_optional_fields_hold_them_are_as_if_absent() -> None:
     spec = {"slotsPerWorker": None, "runPolicy": None}
     manifest = an_mpi_job(launcher=empty, worker=empty, spec=spec, metadata={"labels": None, "annotations": None})
     assert sizes(manifest) == (2, 2, 2)
+
+
+def test_kind_when_it_is_almost_one_is_told_which() -> None:
+    with pytest.raises(InvalidField, match=r"got 'PytorchJob': did you mean PyTorchJob\?$"):
+        parse({**a_torch_job(), "kind": "PytorchJob"})

@@ -10,7 +10,6 @@ from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
     Program,
     expand_program,
-    expand_text,
     failure_policy,
     program,
     working_dir_annotation,
@@ -120,26 +119,6 @@ def test_working_dir_when_annotated_is_that_folder() -> None:
         == "/home/u/x"
     )
     assert working_dir_annotation(typed_manifest(an_mpi_job(metadata={"annotations": None}))) == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "becomes"),
-    [
-        ("train --epochs $(EPOCHS)", "train --epochs 7"),
-        ("$(EPOCHS)$(EPOCHS)", "77"),
-        ("$(UNKNOWN)", "$(UNKNOWN)"),
-        ("$$(EPOCHS)", "$(EPOCHS)"),
-        ("$$$(EPOCHS)", "$7"),
-        ("$$$$(EPOCHS)", "$$(EPOCHS)"),
-        ("$EPOCHS ${EPOCHS}", "$EPOCHS ${EPOCHS}"),
-        ("$(EPOCHS", "$(EPOCHS"),
-        ("$(EPOCHS $(EPOCHS)", "$(EPOCHS $(EPOCHS)"),
-        ("$() $", "$() $"),
-        ("$(REFERS)", "$(EPOCHS)"),
-    ],
-)
-def test_text_when_it_has_references_follows_kubernetes(text: str, becomes: str) -> None:
-    assert expand_text(text, {"EPOCHS": "7", "REFERS": "$(EPOCHS)"}) == becomes
 
 
 def test_env_when_a_value_refers_to_another_sees_only_what_came_before() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from voda.domain.gpus import Gpus
 from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.events.types import PlanAdopted
@@ -97,6 +98,7 @@ def test_growth_when_the_remaining_time_is_unknown_then_it_is_made() -> None:
 def test_growth_when_a_node_of_the_job_is_lost_then_it_is_not_judged() -> None:
     view = a_view({"a": 2}, remaining_s={"a": 1.0})
     assert settled(replace(view, nodes={"n2": a_node("n2")}), {"a": 4}) == {"a": 4}
+    assert settled(replace(view, nodes={"n1": a_node("n1", is_ready=False)}), {"a": 4}) == {"a": 4}
 
 
 @pytest.mark.parametrize("workers", [{}, {0: "n1"}])
@@ -125,9 +127,23 @@ def test_shrink_when_the_job_is_no_slower_at_the_smaller_size_then_it_stands() -
     assert settled(replace(view, estimates={**view.estimates, "a": flat}), {"a": 4, "b": 4}) == {"a": 4, "b": 3}
 
 
+def test_shrink_when_the_speed_at_the_former_size_is_unknown_then_it_is_undone() -> None:
+    view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
+    short = Estimate(speedup=linear_speedup(4), resize_cost_s=COST_S)
+    assert settled(replace(view, estimates={**view.estimates, "a": short}), {"a": 4, "b": 4}) == {"a": 5, "b": 3}
+
+
 def test_shrinks_when_not_all_can_be_undone_then_whole_ones_go_before_parts() -> None:
     view = a_view({"a": 5, "b": 2, "c": 1}, remaining_s={"c": 1.0}, waiting={"d": 2})
     assert settled(view, {"a": 2, "b": 1, "c": 3, "d": 2}) == {"a": 3, "b": 2, "c": 1, "d": 2}
+    view = a_view({"a": 2, "b": 5, "c": 1}, remaining_s={"c": 1.0}, waiting={"d": 2})
+    assert settled(view, {"a": 1, "b": 2, "c": 3, "d": 2}) == {"a": 2, "b": 3, "c": 1, "d": 2}
+
+
+def test_shrink_when_replicas_hold_several_gpus_then_as_many_are_undone_as_the_freed_ones_make() -> None:
+    view = a_view({"a": 3, "b": 2}, waiting={"c": 2}, remaining_s={"b": 1.0})
+    pairs = replace(view.jobs["a"], spec=replace(view.jobs["a"].spec, gpus_per_replica=Gpus(2)))
+    assert settled(replace(view, jobs={**view.jobs, "a": pairs}), {"a": 1, "b": 4, "c": 2}) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> None:
@@ -135,6 +151,13 @@ def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -
     replicas, reasons = without_thrash(view, {"a": 0, "b": 8})
     assert replicas == {"a": 4, "b": 4}
     assert reasons["a"] == "kept at 4: to grow other jobs by these GPUs would not pay"
+
+
+def test_preemption_when_undone_takes_its_gpus_once_and_leaves_the_rest_to_shrunk_jobs() -> None:
+    view = a_view({"a": 2, "b": 2, "c": 5}, remaining_s={"b": 1.0}, gpus=9)
+    replicas, reasons = without_thrash(view, {"a": 0, "b": 8, "c": 1})
+    assert replicas == {"a": 2, "b": 2, "c": 5}
+    assert reasons["a"] == "kept at 2: to grow other jobs by these GPUs would not pay"
 
 
 def test_preemption_when_it_makes_room_for_a_start_then_it_stands() -> None:
@@ -200,6 +223,40 @@ def test_decide_when_the_placer_cannot_place_all_then_the_reason_says_so() -> No
     plan = decide(a_state(jobs=jobs, nodes=nodes), Dictated({"a": 2, "b": 1}), Steady(), 0.0, cause="tick")
     assert plan.placement == {"a": ("n1", "n2")}
     assert plan.reasons["b"] == "waits: the free GPUs are too scattered for 1 worker of 4 GPUs"
+
+
+class Counting(Dictated):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def allocate(self, view: ClusterState, now: float) -> Allocation:
+        self.asked += 1
+        return super().allocate(view, now)
+
+
+class Shunning(Steady):
+    """A placer that finds no room for the first of the jobs."""
+
+    def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+        return super().place(view, dict(sorted(replicas.items())[1:]), now)
+
+
+def test_decide_when_all_find_room_then_the_policy_is_asked_once() -> None:
+    policy = Counting({"a": 1, "b": 2})
+    decide(a_view({}, waiting={"a": 1, "b": 2}), policy, Steady(), 0.0, cause="tick")
+    assert policy.asked == 1
+
+
+def test_decide_when_one_job_after_the_other_finds_no_room_then_the_policy_is_asked_four_times() -> None:
+    sizes = dict.fromkeys("abcdef", 1)
+    jobs = [a_job(job_id, gpus_per_replica=9 - place) for place, job_id in enumerate(sizes)]
+    policy = Counting(sizes)
+    plan = decide(a_state(jobs=jobs, nodes=[a_node("n1", gpus=64)]), policy, Shunning(), 0.0, cause="tick")
+    assert policy.asked == 4
+    assert sorted(plan.placement) == ["e", "f"]
+    scattered = {job_id for job_id, why in plan.reasons.items() if "too scattered" in why}
+    assert scattered == set("abcd")
 
 
 def test_decide_when_the_free_gpus_are_too_scattered_for_a_job_then_later_small_ones_use_them() -> None:

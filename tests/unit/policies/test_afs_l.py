@@ -79,6 +79,12 @@ def test_afs_l_when_jobs_beat_each_other_in_a_circle_gives_the_gpu_to_the_last_o
         assert {name for name, count in answer.replicas.items() if count == 2} == {last}
 
 
+def test_afs_l_when_a_job_makes_no_headway_says_that_its_time_is_unknown() -> None:
+    estimates = {"a": Estimate(speedup=(0, 0), remaining_s=100.0)}
+    answer = AfsL().allocate(a_state(jobs=[a_job("a")], nodes=[a_node(gpus=1)], estimates=estimates), 0.0)
+    assert answer.reasons == {"a": "starts on 1, by gain, time left unknown"}
+
+
 def test_afs_l_when_a_minimum_is_above_one_gives_it_at_once() -> None:
     jobs = [a_job("a", min_replicas=3, max_replicas=4), a_job("b", submitted_at=1, min_replicas=2, max_replicas=4)]
     assert AfsL().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=5)]), 0.0).replicas == {"a": 3, "b": 2}

@@ -111,6 +111,16 @@ def test_job_when_it_scales_otherwise_than_its_category_is_believed() -> None:
     assert speedup[8] == pytest.approx(1.0, rel=0.1)
 
 
+def test_estimate_when_read_before_the_job_reported_is_read_anew_though_its_category_stays() -> None:
+    log = a_log("a", "b")
+    report(log, [1] * 60, job_id="b")
+    learning = folded(log.events)
+    assert asked(learning).remaining_s == pytest.approx(50 * 100.0)
+    learning.apply(log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=300.0), at=3000))
+    assert asked(learning, done=1).remaining_s == pytest.approx(49 * 300.0)
+    assert asked(learning, "b").remaining_s == pytest.approx(50 * 100.0)
+
+
 def test_epochs_when_their_number_is_unknown_leave_the_time_unknown() -> None:
     log = a_log()
     report(log, [1])
@@ -198,6 +208,36 @@ def test_raw_epoch_when_the_workers_changed_within_it_is_not_learned_from(epoch_
     *before, last = log.events
     untimed = replace(last, data=replace(last.data, epoch_s=None))
     assert (folded(log.events).dump() != folded([*before, untimed]).dump()) == is_learned
+
+
+def test_cost_when_a_restart_was_measured_is_that_of_the_next_reading() -> None:
+    log = a_log("a", "b")
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=100)
+    disturbed(log, at=230, done=1, workers=1)
+    learning = folded(log.events)
+    assert [asked(learning, job_id).resize_cost_s for job_id in "ab"] == [60.0, 60.0]
+    learning.apply(log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, epoch_s=100.0), at=330))
+    assert [asked(learning, job_id).resize_cost_s for job_id in "ab"] == pytest.approx([30.0, 30.0])
+
+
+@pytest.mark.parametrize(
+    ("workers", "epoch_s", "is_learned"),
+    [
+        (1, 1e-6, True),
+        (1, 9e-7, False),
+        (1, 1e9, True),
+        (1, 1.1e9, False),
+        (100_000, 1.0, True),
+        (100_001, 1.0, False),
+        (0, 1.0, False),
+    ],
+)
+def test_epoch_when_no_cluster_could_have_taken_it_is_not_learned_from(
+    workers: int, epoch_s: float, is_learned: bool
+) -> None:
+    log = a_log()
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=workers, epoch_s=epoch_s), at=100)
+    assert (asked(folded(log.events)).remaining_s < math.inf) == is_learned
 
 
 def test_waiting_when_a_job_was_halted_is_no_cost_of_its_restart() -> None:

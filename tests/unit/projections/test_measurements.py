@@ -152,6 +152,8 @@ def test_cost_of_a_change_is_never_below_nothing() -> None:
 def test_cost_of_a_first_start_needs_no_time_before_it() -> None:
     span = UndisturbedSpan()
     assert (span.changed_at, span.size, span.counted_at, span.ran_s) == (-math.inf, 0, 0.0, 0.0)
+    assert (span.epochs_done, span.before_s, span.before_workers) == (0.0, 0.0, 0)
+    assert (span.is_spanning, span.was_spanning, span.changes) == (False, False, 0)
     span.start({0: "n1"}, 100.0)
     span.report(1.0, 1, 230.0)
     assert span.take_cost(means({1: [100.0]}, {}), 1.0) == pytest.approx(30.0)

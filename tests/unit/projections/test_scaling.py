@@ -74,6 +74,14 @@ def test_law_when_more_workers_hurt_is_retrograde() -> None:
     assert scaling.speedup[16] < scaling.speedup[8] < scaling.speedup[4]
 
 
+def test_law_when_no_fit_is_found_is_linear_from_the_smallest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(*_: object) -> None:
+        raise RuntimeError("no convergence")
+
+    monkeypatch.setattr("scipy.optimize.nnls", give_up)
+    assert fit_law([Point(2, 30.0, 1.0), Point(4, 20.0, 1.0)]) == ScalingLaw(e1=60.0, a=0.0, b=0.0)
+
+
 def means(epochs: dict[int, float]) -> EpochMeans:
     measured = EpochMeans()
     for workers, epoch_s in epochs.items():

@@ -63,10 +63,11 @@ class ServiceRoutes(Routes):
 
     @Operation("GET", "/readyz", roles=PUBLIC, answers=_PLAIN, problems=[503])
     async def get_readiness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Whether jobs are decided on, and if not, why."""
+        """Whether jobs are decided on, and if not, why; a second line warns where the log is damaged."""
         if reason := self.backend.not_ready():
             raise TransientError(f"not ready: {reason}")
-        return web.Response(text="ready\n")
+        warning = self.backend.log_warning()
+        return web.Response(text=f"ready\nwarning: {warning}\n" if warning else "ready\n")
 
     @Operation(
         "GET",

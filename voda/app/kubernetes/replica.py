@@ -67,6 +67,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     service.url = await stack.enter_async_context(serving(app, listen.host, listen.port))
     works = [
         view.run(),
+        service.log_health.follow(),
         service.mirror.run(),
         forecaster.run(),
         service.leadership.run(service.lead, service.pools.follow),

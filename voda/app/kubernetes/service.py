@@ -19,6 +19,8 @@ from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.leadership import Leadership
+from voda.app.log_health import LogHealth
+from voda.app.machine import exposure_warning
 from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
@@ -81,13 +83,14 @@ class KubernetesService:
         self.url = ""
         self.options, self.context = options, context
         self.telemetry = telemetry
-        self.store: EventStore = InstrumentedStore(
+        self.store = InstrumentedStore(
             ArchiveBackedStore(store, config.archive()),
             telemetry,
             appended=lambda outcome: self.log_liveness.appended(outcome),
         )
         timings = options.leader.timings()
         self.log_liveness = LogLiveness(self.store, tolerance_s=timings.renew_deadline_s)
+        self.log_health = LogHealth(self.store, options.log or str(Path(options.home) / "voda.db"), telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = self._access()
@@ -123,8 +126,8 @@ class KubernetesService:
         if not self.mirror.is_synced:
             return self.mirror.trouble or "starting: the cluster is being read"
         if self.leadership.is_leading:
-            return self.mirror.trouble or self.pools.trouble
-        return self.mirror.trouble or self.leadership.trouble
+            return self.mirror.trouble or self.pools.trouble or self.log_health.trouble
+        return self.mirror.trouble or self.leadership.trouble or self.log_health.trouble
 
     def description(self) -> Iterable[str]:
         """Yield what a user wants to know at the start, line by line."""
@@ -135,6 +138,8 @@ class KubernetesService:
             yield f"token {Path(self.options.access.folder or self.options.home) / 'admin.token'}"
         else:
             yield "no tokens: anybody who reaches the port may do anything"
+        if warning := exposure_warning(self.options.listen.host, has_tls=False):
+            yield warning
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         return {
@@ -174,6 +179,7 @@ class KubernetesService:
             group.create_task(self.registrar.run())
             group.create_task(self.reporter.run())
             group.create_task(snapshots.run())
+            group.create_task(self.log_health.verify())
             if self.options.metrics_folder:
                 watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
                 folder = Path(self.options.metrics_folder)
@@ -222,6 +228,7 @@ class KubernetesService:
             outputs=outputs,
             warnings=self._warnings,
             not_ready=self.trouble,
+            log_warning=lambda: self.log_health.warning,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,

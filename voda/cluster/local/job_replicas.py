@@ -14,6 +14,7 @@ from voda.cluster.local.context import TRY_AGAIN_S, JobState, Timer
 from voda.cluster.local.folder import Exit
 from voda.cluster.local.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
 from voda.cluster.local.run_spec import RunSpec
+from voda.domain.errors import InvalidField
 from voda.process_table import try_lock
 
 _LOOK_AGAIN_S: Final = 0.02
@@ -64,6 +65,8 @@ class JobReplicas:
         try:
             command = command_of(self._state.context, folder, run_spec, record, name)
             self._watch(start_replica(folder, name, run, command))
+        except InvalidField as error:
+            return f"{name} could not run: {error}"
         except ValueError as error:
             return f"{name} could not run: its command line or environment is not valid: {error}"
         except OSError as error:

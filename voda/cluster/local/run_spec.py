@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from voda.domain.errors import ActionRefused
+from voda.domain.errors import ActionRefused, InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.mpijob import MPIJob
@@ -66,7 +66,11 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
     """
     if spec.manifest is None:
         raise ActionRefused(f"job {spec.job_id}: was submitted without a manifest, so there is nothing to run")
-    job = typed_manifest(spec.manifest)
+    try:
+        job = typed_manifest(spec.manifest)
+    except InvalidField as error:
+        # An earlier version may have accepted it.
+        raise ActionRefused(f"job {spec.job_id}: its manifest cannot be used: {error}") from error
     if job.local_launch is None:
         raise ActionRefused(f"job {spec.job_id}: a {job.kind} cannot run on one machine")
     return RunSpec(

@@ -4,8 +4,10 @@ Rule: only the hashes are trusted; everything stored beside the bodies (columns,
 chain.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, Self
+
+from msgspec.structs import replace
 
 from voda.domain.errors import LogDamaged
 from voda.events.codec import EventBody, body_of, head_after
@@ -25,6 +27,18 @@ Progress = Callable[[int, int], None]
 """Called with events done and events in all, once per page."""
 
 
+class Pace(NamedTuple):
+    """How a verification takes turns with whatever else its process does."""
+
+    page: int = PAGE
+    """Events that are read, and proven, in one go."""
+    pause: Callable[[], Awaitable[None]] | None = None
+    """Waited for after every page."""
+
+
+_AT_ONCE = Pace()
+
+
 class VerifyReport(NamedTuple):
     """What a verification found."""
 
@@ -42,6 +56,11 @@ class VerifyReport(NamedTuple):
     @property
     def is_intact(self) -> bool:
         return not self.problem
+
+    @classmethod
+    def of_unreadable(cls, error: LogDamaged) -> Self:
+        """Return the report on a log that is too damaged to be opened."""
+        return cls(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
 
 
 class HashChain:
@@ -76,7 +95,11 @@ class HashChain:
 
 
 async def verify_log(
-    store: EventStore, *, archive: Mapping[str, Head] | None = None, progress: Progress | None = None
+    store: EventStore,
+    *,
+    archive: Mapping[str, Head] | None = None,
+    progress: Progress | None = None,
+    pace: Pace = _AT_ONCE,
 ) -> VerifyReport:
     """Prove every event of the log, and compare the chain with everything that is stored beside the events.
 
@@ -86,6 +109,8 @@ async def verify_log(
     Args:
         store: the log; if it has a base, the chain begins there.
         archive: heads at the base to which the archive's events were proven to lead; None = not known.
+        progress: gets the events done.
+        pace: by default without a pause.
     """
     chain = HashChain()
     snapshots = _HeadsOfSnapshots()
@@ -97,7 +122,7 @@ async def verify_log(
         chain, first = HashChain(base.position, base.heads), base.position
         if archive is not None:
             compare_heads(archive, chain, "the archive")
-        async for sealed, row in _events(store, first, end, progress):
+        async for sealed, row in _events(store, first, end, progress, pace):
             body = chain.step(sealed)
             if row:
                 _compare_columns(row, body)
@@ -130,7 +155,8 @@ class _HeadsOfSnapshots:
                 # Others may have appended between the state's position and the look at the heads. Their versions
                 # add up to the position at which they were seen.
                 seen_at = max(snapshot.position, sum(head.version for head in snapshot.heads.values()))
-                self._heads.setdefault(seen_at, []).append(snapshot)
+                # The heads alone count here; states may be large.
+                self._heads.setdefault(seen_at, []).append(replace(snapshot, state=b""))
         except LogDamaged as error:
             self._problem = error
 
@@ -170,9 +196,11 @@ def compare_heads(expected: Mapping[str, Head], chain: HashChain, source: str) -
     )
 
 
-async def _events(store: EventStore, done: int, end: int, progress: Progress | None) -> AsyncIterator[_SealedRow]:
+async def _events(
+    store: EventStore, done: int, end: int, progress: Progress | None, pace: Pace
+) -> AsyncIterator[_SealedRow]:
     while done < end:
-        page = await _page(store, done, min(PAGE, end - done))
+        page = await _page(store, done, min(pace.page, end - done))
         if not page:
             raise LogDamaged(f"position {done + 1}: the event is missing", done + 1)
         for found in page:
@@ -180,6 +208,8 @@ async def _events(store: EventStore, done: int, end: int, progress: Progress | N
         done += len(page)
         if progress:
             progress(done, end)
+        if pace.pause:
+            await pace.pause()
 
 
 async def _page(store: EventStore, after: int, limit: int) -> Sequence[_SealedRow]:

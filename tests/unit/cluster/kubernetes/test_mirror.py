@@ -144,7 +144,7 @@ def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:
     job, pod = an_object("1"), a_pod("1")
     hear: tuple[Callable[[], None], ...] = (
         lambda: inventory.update_object("u1", KIND, an_object("2")),
-        lambda: inventory.update_pod("ns/a-worker-0", a_pod("2")),
+        lambda: inventory.update_pod(pod, a_pod("2")),
     )
     inventory.put_object("u1", KIND, job)
     inventory.put_pod("ns/a-worker-0", pod)

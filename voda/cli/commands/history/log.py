@@ -133,7 +133,7 @@ async def _verify(log: str, archive: Path | None) -> "VerifyReport":
                 return verify_archive(open_archive(path), HashChain(), progress=progress)
             return await _verify_store(log, archive, progress)
         except LogDamaged as error:
-            return VerifyReport(max((error.position or 1) - 1, 0), 0, 0, error.position, str(error))
+            return VerifyReport.of_unreadable(error)
 
 
 async def _verify_store(log: str, folder: Path | None, progress: "Progress") -> "VerifyReport":

@@ -91,7 +91,7 @@ class Binder:
         laps: list[float] = []
         try:
             with stopwatch(laps):
-                await gather_all(self._bind(key, pod, nodes[key]) for key, pod in pods.items())
+                await gather_all(self._bind(pod, nodes[key]) for key, pod in pods.items())
         finally:
             self._telemetry.observe(BIND_DURATION, laps[-1])
             for key in pods:
@@ -99,7 +99,7 @@ class Binder:
                 if (load := loads.get(nodes[key])) is not None:
                     load.remove(f"binding {key}")
 
-    async def _bind(self, key: str, pod: Pod, node: str) -> None:
+    async def _bind(self, pod: Pod, node: str) -> None:
         meta = pod.metadata
         body = {
             "apiVersion": "v1",
@@ -114,4 +114,4 @@ class Binder:
             # It is bound already, or gone, or another pod has its name: the watch shows which.
             return
         self._telemetry.count(PODS_BOUND)
-        self._inventory.update_pod(key, replace(pod, spec=replace(pod.spec, node_name=node)))
+        self._inventory.update_pod(pod, replace(pod, spec=replace(pod.spec, node_name=node)))

@@ -221,7 +221,7 @@ class Actuator:
 
     async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
         if not await self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s):
-            self._inventory.put_pod(pod.metadata.key, None)
+            self._inventory.update_pod(pod, None)
 
     async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
         if noted := counted_failures(kube_job, pods, at.workers.values()):

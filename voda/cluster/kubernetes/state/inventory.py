@@ -72,11 +72,14 @@ class Inventory:
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
         self._touch(self._index.put(uid, kind, now))
 
-    def update_pod(self, key: str, now: Pod) -> None:
-        """Store a pod as an answer has it: one that went meanwhile stays gone, only the watch brings new ones."""
-        before = self._pods.get(key)
-        if before is not None and before.metadata.uid == now.metadata.uid:
-            self.put_pod(key, now)
+    def update_pod(self, asked: Pod, now: Pod | None) -> None:
+        """Store a pod as the answer about it has it, None: it is gone.
+
+        Where it went meanwhile it stays gone, and a successor of its name stays: only the watch brings new ones.
+        """
+        before = self._pods.get(asked.metadata.key)
+        if before is not None and before.metadata.uid == asked.metadata.uid:
+            self.put_pod(asked.metadata.key, now)
 
     def update_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
         """Store a job object as an answer has it: one that went meanwhile stays gone."""

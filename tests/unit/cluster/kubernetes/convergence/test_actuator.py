@@ -281,6 +281,25 @@ async def test_worker_when_a_successor_has_its_name_already_is_not_taken_for_it(
 
 
 @in_no_time
+async def test_worker_when_its_successor_is_seen_before_the_answer_that_it_is_gone_is_bound() -> None:
+    stage = Stage(Wire(longest_s=1.0))
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_node("n2")
+    stage.add_worker("a", 0, node="n1", phase="Running")
+    stage.remove_pod("a-worker-0")
+    deleting = asyncio.create_task(stage.actuator.set_desired("a", DesiredRun(("n2",))))
+    while not stage.wire.asked:  # noqa: ASYNC110 - virtual time
+        await asyncio.sleep(0.001)
+    stage.add_worker("a", 0)
+    assert not deleting.done()
+    await deleting
+    await stage.actuator.converge(["a"])
+    assert stage.wire.asked == [("DELETE", WORKER), ("POST", f"{WORKER}/binding")]
+    assert stage.pods() == {"a-worker-0": "n2"}
+
+
+@in_no_time
 async def test_object_when_it_is_to_be_made_anew_is_deleted_once_the_log_knows() -> None:
     stage = Stage(resource=MPIJOBS_V1)
     stage.add_job("a")
