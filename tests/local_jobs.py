@@ -157,7 +157,7 @@ class Ground:
 
     def log(self, job_id: str = "a", replica: str = "launcher") -> str:
         """Return what a replica printed so far."""
-        path = JobFolder(self.folder, job_id).log(replica)
+        path = JobFolder(self.folder, job_id).path / "logs" / f"{replica}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     async def until_logged(self, text: str, *, job_id: str = "a", replica: str = "launcher") -> None:

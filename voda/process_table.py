@@ -8,9 +8,9 @@ import fcntl
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 REPLICA_MARK: Final = "VODA_REPLICA"
 """Names the folder of a local replica in the environment of all its processes."""
@@ -58,25 +58,8 @@ def exit_status(pidfd: int) -> int | None:
     return None
 
 
-def is_locked(path: Path) -> bool:
-    """Return whether any process holds the lock on a file."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return False
-    with file:
-        return not _is_taken(file)
-
-
-@contextmanager
-def try_lock(path: Path) -> Iterator[bool]:
-    """Hold the lock on a file, which is created if need be, during the block; yield False if another process has it."""
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb") as file:
-        yield _is_taken(file)
-
-
-def _is_taken(file: IO[bytes]) -> bool:
-    """Take the lock on a file until it is closed; False: another process has it."""
+def try_lock(file: int) -> bool:
+    """Take the lock on an open file until it is closed; return False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -238,3 +238,29 @@ def test_log_when_kept_in_postgres_serves_as_well(home: Home, postgres_database:
     until(lambda: phase(served, "hello") == "Completed", "the job to complete")
     assert not (home.folder / "voda.db").exists()
     served.stop()
+
+
+def test_program_when_submitted_without_a_manifest_runs_with_the_words_as_they_were_given(home: Home) -> None:
+    served = home.up()
+    script = home.folder / "fit.py"
+    script.write_text("import os, sys\nprint(sys.argv[1:], os.environ['X'], os.getcwd(), flush=True)\n")
+    words = ["--lr", "$(HOME)", "a\nb", "é", "no"]
+    options = ["--workdir", str(home.folder), "--env", 'X=$(HOME) "x"', "--time", "5m", "-w"]
+    told = home.voda("submit", *options, "--", "python", "fit.py", *words)
+    assert told.returncode == 0, told.stderr
+    assert told.stderr.splitlines()[0] == (
+        "voda: runs fit.py as a plain program, because it imports no library for several processes;"
+        " --launcher chooses another"
+    )
+    assert home.voda("logs", "fit").stdout == f'{words} $(HOME) "x" {home.folder}\n'
+    assert served.get("/api/v1/jobs/fit")["phase"] == "Completed"
+
+
+def test_program_when_it_imports_mpi_is_started_on_all_its_workers(home: Home) -> None:
+    home.up()
+    script = home.folder / "ranks.py"
+    script.write_text("from mpi4py import MPI\nprint(f'of {MPI.COMM_WORLD.size}', flush=True)\n")
+    told = home.voda("submit", "--workers", "1-2", "-w", "--", "python", str(script))
+    assert told.returncode == 0, told.stderr
+    assert "with mpirun, because it imports mpi4py" in told.stderr
+    assert home.voda("logs", "ranks").stdout.count("of 2") == 2

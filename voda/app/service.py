@@ -70,6 +70,8 @@ class MachineService:
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
         """Of the pools, while this process leads them."""
+        self._starting = "starting: the log is being read"
+        """What a service that is not ready yet waits for, one sentence."""
 
     def trouble(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
@@ -77,8 +79,8 @@ class MachineService:
             return self.leadership.trouble or self.log_health.trouble
         for loop in self.loops:
             if loop.trouble or not loop.is_leading:
-                return loop.trouble or "starting: the log is being read"
-        return self.log_health.trouble if self.loops else "starting: the log is being read"
+                return loop.trouble or self._starting
+        return self.log_health.trouble if self.loops else self._starting
 
     def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
@@ -166,10 +168,12 @@ class MachineService:
         async with AsyncExitStack() as stack:
             stack.callback(self._drop_loops)
             stack.push_async_callback(snapshots.take)
-            for cluster in clusters.values():
+            for pool, cluster in clusters.items():
+                self._starting = f"starting: the jobs of pool {pool} are being looked for"
                 # The view has read the log by now: a cluster forgets jobs that the log does not know.
                 await cluster.open()
                 stack.push_async_callback(cluster.close)
+            self._starting = "starting: the log is being read"
             if self.options.halts_on_exit:
                 watched = [(cluster, pool_watcher(pool, self.store, self.clock)) for pool, cluster in clusters.items()]
                 stack.push_async_callback(halt_all, watched)

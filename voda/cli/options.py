@@ -68,11 +68,12 @@ def provided(**options: object) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def command(name: str) -> Callable[[Command], Command]:
-    """Mark a function as the command of this name."""
+def command(name: str, *, cls: type[TyperCommand] | None = None) -> Callable[[Command], Command]:
+    """Mark a function as the command of this name; `cls` reads its command line."""
 
     def mark(function: Command) -> Command:
         vars(function)["command_name"] = name
+        vars(function)["command_class"] = cls
         return function
 
     return mark
@@ -107,7 +108,7 @@ def add_commands(app: typer.Typer, module: ModuleType) -> None:
                 registered.cls = PlainCommand
             app.add_typer(one)
         elif (name := getattr(one, "command_name", "")) and one.__module__ == module.__name__:
-            app.command(name, cls=PlainCommand, help=inspect.getdoc(one))(_with_options(one))
+            app.command(name, help=inspect.getdoc(one), cls=one.command_class or PlainCommand)(_with_options(one))
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voda.launcher.hosts import Layout
+from voda.manifests.launchers import torchrun_arguments
 
 RUN_DIR = "VODA_RUN_DIR"
 """Names the launcher's own folder in the environment of all it starts, which marks them as its processes."""
@@ -92,13 +93,12 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
 
 
 def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
-    """Return the torchrun command; `python` before a script is left out, because torchrun puts its own there."""
-    is_script = len(program) > 1 and Path(program[0]).name in {"python", "python3"}
-    is_script = is_script and (program[1] == "-m" or not program[1].startswith("-"))
+    """Return the torchrun command, for processes of one machine."""
     # --standalone takes a free port, so that two programs on one machine do not meet.
     argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
-    rest = program[1:] if is_script else ["--no-python", *program]
-    return LaunchCommand(argv=[*argv, *rest], env={**_common(layout, env), RUN_DIR: str(folder.parent)})
+    return LaunchCommand(
+        argv=[*argv, *torchrun_arguments(program)], env={**_common(layout, env), RUN_DIR: str(folder.parent)}
+    )
 
 
 def hostfile_text(layout: Layout) -> str:

@@ -13,7 +13,6 @@ import csv
 import logging
 import math
 import os
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +22,14 @@ from voda.domain.errors import StoreNotWritable, TransientError
 from voda.domain.job import MOST_REPLICAS, Job
 from voda.events.types import JobProgressed
 from voda.reconcilers.watcher import Watcher
+from voda.untrusted_files import UntrustedFolder
 
 _log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 2.0
 MOST_FILES: Final = 10_000
+_MOST_NAMES: Final = 100_000
+"""Looked at in the folder."""
 MOST_BYTES: Final = 1_000_000
 """Read of one file in one step; the rest in the next."""
 MOST_LINE_BYTES: Final = 20_000
@@ -58,6 +60,8 @@ class ProgressCollector:
 
     def __init__(self, folder: Path, *, watcher: Watcher, jobs: Callable[[], Mapping[str, Job]]) -> None:
         self._folder = folder
+        # In a cluster, the files are of the users whose pods write them.
+        self._files = UntrustedFolder(folder, uid=None)
         self._watcher = watcher
         self._jobs = jobs
         self._readings: dict[str, _Reading] = {}
@@ -79,19 +83,15 @@ class ProgressCollector:
         names = {job.spec.name or job_id: job_id for job_id, job in by_age}
         self._recorded = {job_id: epochs for job_id, epochs in self._recorded.items() if job_id in jobs}
         count = 0
-        for file in await asyncio.to_thread(self._files):
+        for file in await asyncio.to_thread(self._list):
             stem = file.removesuffix(".csv")
             job_id = stem if stem in jobs else names.get(stem)
             if job_id is not None:
                 count += await self._collect(file, jobs[job_id])
         return count
 
-    def _files(self) -> list[str]:
-        try:
-            with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if entry.name.endswith(".csv")]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+    def _list(self) -> list[str]:
+        names = self._files.list_names("", most=_MOST_NAMES, wanted=lambda name: name.endswith(".csv"))
         self._readings = {name: self._readings[name] for name in names if name in self._readings}
         return sorted(names)[:MOST_FILES]
 
@@ -100,7 +100,7 @@ class ProgressCollector:
         before = _Reading(reading.inode, reading.offset, reading.columns, reading.is_invalid)
         count = 0
         try:
-            for fact in await asyncio.to_thread(_new_rows, self._folder / file, reading, job):
+            for fact in await asyncio.to_thread(_new_rows, self._files, file, reading, job):
                 if fact.epochs_done > max(job.epochs_done, self._recorded.get(fact.job_id, 0.0)):
                     await self._watcher.record([fact])
                     self._recorded[fact.job_id] = fact.epochs_done
@@ -112,10 +112,10 @@ class ProgressCollector:
         return count
 
 
-def _new_rows(path: Path, reading: _Reading, job: Job) -> list[JobProgressed]:
+def _new_rows(files: UntrustedFolder, path: str, reading: _Reading, job: Job) -> list[JobProgressed]:
     """Return the complete new rows, the last MOST_ROWS of them."""
     try:
-        text = _new_text(path, reading)
+        text = _new_text(files, path, reading)
     except OSError as error:
         _log.debug("cannot read file=%s reason=%s", path, error)
         return []
@@ -131,22 +131,18 @@ def _new_rows(path: Path, reading: _Reading, job: Job) -> list[JobProgressed]:
     return [row for row in rows if row is not None]
 
 
-def _new_text(path: Path, reading: _Reading) -> bytes:
-    """Return the new whole lines; nothing where the path is no plain file."""
-    # A link would lead out of the folder, and a pipe would hold up the reader.
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+def _new_text(files: UntrustedFolder, path: str, reading: _Reading) -> bytes:
+    """Return the new whole lines."""
+    with files.opened(path) as handle:
         status = os.fstat(handle)
         if status.st_ino != reading.inode or status.st_size < reading.offset:
             reading.inode, reading.offset, reading.columns, reading.is_invalid = status.st_ino, 0, [], False
-        if not stat.S_ISREG(status.st_mode) or reading.is_invalid or status.st_size == reading.offset:
+        if reading.is_invalid or status.st_size == reading.offset:
             return b""
         if reading.offset and os.pread(handle, 1, reading.offset - 1) != b"\n":
             # The file was written anew in place: begin again.
             reading.offset, reading.columns = 0, []
         chunk = os.pread(handle, MOST_BYTES, reading.offset)
-    finally:
-        os.close(handle)
     whole = chunk[: chunk.rfind(b"\n") + 1]
     if b"\0" in chunk or len(chunk) - len(whole) > MOST_LINE_BYTES:
         _log.warning("progress file skipped file=%s reason=%s", path, "it has no lines of text")

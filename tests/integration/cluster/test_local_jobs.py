@@ -18,9 +18,7 @@ from voda.cluster.local import job_replicas, replica
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.folder import Exit, JobFolder
 from voda.domain.errors import ClusterUnavailable
-from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
-from voda.process_table import try_lock
 
 
 @pytest.fixture
@@ -67,14 +65,14 @@ async def test_end_when_the_log_has_not_heard_of_it_is_observed_until_it_has(gro
 async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all_the_same(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([False])
+    answers, lock = iter([False]), JobFolder.lock
 
     @contextmanager
-    def taken_once(path: Path) -> Iterator[bool]:
-        with try_lock(path) as is_ours:
+    def taken_once(self: JobFolder, name: str) -> Iterator[bool]:
+        with lock(self, name) as is_ours:
             yield next(answers, is_ours)
 
-    monkeypatch.setattr(job_replicas, "try_lock", taken_once)
+    monkeypatch.setattr(JobFolder, "lock", taken_once)
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
 
@@ -82,12 +80,12 @@ async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all
 async def test_launcher_when_somebody_looks_at_its_lock_as_it_ends_is_not_run_again(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([True])
+    answers, is_locked = iter([True]), JobFolder.is_locked
 
-    def taken_at_its_end(path: Path) -> bool:
-        return next(answers, False) if path.with_name("exit.json").exists() else process_table.is_locked(path)
+    def taken_at_its_end(self: JobFolder, name: str) -> bool:
+        return next(answers, False) if (self.replicas / name / "exit.json").exists() else is_locked(self, name)
 
-    monkeypatch.setattr(replica, "is_locked", taken_at_its_end)
+    monkeypatch.setattr(JobFolder, "is_locked", taken_at_its_end)
     await ground.start(an_mpi_job("a", "echo ran; exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
     assert ground.log() == "ran\n"
@@ -105,9 +103,7 @@ async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by
         return replica.find_replica(folder, name, run, status)
 
     monkeypatch.setattr(job_replicas, "find_replica", find_replica)
-    home = ground.folder / "a/.voda/replicas/launcher"
-    home.mkdir(parents=True)
-    with try_lock(home / "lock"):
+    with JobFolder(ground.folder, "a").lock("launcher"):
         await ground.start(an_mpi_job("a", "exit 0"))
         await until(lambda: len(looks) > 40)
         assert len(ground.cluster._context.timers) < 4
@@ -167,14 +163,13 @@ async def test_program_when_its_grant_cannot_be_taken_back_is_halted_all_the_sam
     await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
 
 
-async def test_start_when_the_jobs_folder_is_a_file_is_refused_for_now(ground: Ground) -> None:
+async def test_start_when_the_jobs_folder_is_a_file_fails_the_job(ground: Ground) -> None:
     ground.folder.mkdir(exist_ok=True)
     (ground.folder / "a").write_text("")
-    with pytest.raises(ClusterUnavailable, match="job a: its folder cannot be"):
-        await ground.start(an_mpi_job("a", "true"))
-    (ground.folder / "a").unlink()
-    await ground.apply(StartJob(job_id="a", nodes=("n1",)))
-    await ground.until_told(JobCompleted(job_id="a"))
+    await ground.start(an_mpi_job("a", "true"))
+    reason = "its folder cannot be used: a cannot be used: not a directory"
+    await ground.until_told(JobFailed(job_id="a", reason=reason))
+    assert await ground.workers() == ()
 
 
 async def test_descendants_when_they_daemonise_are_killed_with_the_program(ground: Ground) -> None:

@@ -7,6 +7,7 @@ in the jobs' folders, so training outlives this process, and the next voda takes
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
 from voda.cluster.local.job import LocalJob
 from voda.cluster.local.rendezvous import probe_transport
 from voda.cluster.port import Observed
+from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, NodeChanged, Observation
@@ -51,16 +53,19 @@ class LocalCluster:
         chosen = self._config.transport
         context.transport = await asyncio.to_thread(probe_transport) if chosen is None else chosen
         await self._look_at_gpus()
-        for job_id in job_ids(folder):
-            record = JobFolder(folder, job_id).load()
-            if record is None:
-                _log.warning("job_id=%s has a record that cannot be read; its processes are left alone", job_id)
+        # In a thread: there may be many, and on a slow disk; the API answers meanwhile.
+        for job_id, record in await asyncio.to_thread(_find_records, folder):
+            if isinstance(record, str):
+                self._set_aside(job_id, record)
             elif record.job_id != job_id:
                 _log.warning("folder=%s holds a copy of job_id=%s, and is left alone", job_id, record.job_id)
             elif record.pool == self._node.pool:
                 self._add(record)
-        for job in tuple(self._jobs.values()):
-            job.adopt()
+        for job_id, job in tuple(self._jobs.items()):
+            with log_unexpected("adopt", job_id):
+                job.adopt()
+            # So that the API answers between two jobs.
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop watching; training goes on."""
@@ -133,6 +138,21 @@ class LocalCluster:
         self._jobs[record.job_id] = job
         return job
 
+    def _set_aside(self, job_id: str, problem: str) -> None:
+        """End a job of this pool whose record cannot be read; one that is not live here is left alone."""
+        if self._config.jobs(job_id) is None:
+            _log.warning(
+                "job_id=%s has a record that cannot be read (%s); its processes are left alone", job_id, problem
+            )
+            return
+        reason = f"its record cannot be read: {problem}"
+        _log.warning("job_id=%s %s; its processes are killed", job_id, reason)
+        process_table.kill_marked(JobFolder(self._config.folder, job_id).replicas)
+        record = LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id)
+        record.ended, record.reason = "failed", reason
+        self._add(record)
+        self._context.tell(JobFailed(job_id=job_id, reason=reason))
+
     def _forget(self) -> None:
         """Drop the stopped jobs without processes, and stop the idle ones that are not live in the log any more."""
         for job_id, job in tuple(self._jobs.items()):
@@ -176,6 +196,11 @@ class LocalCluster:
                 _log.warning("node=%s gpu=%s is not used: %s", node.name, name, health.broken[name])
             self._node = node
             self._notices.put_nowait(NodeChanged(node=node))
+
+
+def _find_records(folder: Path) -> list[tuple[str, LocalJobRecord | str]]:
+    """Return the jobs of a folder with their records, or why one cannot be read."""
+    return [(job_id, JobFolder(folder, job_id).load_or_problem()) for job_id in job_ids(folder)]
 
 
 def _ended(record: LocalJobRecord) -> JobCompleted | JobFailed:

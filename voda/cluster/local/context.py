@@ -21,6 +21,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.types import Observation
+from voda.untrusted_files import UnsafeFile
 
 LOG_BYTES: Final = 256 << 20
 TRY_AGAIN_S: Final = 1.0
@@ -100,6 +101,20 @@ class LocalContext:
         handle = asyncio.get_running_loop().call_later(max(0.0, pause_s), due)
         self.timers.add(handle)
 
+    def in_thread(self, read: Callable[[], str], then: Callable[[str], None], *, within_s: float) -> None:
+        """Read something in a thread and hand it on; an empty text where that takes too long or fails."""
+        reading = asyncio.get_running_loop().run_in_executor(None, read)
+        is_due = [True]
+
+        def done() -> None:
+            if is_due:
+                is_due.clear()
+                is_read = reading.done() and not reading.cancelled() and reading.exception() is None
+                then(reading.result() if is_read else "")
+
+        self.after(within_s, done)
+        reading.add_done_callback(lambda _: done())
+
     def cancel_timers(self) -> None:
         for handle in self.timers:
             handle.cancel()
@@ -146,6 +161,9 @@ class JobState:
         """Write the record, now or a little later; `durably` waits for the disk."""
         try:
             self.folder.save(self.record, durably=durably)
+        except UnsafeFile as error:
+            # It will not be better later. The next voda finds no record, and ends what is left of the job.
+            _log.warning("job_id=%s its record cannot be written: %s", self.record.job_id, error)
         except OSError as error:
             _log.warning("job_id=%s its record cannot be written: %s", self.record.job_id, error)
             self.later(TRY_AGAIN_S, self.save)

@@ -20,7 +20,8 @@ from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ExitCause, WorkerExited
-from voda.process_table import is_locked, kill_marked, marked_processes
+from voda.process_table import kill_marked, marked_processes
+from voda.untrusted_files import UnsafeFile
 
 _SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker leaves."""
@@ -43,6 +44,7 @@ class DeviceClaims:
 
         Raises:
             ActionRefused: there are too few.
+            UnsafeFile: something else lies where voda writes.
             ClusterUnavailable: the folder cannot be written.
         """
         context, record = self._state.context, self._state.record
@@ -58,6 +60,8 @@ class DeviceClaims:
                 record.devices.pop(index, None)
             record.state, record.size = before
             self._withdraw(new)
+            if isinstance(error, UnsafeFile):
+                raise
             raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
 
     def terminate(self, workers: Iterable[int]) -> None:
@@ -89,6 +93,8 @@ class DeviceClaims:
             return
         try:
             self._write_files(run_spec)
+        except UnsafeFile as error:
+            _log.warning("job_id=%s its launcher is not told of its workers: %s", self._state.record.job_id, error)
         except OSError as error:
             _log.warning("job_id=%s its folder cannot be written: %s", self._state.record.job_id, error)
             self._state.later(TRY_AGAIN_S, self.refresh_files)
@@ -166,18 +172,19 @@ class DeviceClaims:
         if record.kind == "torch":
             return [index for index in leaving if not any(map(self._is_at_work, self._state.replicas_of([index])))]
         if record.state != "running" or record.ended:
-            is_launched = self._replicas.is_running(LAUNCHER) or is_locked(home / LAUNCHER / "lock")
+            is_launched = self._replicas.is_running(LAUNCHER) or self._state.folder.is_locked(LAUNCHER)
             return () if is_launched or kill_marked(home) else leaving
         return [index for index in leaving if self._is_unused(index)]
 
     def _is_at_work(self, name: str) -> bool:
         home = self._state.folder.replicas / name
-        return self._replicas.is_running(name) or is_locked(home / "lock") or bool(kill_marked(home))
+        return self._replicas.is_running(name) or self._state.folder.is_locked(name) or bool(kill_marked(home))
 
     def _is_unused(self, index: int) -> bool:
         """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed."""
         home = self._state.folder.replicas / f"worker-{index}"
-        if not _is_used(home, visible(self._state.context, self._state.record, [index])):
+        gpus = visible(self._state.context, self._state.record, [index])
+        if not self._state.folder.is_locked(home.name) and not _is_used(home, gpus):
             return True
         if _loop_time() >= self._kill_at.get(index, 0.0):
             self._forgive()
@@ -195,7 +202,7 @@ class DeviceClaims:
 def _is_used(home: Path, gpus: Iterable[str]) -> bool:
     """Return whether any process is in the worker with this folder, or was given one of its GPUs."""
     names, mark = {name.encode() for name in gpus}, f"VODA_REPLICA={home}".encode()
-    return is_locked(home / "lock") or any(
+    return any(
         mark in entries or names & _gpus_in(entries)
         for entries in (environment.split(b"\0") for _, environment in marked_processes(home.parent))
     )

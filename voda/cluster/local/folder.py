@@ -6,13 +6,17 @@
       .voda/record.json           LocalJobRecord; last.json once the job is forgotten
       .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and rsh_agent.py
 
-Rules: a file that is read again is written whole or not at all; no path leads out of the folder. The record is written
+Rules: a file that is read again is written whole or not at all; a job can write all of this, so nothing in it is opened
+but by `files` (see untrusted_files.py). The record is written
 before an act (the intent) and after it (the outcome); the names on the disk stay, since a new voda reads the records of
 an older one.
 """
 
+import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -22,10 +26,16 @@ from msgspec import Struct, field
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
 from voda.events.types import ExitCause
-from voda.files import write_whole
+from voda.process_table import try_lock
+from voda.untrusted_files import UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
+_REPLICA = re.compile(r"(launcher|(master|worker)-\d{1,9})")
+_RECORD = ".voda/record.json"
+_REPLICAS = ".voda/replicas"
+MOST_NAMES = 20_000
+"""Of one folder that are looked at; more than a job can have replicas."""
 
 
 class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
@@ -126,8 +136,8 @@ _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
 
 
 class JobFolder:
-    def __init__(self, jobs: Path, job_id: str) -> None:
-        """Name the folder without creating it.
+    def __init__(self, jobs: Path, job_id: str, *, uid: int | None = None) -> None:
+        """Name the folder without creating it; `uid` owns the job's files, by default our own does.
 
         Raises:
             ActionRefused: the job's id is no name of a folder.
@@ -135,68 +145,95 @@ class JobFolder:
         if not _NAME.fullmatch(job_id):
             raise ActionRefused(f"job {job_id[:80]!r}: cannot be the name of a folder")
         self.path = jobs / job_id
-        self.logs = self.path / "logs"
         self.mpi = self.path / "mpi"
         self.replicas = self.path / ".voda" / "replicas"
-        self._record = self.path / ".voda" / "record.json"
+        self.files = UntrustedFolder(jobs, job_id, uid=os.geteuid() if uid is None else uid)
 
     def make(self) -> None:
-        for folder in (self.logs, self.mpi, self.replicas):
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def log(self, replica: str) -> Path:
-        return self.logs / f"{replica}.log"
+        for folder in ("logs", "mpi", _REPLICAS):
+            self.files.make(folder)
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
-        write_whole(self._record, msgspec.json.encode(record), durably=durably)
+        self.files.write(_RECORD, msgspec.json.encode(record), durably=durably)
 
     def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
-        return _read(self._record, LocalJobRecord)
+        return self._read(_RECORD, LocalJobRecord)
+
+    def load_or_problem(self) -> LocalJobRecord | str:
+        """Return the record, or why it cannot be read, one sentence."""
+        try:
+            return msgspec.json.decode(self.files.read(_RECORD), type=LocalJobRecord)
+        except (OSError, msgspec.MsgspecError) as error:
+            return str(error)
 
     def forget(self) -> None:
         """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
-        if self._record.exists():
-            self._record.rename(self._record.with_name("last.json"))
+        # What the job put in its place is no record, and says nothing to the next voda.
+        with suppress(UnsafeFile, IsADirectoryError, NotADirectoryError):
+            self.files.rename(_RECORD, "last.json")
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
         """Let processes of a replica start, on these devices."""
-        folder = self.replicas / replica
-        folder.mkdir(exist_ok=True)
-        write_whole(folder / "grant", f"{run}\n{','.join(devices) or '-'}\n".encode())
+        self.files.make(f"{_REPLICAS}/{replica}")
+        self.files.write(f"{_REPLICAS}/{replica}/grant", f"{run}\n{','.join(devices) or '-'}\n".encode())
 
     def revoke(self, replica: str) -> None:
         """Let no more processes of a replica start."""
-        (self.replicas / replica / "grant").unlink(missing_ok=True)
+        self.files.remove(f"{_REPLICAS}/{replica}/grant")
+
+    def is_locked(self, replica: str) -> bool:
+        """Return whether a process holds a replica's lock; nobody holds one that cannot be opened."""
+        with suppress(FileNotFoundError, UnsafeFile), self.files.opened(f"{_REPLICAS}/{replica}/lock") as file:
+            return not try_lock(file)
+        return False
+
+    @contextmanager
+    def lock(self, replica: str) -> Iterator[bool]:
+        """Hold a replica's lock during the block; yield False if another process has it."""
+        self.files.make(f"{_REPLICAS}/{replica}")
+        with self.files.opened(f"{_REPLICAS}/{replica}/lock", os.O_RDWR | os.O_CREAT) as file:
+            yield try_lock(file)
 
     def alive(self, replica: str, run: int) -> ShimProcess | None:
         """Return the shim of a run; None before it has written itself down."""
-        alive = _read(self.replicas / replica / "process.json", ShimProcess)
+        alive = self._read(f"{_REPLICAS}/{replica}/process.json", ShimProcess)
         return alive if alive is not None and alive.run == run else None
 
     def exit(self, replica: str, run: int) -> Exit | None:
         """Return how a run ended; None if it runs, or its shim was killed."""
-        ended = _read(self.replicas / replica / "exit.json", Exit)
+        ended = self._read(f"{_REPLICAS}/{replica}/exit.json", Exit)
         return ended if ended is not None and ended.run == run else None
 
     def last_run(self, replica: str) -> int:
         """Return the number of the newest start that left a trace; 0 if none did."""
-        home = self.replicas / replica
-        traces = (_read(home / "process.json", ShimProcess), _read(home / "exit.json", Exit))
+        home = f"{_REPLICAS}/{replica}"
+        traces = (self._read(f"{home}/process.json", ShimProcess), self._read(f"{home}/exit.json", Exit))
         return max((trace.run for trace in traces if trace is not None), default=0)
+
+    def replica_names(self) -> list[str]:
+        """Return the replicas with a folder, as many as a job can have."""
+        return self.files.list_names(_REPLICAS, most=MOST_NAMES, wanted=is_replica)
+
+    def _read(self, path: str, kind: type[_Kind]) -> _Kind | None:
+        try:
+            return msgspec.json.decode(self.files.read(path), type=kind)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+
+def log_path(replica: str) -> str:
+    """Return the path of a replica's output in its job's folder."""
+    return f"logs/{replica}.log"
+
+
+def is_replica(name: str) -> bool:
+    """Return whether a replica can have that name."""
+    return _REPLICA.fullmatch(name) is not None
 
 
 def job_ids(jobs: Path) -> tuple[str, ...]:
     """Return the jobs with a record in a folder of jobs; a folder whose name no job could have is left out."""
-    if not jobs.is_dir():
-        return ()
-    named = (path for path in jobs.iterdir() if _NAME.fullmatch(path.name))
-    return tuple(sorted(path.name for path in named if (path / ".voda" / "record.json").is_file()))
-
-
-def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    named = UntrustedFolder(jobs, uid=None).list_names("", most=sys.maxsize, wanted=_NAME.fullmatch)
+    return tuple(job_id for job_id in sorted(named) if JobFolder(jobs, job_id).files.exists(_RECORD))

@@ -26,9 +26,12 @@ from voda.cluster.local.outputs import last_lines
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
 from voda.events.types import JobCompleted, JobFailed, WorkerStarted
+from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
 """No event shows that the last process of a launcher's worker ended; all other ends are reported at once."""
+_LAST_LINES_S: Final = 5.0
+"""For reading what a failed replica printed last; a job fails without it where the disk takes longer."""
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +46,8 @@ class LocalJob:
         self._claims = DeviceClaims(self._state, self._replicas)
         self._next_look = Timer(self._state.later, self.settle)
         self._deadline = Timer(self._state.later, self._check_deadline)
+        self._is_failing = False
+        """Its last lines are being read; nothing is done about it meanwhile."""
 
     # ---- what is asked
 
@@ -68,7 +73,11 @@ class LocalJob:
             if not self._replicas and waits_for_nobody(run_spec, record):
                 self._complete()
         if new:
-            self._claims.take(run_spec, new, size)
+            try:
+                self._claims.take(run_spec, new, size)
+            except UnsafeFile as error:
+                self._fail(f"its folder cannot be used: {error}")
+                return
             self._context.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._context.node)))
             self._check_deadline()
         self.settle()
@@ -148,10 +157,13 @@ class LocalJob:
     # ---- what is missing is done
 
     def settle(self) -> None:
-        if not self._state.is_open:
+        if not self._state.is_open or self._is_failing:
             return
         try:
             self._settle()
+        except UnsafeFile as error:
+            if not self.record.ended:
+                self._fail(f"its folder cannot be used: {error}")
         except OSError as error:
             _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, TRY_AGAIN_S)
             self._state.later(TRY_AGAIN_S, self.settle)
@@ -196,19 +208,30 @@ class LocalJob:
 
     # ---- what follows from an exit
 
-    def _on_exit(self, name: str, ended: Exit) -> None:
-        """Record how the program of a replica ended and what follows, before anything of it is reported."""
+    def _on_exit(self, name: str, ended: Exit, printed: str | None = None) -> None:
+        """Record how the program of a replica ended and what follows, before anything of it is reported.
+
+        Args:
+            name: of the replica.
+            ended: how.
+            printed: its last lines, of a failure; None until they are read.
+        """
         record, run_spec = self.record, self._state.run_spec()
-        record.judged[name] = ended.run
+        if self._is_failing:
+            return
         if run_spec is None:
+            record.judged[name] = ended.run
             self._state.save()
             return
         decision = decide_exit(run_spec, record, name, ended, now=self._context.now())
+        if decision.outcome == "failed" and printed is None:
+            self._read_last_lines(name, ended)
+            return
+        record.judged[name] = ended.run
         match decision.outcome:
             case "completed":
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
-                printed = last_lines(self._state.folder, name, ended.run)
                 reason = f"{decision.reason}; its last lines: {printed}" if printed else decision.reason
                 self._fail(reason, ended.exit_code)
             case "restart":
@@ -220,6 +243,18 @@ class LocalJob:
                 self._state.save()
             case _:
                 assert_never(decision.outcome)
+
+    def _read_last_lines(self, name: str, ended: Exit) -> None:
+        self._is_failing = True
+
+        def read(printed: str) -> None:
+            self._is_failing = False
+            if self._state.is_open:
+                self._on_exit(name, ended, printed)
+                self.settle()
+
+        folder = self._state.folder
+        self._context.in_thread(lambda: last_lines(folder, name, ended.run), read, within_s=_LAST_LINES_S)
 
     def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
         """Have a replica started again after a pause: a launcher here, a worker by the next plan."""

@@ -15,7 +15,6 @@ from voda.cluster.local.folder import Exit
 from voda.cluster.local.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import InvalidField
-from voda.process_table import try_lock
 
 _LOOK_AGAIN_S: Final = 0.02
 _log = logging.getLogger(__name__)
@@ -53,7 +52,8 @@ class JobReplicas:
         """Start a replica, and return why its program can never be started: a sentence, empty where it can.
 
         Raises:
-            OSError: the folder cannot be written, or the system refuses another process.
+            UnsafeFile: something else lies where voda writes.
+        OSError: the folder cannot be written, or the system refuses another process.
         """
         folder, record = self._state.folder, self._state.record
         if (run := self._next_run(name)) is None:
@@ -109,10 +109,8 @@ class JobReplicas:
     def _next_run(self, name: str) -> int | None:
         """Return the number of a replica's next run, recorded and granted; None while the last one is not over."""
         record, folder = self._state.record, self._state.folder
-        home = folder.replicas / name
-        home.mkdir(exist_ok=True)
         # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
-        with try_lock(home / "lock") as is_ours:
+        with folder.lock(name) as is_ours:
             last = record.runs.get(name, 0)
             if not is_ours or (record.judged.get(name) != last and folder.exit(name, last) is not None):
                 return None

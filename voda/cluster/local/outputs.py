@@ -1,23 +1,28 @@
 """What the replicas of local jobs print: files in the jobs' folders, read as they grow.
 
-Rule: a file that got shorter was cut by its shim (see shim.py): reading goes on from its beginning.
+Rules: a file that got shorter was cut by its shim (see shim.py): reading goes on from its beginning. A job can put
+anything into its folder, so every read is bounded and in a thread of its own.
 """
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path
 from voda.domain.errors import ActionRefused, InvalidInput
-from voda.process_table import is_locked
+from voda.untrusted_files import UnsafeFile
 
 _CHUNK_BYTES: Final = 64 << 10
+_MOST_BYTES: Final = 1 << 30
+"""Read of one output before following it: far more than a shim lets it grow to."""
 _LOOK_EVERY_S: Final = 0.1
+_READ_S: Final = 10.0
 _ORDER: Final = ("launcher", "master", "worker")
-_REPLICA = re.compile(r"(launcher|(master|worker)-\d+)")
+_T = TypeVar("_T")
 
 
 class LocalOutputs:
@@ -28,8 +33,7 @@ class LocalOutputs:
 
     async def replicas(self, job_id: str) -> Sequence[str]:
         with suppress(ActionRefused, OSError):
-            found = [path.stem for path in JobFolder(self._jobs, job_id).logs.iterdir() if path.suffix == ".log"]
-            return tuple(sorted((name for name in found if _REPLICA.fullmatch(name)), key=_rank))
+            return await _in_thread(lambda: _replicas(JobFolder(self._jobs, job_id)))
         return ()
 
     async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
@@ -38,12 +42,20 @@ class LocalOutputs:
             names = ", ".join(known) or "(none)"
             raise InvalidInput(f"job {job_id} has no output of a replica {replica[:80]!r}: expected one of {names}")
         folder = JobFolder(self._jobs, job_id)
-        at = _beginning(folder.log(replica), tail_bytes)
+        try:
+            at, left = await _in_thread(lambda: _bounds(folder, replica, tail_bytes))
+        except OSError as error:
+            # The answer has begun, so a line of it says why it is short.
+            yield f"[voda: the output cannot be read: {error}]\n".encode()
+            return
         while True:
             # Checked first: one more read gets what is printed between the last read and the end.
-            is_over = not follow or _has_ended(folder)
-            while chunk := _chunk(folder.log(replica), at):
+            is_over = not follow or await _in_thread(lambda: _has_ended(folder))
+            while follow or left > 0:
+                if (chunk := await _in_thread(partial(_chunk, folder, replica, at))) is None:
+                    break
                 at, content = chunk
+                left -= len(content)
                 yield content
             if is_over:
                 return
@@ -51,16 +63,42 @@ class LocalOutputs:
 
 
 def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
-    """Return the end of what a replica printed in one run; empty where it printed nothing."""
+    """Return the end of what a replica printed in one run; empty where it printed nothing, or it cannot be read."""
     alive = folder.alive(name, run)
     try:
-        with folder.log(name).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(size - most_bytes, min(alive.log_at if alive else 0, size)))
-            printed = file.read().decode("utf-8", "replace").split("\n")
+        with folder.files.opened(log_path(name)) as file:
+            size = os.fstat(file).st_size
+            at = max(size - most_bytes, min(alive.log_at if alive else 0, size), 0)
+            printed = os.pread(file, most_bytes, at).decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return ""
+    except UnsafeFile as error:
+        return f"(not read: {error})"
     except OSError:
         return ""
     return "\n".join([line.rstrip() for line in printed if line.strip()][-lines:])
+
+
+async def _in_thread(read: Callable[[], _T]) -> _T:
+    """Return what a thread reads; raise TimeoutError, an OSError, where the disk does not answer."""
+    try:
+        async with asyncio.timeout(_READ_S):
+            return await asyncio.to_thread(read)
+    except TimeoutError as error:
+        raise TimeoutError(f"the disk did not answer within {_READ_S:g} s") from error
+
+
+def _replicas(folder: JobFolder) -> Sequence[str]:
+    found = folder.files.list_names("logs", most=MOST_NAMES, wanted=_is_output)
+    names = {name.removesuffix(".log") for name in found}
+    if record := folder.load():
+        # More files than are looked at may hide those of the replicas.
+        names |= {name for name in record.runs if is_replica(name) and folder.files.exists(log_path(name))}
+    return tuple(sorted(names, key=_rank))
+
+
+def _is_output(file: str) -> bool:
+    return file.endswith(".log") and is_replica(file.removesuffix(".log"))
 
 
 def _rank(name: str) -> tuple[int, int]:
@@ -68,29 +106,26 @@ def _rank(name: str) -> tuple[int, int]:
     return _ORDER.index(role), int(index or 0)
 
 
-def _beginning(path: Path, tail_bytes: int | None) -> int:
-    """Return the offset of the first line's beginning that is at most `tail_bytes` before the end."""
-    if tail_bytes is None:
-        return 0
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
+def _bounds(folder: JobFolder, replica: str, tail_bytes: int | None) -> tuple[int, int]:
+    """Return the first line's offset that is at most `tail_bytes` before the end, and how many bytes follow it."""
+    tail_bytes = _MOST_BYTES if tail_bytes is None else tail_bytes
+    with folder.files.opened(log_path(replica)) as file:
+        size = os.fstat(file).st_size
         at = max(0, size - tail_bytes)
         if at == 0:
-            return 0
-        file.seek(at - 1)
-        before = file.read(min(tail_bytes + 1, _CHUNK_BYTES))
+            return 0, size
+        before = os.pread(file, min(tail_bytes + 1, _CHUNK_BYTES), at - 1)
     newline = before.find(b"\n")
-    return at + newline if newline >= 0 else at
+    at += max(newline, 0)
+    return at, size - at
 
 
-def _chunk(path: Path, at: int) -> tuple[int, bytes] | None:
-    """Return the next offset and the bytes up to it; None at the end of the file."""
+def _chunk(folder: JobFolder, replica: str, at: int) -> tuple[int, bytes] | None:
+    """Return the next offset and the bytes up to it; None at the end of the file, or where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            if file.seek(0, 2) < at:
-                at = 0
-            file.seek(at)
-            content = file.read(_CHUNK_BYTES)
+        with folder.files.opened(log_path(replica)) as file:
+            at = 0 if os.fstat(file).st_size < at else at
+            content = os.pread(file, _CHUNK_BYTES, at)
     except OSError:
         return None
     return (at + len(content), content) if content else None
@@ -101,6 +136,4 @@ def _has_ended(folder: JobFolder) -> bool:
     record = folder.load()
     if record is not None and not record.ended and record.state != "stopping":
         return False
-    with suppress(OSError):
-        return not any(is_locked(home / "lock") for home in folder.replicas.iterdir())
-    return True
+    return not any(map(folder.is_locked, folder.replica_names()))

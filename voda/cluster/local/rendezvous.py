@@ -25,7 +25,6 @@ from voda.cluster.local import rsh_agent
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.job import JobSpec
-from voda.files import write_whole
 from voda.kinds.pytorchjob import TorchElasticPolicy, elastic_bounds
 
 Transport = Literal["remote", "rank"]
@@ -80,21 +79,21 @@ def host_files(blueprint: RunSpec, indices: Sequence[int], transport: Transport)
 def write_hosts(folder: JobFolder, blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> None:
     """Rewrite hostfile and discover_hosts.sh."""
     hostfile, discovery = host_files(blueprint, indices, transport)
-    write_whole(folder.mpi / "hostfile", hostfile.encode())
-    write_whole(folder.mpi / "discover_hosts.sh", discovery.encode(), mode=0o755)
+    folder.files.write("mpi/hostfile", hostfile.encode())
+    folder.files.write("mpi/discover_hosts.sh", discovery.encode(), mode=0o755)
 
 
 def write_agents(folder: JobFolder, slots: int) -> None:
     """Write the scripts that mpirun calls to get into a worker."""
     python = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(rsh_agent.__file__)}"
     replicas = shlex.quote(str(folder.replicas))
-    write_whole(folder.mpi / "rsh.sh", f'#!/bin/sh\n{python} remote {replicas} "$@"\n'.encode(), mode=0o755)
-    write_whole(folder.mpi / "rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)
+    folder.files.write("mpi/rsh.sh", f'#!/bin/sh\n{python} remote {replicas} "$@"\n'.encode(), mode=0o755)
+    folder.files.write("mpi/rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)
 
 
 def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
     """Rewrite the line that names the GPUs of all workers; `voda run` reads it at each start."""
-    write_whole(folder.mpi / "devices", (",".join(devices) + "\n").encode())
+    folder.files.write("mpi/devices", (",".join(devices) + "\n").encode())
 
 
 def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transport) -> dict[str, str]:

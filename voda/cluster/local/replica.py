@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda.cluster.local import shim
-from voda.cluster.local.folder import Exit, JobFolder
-from voda.process_table import REPLICA_MARK, exit_status, is_locked, kill_marked, open_process, send_signal
+from voda.cluster.local.folder import Exit, JobFolder, log_path
+from voda.process_table import REPLICA_MARK, exit_status, kill_marked, open_process, send_signal
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):
@@ -63,13 +63,14 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
     """Start a replica's shim; a program that cannot be started shows in its exit.
 
     Raises:
+        UnsafeFile: its output is no regular file.
         OSError: the system refuses another process, or so long a command line.
     """
     home = folder.replicas / name
-    log = folder.log(name)
-    words = [str(home), str(run), str(command.grace_s), str(log), str(command.log_bytes), str(command.cwd)]
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
+    words = [str(home), str(run), str(command.grace_s), str(command.log_bytes), str(command.cwd)]
+    # The shim also reads it: it cuts an output that outgrew its limit, wherever the job has moved it.
+    with folder.files.opened(log_path(name), os.O_RDWR | os.O_CREAT | os.O_APPEND) as output:
+        os.set_blocking(output, True)
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", shim.__file__, *words, "--", *command.argv],
@@ -84,8 +85,6 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
             setsigmask=shim.SIGNALS,
             setsigdef=(signal.SIGPIPE, signal.SIGINT, *shim.SIGNALS),
         )
-    finally:
-        os.close(output)
     # Nothing has waited for it yet, so the id is still its own.
     return ReplicaProcess(name, run, os.pidfd_open(pid))
 
@@ -108,7 +107,7 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
     """
     home = folder.replicas / name
     alive = folder.alive(name, run)
-    if is_locked(home / "lock"):
+    if folder.is_locked(name):
         pidfd = open_process(alive.pid, alive.start) if alive is not None else None
         if pidfd is None:
             raise ReplicaStateUnknown
@@ -119,8 +118,9 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
         return ended
     if status == shim.CANNOT_WRITE:
         return Exit(run=run, code=shim.CANNOT_WRITE, problem=f"{home} cannot be written, perhaps the disk is full")
+    # The shim was killed; the program went with it, but not what the program had started. Or the job removed what its
+    # shim wrote, and runs on.
+    kill_marked(home)
     if alive is None and status in (None, shim.NOT_MINE):
         return None
-    # The shim was killed; the program went with it, but not what the program had started.
-    kill_marked(home)
     return Exit(run=run, code=-1, signal=signal.SIGKILL, problem="its shim was killed, so its exit is not known")

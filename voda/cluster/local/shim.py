@@ -1,18 +1,21 @@
 """The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
-Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG LOG_BYTES CWD -- ARGV...` by replica.py. It stands alone (standard
+Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES CWD -- ARGV...` by replica.py. It stands alone (standard
 library only, nothing of voda), so that it starts in milliseconds and no later voda can break it. Rules: it holds the
 exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when
 the program ends it writes FOLDER/exit.json into a file whose blocks it reserved at the start (a full disk loses no
-exit), kills what the program left behind, and only then exits.
+exit), kills what the program left behind, and only then exits. The program can write FOLDER too: what is no regular
+file there is not opened, and the output, which is standard output here, is cut without its path.
 
 SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import signal
+import stat
 import sys
 import time
 
@@ -24,6 +27,9 @@ NOT_RUNNABLE = 126
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 RESERVED_BYTES = 2048
+LINE_BYTES = 4096
+OUTPUT = 1
+"""Descriptor of the output, open for reading and appending."""
 KEPT_BYTES = 1 << 20
 """How much stays of an output that outgrew its limit."""
 SIGNAL_LAG_S = 0.05
@@ -33,8 +39,11 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 def main(words: list[str]) -> int:
     """Run one program to its end and return the shim's own exit status."""
-    folder, run, grace_s, log, log_bytes, cwd = words[:6]
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    folder, run, grace_s, log_bytes, cwd = words[:5]
+    try:
+        lock = open_regular(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        return cannot_write(folder, error)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -43,7 +52,7 @@ def main(words: list[str]) -> int:
         return NOT_MINE
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    log_at = size_of(log)
+    log_at = os.fstat(OUTPUT).st_size
     # In ticks since boot: with the pid it names a process for good.
     began = int(stat_of(os.getpid())[19])
     note = f'{{"run":{run},"pid":{os.getpid()},"start":{began},"log_at":{log_at}}}\n'
@@ -51,16 +60,19 @@ def main(words: list[str]) -> int:
         reserve(folder)
         replace(folder, "process.json", note.encode())
     except OSError as error:
-        os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
-        return CANNOT_WRITE
+        return cannot_write(folder, error)
     pid, problem = start(words[words.index("--") + 1 :], cwd)
-    ending, was_told = watch(pid, float(grace_s), log, int(log_bytes))
+    ending, was_told = watch(pid, float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     was_told_json = "true" if was_told else "false"
     now = time.time()  # noqa: TID251 - stands alone
     ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now},"problem":"{problem}"'
-    write_exit(folder, f'{{"run":{run},{ended}}}')
-    kill_descendants()
+    try:
+        write_exit(folder, f'{{"run":{run},{ended}}}')
+    except OSError as error:
+        return cannot_write(folder, error)
+    finally:
+        kill_descendants()
     return 0
 
 
@@ -102,23 +114,21 @@ def become(argv: list[str], cwd: str, problems: int, parent: int) -> None:
         os._exit(status)
 
 
-def trim(path: str, most: int) -> None:
+def trim(most: int) -> None:
     """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
-    size = size_of(path)
-    if size <= most:
-        return
     try:
-        with open(path, "r+b") as file:
-            file.seek(max(0, size - min(KEPT_BYTES, most // 2)))
-            end = file.read()
-            file.truncate(0)
-        with open(path, "ab") as file:
-            file.write(f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
+        size = os.fstat(OUTPUT).st_size
+        if size <= most:
+            return
+        kept = min(KEPT_BYTES, most // 2)
+        end = os.pread(OUTPUT, kept, size - kept)
+        os.ftruncate(OUTPUT, 0)
+        os.write(OUTPUT, f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
     except OSError:
         return
 
 
-def watch(pid: int, grace_s: float, log: str, log_bytes: int) -> tuple[int, bool]:
+def watch(pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
     while True:
@@ -126,7 +136,7 @@ def watch(pid: int, grace_s: float, log: str, log_bytes: int) -> tuple[int, bool
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        trim(log, log_bytes)
+        trim(log_bytes)
         received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
             signal_group(pid, signal.SIGTERM)
@@ -207,7 +217,7 @@ def kill(pid: int) -> None:
 
 def reserve(folder: str) -> None:
     """Reserve the blocks that the exit will need."""
-    with open(os.path.join(folder, "exit.tmp"), "wb") as file:
+    with open(open_new(os.path.join(folder, "exit.tmp")), "wb") as file:
         file.write(b" " * RESERVED_BYTES)
         file.flush()
         os.fsync(file.fileno())
@@ -216,7 +226,7 @@ def reserve(folder: str) -> None:
 def write_exit(folder: str, text: str) -> None:
     """Write the exit into the reserved blocks and put it into its place, durably."""
     path = os.path.join(folder, "exit.tmp")
-    with open(path, "r+b") as file:
+    with open(open_regular(path, os.O_RDWR), "r+b") as file:
         file.write(text.encode()[: RESERVED_BYTES - 1].ljust(RESERVED_BYTES - 1) + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -229,7 +239,7 @@ def write_exit(folder: str, text: str) -> None:
 def replace(folder: str, name: str, content: bytes) -> None:
     """Write a small file whole or not at all."""
     path = os.path.join(folder, name)
-    with open(path + ".tmp", "wb") as file:
+    with open(open_new(path + ".tmp"), "wb") as file:
         file.write(content)
     os.rename(path + ".tmp", path)
 
@@ -237,18 +247,34 @@ def replace(folder: str, name: str, content: bytes) -> None:
 def first_line(folder: str, name: str) -> str:
     """Return a small file's first line; empty if it is not there."""
     try:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            return file.readline().strip()
+        opened = open_regular(os.path.join(folder, name), os.O_RDONLY)
     except OSError:
         return ""
+    text = os.read(opened, LINE_BYTES).decode("utf-8", "replace")
+    os.close(opened)
+    return text.partition("\n")[0].strip()
 
 
-def size_of(path: str) -> int:
-    """Return a file's size; 0 if it is not there."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
+def open_regular(path: str, flags: int) -> int:
+    """Open a file of the folder; OSError where it is a link or no regular file, as a FIFO would block for ever."""
+    opened = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.EINVAL, "no regular file")
+    return opened
+
+
+def open_new(path: str) -> int:
+    """Open a new file for writing, in place of whatever is there."""
+    if os.path.lexists(path):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+
+def cannot_write(folder: str, error: OSError) -> int:
+    """Say in the output why the folder cannot be used, and return the exit status for it."""
+    os.write(2, f"voda: {folder} cannot be written: {error.strerror}\n".encode())
+    return CANNOT_WRITE
 
 
 def prctl(option: int, value: int) -> None:

@@ -1,0 +1,112 @@
+"""Programs that are submitted without a manifest, against the real API."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from tests.served import Server, served
+from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.kinds.base import FieldWarning
+from voda.manifests.kubernetes_warnings import kubernetes_warnings
+from voda.manifests.parse import ParsedManifest
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that commands are called in, with a script for torchrun and a plain one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import torch.distributed\n")
+    (tmp_path / "plain_fit.py").write_text("print(1)\n")
+    return tmp_path
+
+
+def test_submit_says_how_the_program_is_started_and_why(empty: Server) -> None:
+    told = empty.voda("submit", "--workers", "1-4", "--epochs", "9", "--", "python", "train.py", "--name", "x")
+    assert told.stdout == "train submitted: PyTorchJob, 1 to 4 replicas, 9 epochs, pool default\n"
+    assert told.stderr.splitlines()[0] == (
+        "voda: runs train.py with torchrun, because it imports torch.distributed; --launcher chooses another"
+    )
+
+
+def test_submit_of_the_manifest_that_print_shows_is_the_same_job(empty: Server, folder: Path) -> None:
+    command = ["--workers", "2", "--gpus-per-worker", "2", "--env", "A=$(B)", "--time", "4h", "--", "train.py", "a\nb"]
+    (folder / "job.yaml").write_text(empty.voda("submit", "--print", *command).stdout)
+    assert empty.voda("get", "--all", "-o", "name").stdout == ""
+    jobs = []
+    for arguments in (["job.yaml", "--name", "one"], ["--name", "one", *command]):
+        job = msgspec.json.decode(empty.voda("submit", "--dry-run", "-o", "json", *arguments).stdout)["job"]
+        jobs.append({key: value for key, value in job.items() if not key.endswith("_at") and key != "version"})
+    assert jobs[0] == jobs[1]
+
+
+def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) -> None:
+    told = [empty.voda("submit", "-o", "name", "--", "python", "plain_fit.py").stdout for _ in range(3)]
+    assert told == ["plain-fit\n", "plain-fit-2\n", "plain-fit-3\n"]
+    with pytest.raises(AlreadyExists):
+        empty.voda("submit", "--name", "plain-fit", "--", "python", "plain_fit.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train.py"], "train.py is a Python program, not a manifest: voda submit -- python train.py"),
+        ([], "nothing to submit: give a manifest, or a program after --"),
+        (["--"], "no program after --"),
+        (["--", "job.yaml"], "job.yaml is a manifest, not a program: voda submit job.yaml"),
+        (["job.yaml", "--", "python", "train.py"], "job.yaml stands before --, and a program after it"),
+        (["--env", "A=1", "job.yaml"], "--env is for a program after --"),
+        (["--gpus-per-worker", "0", "job.yaml"], "--gpus-per-worker is for a program after --"),
+        (["--print", "job.yaml"], "--print is for a program after --"),
+        (["--min", "1", "--", "python", "train.py"], "--min and --max are for manifests"),
+        (["--workers", "4", "--", "python", "plain_fit.py"], "has one worker, not 4, because it imports no library"),
+        (["--workers", "4-1", "--", "python", "train.py"], "--workers: expected 1 to 4,096, such as 2 or 1-4"),
+        (["--time", "4", "--", "python", "train.py"], "--time: expected a span such as 90m, 4h or 1d12h, got '4'"),
+        (["--time", "0h", "--", "python", "train.py"], "--time: expected a span"),
+        (["--env", "A", "--", "python", "train.py"], "--env: expected NAME=VALUE"),
+        (["--env", "-A=1", "--", "python", "train.py"], "--env: expected NAME=VALUE"),
+        (["--env", "A=\0", "--", "python", "train.py"], "NUL"),
+        (["--", "python", "train.py", "\0"], "NUL"),
+        (["--", "python", "train.py", "\udcff"], "half a character"),
+        (["--", "python", "away.py"], "away.py: there is no such file here"),
+        (["--workdir", "/away", "--", "python", "train.py"], "/away/train.py: there is no such file here"),
+        (["--image", "i", "--workdir", "w", "--", "python", "train.py"], "--workdir: expected a folder of the image"),
+        (["--name", "-x\n", "--", "python", "train.py"], "metadata.name: expected 1 to 63 of a-z"),
+        (["--launcher", "mpirun", "--", "torchrun", "train.py"], "begins with torchrun and --launcher says mpirun"),
+    ],
+)
+def test_submit_when_it_cannot_be_says_what_to_do(empty: Server, arguments: list[str], told: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        empty.voda("submit", *arguments)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
+    versions = {"MPIJob": "kubeflow.org/v2beta1", "PyTorchJob": "kubeflow.org/v1"}
+
+    def warnings(parsed: ParsedManifest) -> Sequence[FieldWarning]:
+        return kubernetes_warnings(parsed, versions, "nvidia.com/gpu")
+
+    with served(folder, warnings=warnings) as server:
+        with pytest.raises(InvalidInput, match="name its image with --image IMAGE"):
+            server.voda("submit", "--", "python", "train.py")
+        told = server.voda("submit", "--image", "train:1", "--workdir", "/w", "--", "python", "there.py")
+    assert told.stdout == "there submitted: PyTorchJob, 1 replica, pool default\n"
+    assert "as a plain program, because it is not here to be read" in told.stderr
+
+
+def test_init_writes_the_manifest_once(empty: Server, folder: Path) -> None:
+    told = empty.voda("init", "train.py", "--workers", "1-4")
+    assert told.stdout == "train.yaml written; voda submit train.yaml\n"
+    manifest = yaml.safe_load((folder / "train.yaml").read_text())
+    assert manifest["spec"]["elasticPolicy"] == {"minReplicas": 1, "maxReplicas": 4, "rdzvBackend": "c10d"}
+    with pytest.raises(InvalidInput, match=r"train.yaml is there already: --force replaces it"):
+        empty.voda("init", "train.py")
+    empty.voda("init", "--force", "--", "python", "train.py", "--lr", "1e5")
+    assert '[torchrun, train.py, "--lr", "1e5"]' in (folder / "train.yaml").read_text()
+    assert "train submitted" in empty.voda("submit", "train.yaml").stdout
+    with pytest.raises(InvalidInput, match=r"no program: voda init train.py"):
+        empty.voda("init")

@@ -1,0 +1,109 @@
+"""Which launcher starts a program that comes without a manifest: what its command says, else what its script imports.
+
+Rule: a script is parsed, never run; whatever it holds, the answer comes, if only that nothing is known of it.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Final, Literal
+
+from msgspec import Struct
+
+Launcher = Literal["mpirun", "torchrun", "plain"]
+MOST_SCRIPT_BYTES: Final = 1_000_000
+
+_COMMANDS: Final[dict[str, Launcher]] = {
+    "mpirun": "mpirun",
+    "mpiexec": "mpirun",
+    "horovodrun": "mpirun",
+    "torchrun": "torchrun",
+}
+_FIXED_SIZE: Final = frozenset({"mpirun", "mpiexec"})
+# In this order: a program of Horovod or MPI may use torch.distributed too.
+_IMPORTS: Final[dict[str, Launcher]] = {
+    "horovod": "mpirun",
+    "mpi4py": "mpirun",
+    "torch.distributed": "torchrun",
+    "lightning": "torchrun",
+    "pytorch_lightning": "torchrun",
+    "accelerate": "torchrun",
+    "deepspeed": "torchrun",
+}
+_PYTHON_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
+
+
+class LauncherChoice(Struct, frozen=True):
+    launcher: Launcher
+    reason: str
+    """A clause: `it imports horovod`."""
+
+
+def launcher_in_command(words: Sequence[str]) -> Launcher | None:
+    """Return the launcher that a command begins with; None where it begins with something else."""
+    return _COMMANDS.get(PurePath(words[0]).name)
+
+
+def has_fixed_size(words: Sequence[str]) -> bool:
+    """Return whether a command begins with a launcher that never changes the number of its processes."""
+    return PurePath(words[0]).name in _FIXED_SIZE
+
+
+def script_in_command(words: Sequence[str]) -> str:
+    """Return the Python file that a command runs (`-m a.b`: a/b.py); empty where it runs none that can be known."""
+    if words[0].endswith(".py"):
+        return words[0]
+    if not is_python(words[0]):
+        return ""
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-m":
+            module = next(rest, "")
+            return f"{module.replace('.', '/')}.py" if module else ""
+        if word in _PYTHON_OPTIONS_WITH_VALUE:
+            next(rest, "")
+        elif word == "-c" or word == "-":
+            return ""
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def is_python(word: str) -> bool:
+    """Return whether a word of a command calls Python."""
+    name, _, version = PurePath(word).name.partition("python")
+    return not name and all(part.isdigit() for part in version.split(".") if version)
+
+
+def torchrun_arguments(program: Sequence[str]) -> list[str]:
+    """Return a program as torchrun takes it: `python` before a script is left out, because torchrun puts its own."""
+    has_script = len(program) > 1 and program[0] in ("python", "python3")
+    has_script = has_script and (program[1] == "-m" or not program[1].startswith("-"))
+    # A Python that is named by its path stays.
+    return [*program[1:]] if has_script else ["--no-python", *program]
+
+
+def launcher_of_script(source: bytes) -> LauncherChoice | None:
+    """Return the launcher for the libraries that a script imports; None where the source cannot be parsed."""
+    try:
+        tree = ast.parse(source[:MOST_SCRIPT_BYTES])
+        used = set(_modules(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for library, launcher in _IMPORTS.items():
+        if any(module == library or module.startswith(f"{library}.") for module in used):
+            return LauncherChoice(launcher, f"it imports {library}")
+    return LauncherChoice("plain", "it imports no library for several processes")
+
+
+def _modules(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names that a program imports, and `torch.distributed` where it only names that."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (each.name for each in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                yield module
+                yield from (f"{module}.{each.name}" for each in names)
+            case ast.Attribute(value=ast.Name(id="torch"), attr="distributed"):
+                yield "torch.distributed"

@@ -1,0 +1,169 @@
+"""The manifest of a program that comes as a command: an MPIJob for mpirun, else a PyTorchJob.
+
+Rule: the program gets the words and values that the user wrote, whatever they hold: `$` is doubled, because a manifest
+expands `$(NAME)`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+from msgspec import Struct
+
+from voda.domain.errors import InvalidInput
+from voda.manifests.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_arguments
+from voda.manifests.yaml_text import refuse_odd_values
+
+_GRACE_S: Final = 20
+"""For a checkpoint: below the 30 s after which a pod is killed."""
+_DISCOVERY: Final = "/etc/mpi/discover_hosts.sh"
+_MAX_RESTARTS: Final = 100
+"""Torch takes a worker that leaves for a failure."""
+
+
+class ProgramJob(Struct, frozen=True, kw_only=True):
+    """A program and how it is to run."""
+
+    name: str
+    words: tuple[str, ...]
+    """The command, one word or more."""
+    launcher: Launcher
+    least: int = 1
+    """Workers."""
+    most: int = 1
+    gpus_per_worker: int = 1
+    """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
+    env: tuple[tuple[str, str], ...] = ()
+    working_dir: str = ""
+    time_limit_s: int = 0
+    """0 = none."""
+    image: str = ""
+    """Empty on one machine, which has no images."""
+
+
+def program_manifest(job: ProgramJob) -> dict[str, Any]:
+    """Return the manifest of a program.
+
+    Raises:
+        InvalidInput: a text holds what no manifest can hold, or the launcher cannot have that many workers.
+    """
+    refuse_odd_values([job.name, *job.words, *(text for pair in job.env for text in pair), job.working_dir, job.image])
+    if job.launcher == "plain" and job.most > 1:
+        raise InvalidInput(f"a plain program has one worker, not {job.most}: --launcher mpirun or torchrun starts more")
+    own = launcher_in_command(job.words)
+    if job.launcher != "plain" and own not in (None, job.launcher):
+        raise InvalidInput(f"the command begins with {job.words[0]} and --launcher says {job.launcher}: keep one")
+    if job.launcher == "mpirun" and job.least < job.most and has_fixed_size(job.words):
+        raise InvalidInput(
+            f"{job.words[0]} cannot change its size: give --workers {job.most}, or leave {job.words[0]} out and add"
+            " --launcher mpirun, so that voda starts the program anew at each size"
+        )
+    return _mpi_job(job) if job.launcher == "mpirun" else _torch_job(job)
+
+
+def _mpi_job(job: ProgramJob) -> dict[str, Any]:
+    launcher = _container(job, "launcher", _mpi_words(job))
+    worker = {"name": "worker", **_image(job), **_resources(job)}
+    roles = {"Launcher": _role(launcher), "Worker": _role(worker, replicas=job.least)}
+    spec = {"slotsPerWorker": _processes(job), **_run_policy(job), "mpiReplicaSpecs": roles}
+    return _manifest(job, "kubeflow.org/v2beta1", "MPIJob", spec)
+
+
+def _mpi_words(job: ProgramJob) -> list[str]:
+    if launcher_in_command(job.words):
+        return [*job.words]
+    # ssh carries no variables to the workers of a cluster.
+    variables = ["env", *(f"{name}={value}" for name, value in job.env)] if job.image and job.env else []
+    program = [*variables, *job.words]
+    if job.image and job.least == job.most:
+        # Any image with MPI will do; `voda run` would need voda in it.
+        return ["mpirun", *program]
+    sizes = ["--min-np", str(job.least * _processes(job)), "--max-np", str(job.most * _processes(job))]
+    return ["voda", "run", *sizes, "--grace", str(_GRACE_S), "--host-discovery-script", _DISCOVERY, "--", *program]
+
+
+def _torch_job(job: ProgramJob) -> dict[str, Any]:
+    words = [*job.words]
+    if job.launcher == "torchrun" and not launcher_in_command(words):
+        words = ["torchrun", *torchrun_arguments(words)]
+    container = {**_container(job, "pytorch", words), **_resources(job)}
+    roles = {"Worker": _role(container, replicas=job.least)}
+    spec = {**_elastic_policy(job), "nprocPerNode": str(_processes(job)), **_run_policy(job)}
+    return _manifest(job, "kubeflow.org/v1", "PyTorchJob", {**spec, "pytorchReplicaSpecs": roles})
+
+
+def _elastic_policy(job: ProgramJob) -> dict[str, Any]:
+    # On Kubernetes workers without a Master meet by an elasticPolicy only, also where their number is fixed.
+    if job.least == job.most and not (job.image and job.most > 1):
+        return {}
+    policy: dict[str, Any] = {"minReplicas": job.least, "maxReplicas": job.most, "rdzvBackend": "c10d"}
+    if job.image and job.least < job.most:
+        policy["maxRestarts"] = _MAX_RESTARTS
+    return {"elasticPolicy": policy}
+
+
+def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    sizes = {"voda.dev/min-replicas": str(job.least), "voda.dev/max-replicas": str(job.most)}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": job.name, "annotations": sizes}, "spec": {**spec}}
+
+
+def _role(container: Mapping[str, Any], *, replicas: int = 1) -> dict[str, Any]:
+    return {"replicas": replicas, "template": {"spec": {"containers": [{**container}]}}}
+
+
+def _container(job: ProgramJob, name: str, words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, **_image(job), "command": [_literal(word) for word in words]}
+    if job.env:
+        found["env"] = [{"name": name, "value": _literal(value)} for name, value in job.env]
+    if job.working_dir:
+        found["workingDir"] = job.working_dir
+    return found
+
+
+def _image(job: ProgramJob) -> dict[str, Any]:
+    return {"image": job.image} if job.image else {}
+
+
+def _resources(job: ProgramJob) -> dict[str, Any]:
+    return {"resources": {"limits": {"nvidia.com/gpu": job.gpus_per_worker}}} if job.gpus_per_worker else {}
+
+
+def _run_policy(job: ProgramJob) -> dict[str, Any]:
+    return {"runPolicy": {"activeDeadlineSeconds": job.time_limit_s}} if job.time_limit_s else {}
+
+
+def _processes(job: ProgramJob) -> int:
+    return max(job.gpus_per_worker, 1)
+
+
+def _literal(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists of a command in a line, and quotes each text that any YAML reader could take for something else."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    is_plain = (
+        text.isascii() and text[:1].isalpha() and text.replace("-", "").replace("/", "").replace(".", "").isalnum()
+    )
+    is_plain = is_plain and text.lower() not in ("y", "n", "yes", "no", "true", "false", "on", "off", "null")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
+
+
+def _list_node(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
+    is_flat = all(isinstance(item, str) for item in items)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=is_flat)
+
+
+_Dumper.add_representer(str, _text_node)
+_Dumper.add_representer(list, _list_node)
+
+
+def manifest_yaml(manifest: Mapping[str, Any]) -> str:
+    """Return a manifest as YAML that reads back the same."""
+    return str(yaml.dump({**manifest}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))
