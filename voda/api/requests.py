@@ -167,9 +167,9 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct], con
         known = [] if "." in path else [field.encode_name for field in msgspec.structs.fields(record)]
         expected = f", expected one of {', '.join(known)}" if known else ""
         return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown{expected}")
-    if (wrong := re.fullmatch(r"Invalid enum value (.*)", message, re.DOTALL)) and (known := _choices(record, path)):
+    if (wrong := re.fullmatch(r"Invalid enum value (.*)", message, re.DOTALL)) and (choices := _choices(record, path)):
         path = path.partition("[")[0]
-        return InvalidField(path, f"{path}: expected one of {known}, got {wrong[1][:80]}")
+        return InvalidField(path, f"{path}: expected one of {choices}, got {wrong[1][:80]}")
     for name, word in _WORDS.items():
         message = message.replace(f"`{name}`", word)
     return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:].replace('>= 0.0', '>= 0')}")

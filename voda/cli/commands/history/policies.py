@@ -54,12 +54,7 @@ def _parameter(name: str, schema: "Mapping[str, Any]") -> str:
 
 
 def _limits(schema: "Mapping[str, Any]") -> str:
-    match [f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum")]:
-        case ["", ""]:
-            return ""
-        case [least, ""]:
-            return f", {least} or more"
-        case ["", most]:
-            return f", {most} or less"
-        case [least, most]:
-            return f", {least} to {most}"
+    least, most = (f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum"))
+    if least and most:
+        return f", {least} to {most}"
+    return f", {least or most} or {'more' if least else 'less'}" if least or most else ""
