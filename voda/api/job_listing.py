@@ -37,7 +37,7 @@ Sort = Literal[
 
 
 class PhaseFilter(StrEnum):
-    """The phases that a caller can filter by."""
+    """What a caller can filter by: phases, and the states that say more."""
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"
@@ -46,6 +46,8 @@ class PhaseFilter(StrEnum):
     FAILED = "Failed"
     CANCELED = "Canceled"
     LIVE = "live"
+    PREEMPTED = "Preempted"
+    CANCELING = "Canceling"
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"after": "continue"}):
@@ -53,7 +55,11 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
 
     pool: Annotated[tuple[str, ...], Meta(description="Jobs of these pools.")] = ()
     phase: Annotated[
-        tuple[PhaseFilter, ...], Meta(description="Jobs in these phases; `live` stands for all that have not ended.")
+        tuple[PhaseFilter, ...],
+        Meta(
+            description="Jobs in these phases; `live` stands for all that have not ended, `Preempted` for those that"
+            " ran before and wait again, `Canceling` for those that are being canceled."
+        ),
     ] = ()
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
@@ -136,13 +142,22 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
     if query.user:
         yield lambda record: record.spec.user == query.user
     if query.phase:
-        phases = {phase.value for phase in query.phase}
-        takes_live = PhaseFilter.LIVE in query.phase
-        yield lambda record: record.phase.value in phases or (takes_live and record.is_live)
+        yield lambda record: any(_is_in(record, phase) for phase in query.phase)
     if query.pool:
         yield lambda record: record.spec.pool in query.pool
     if query.namespace:
         yield lambda record: record.spec.namespace == query.namespace
+
+
+def _is_in(record: JobRecord, phase: PhaseFilter) -> bool:
+    match phase:
+        case PhaseFilter.LIVE:
+            return record.is_live
+        case PhaseFilter.PREEMPTED:
+            return record.is_preempted
+        case PhaseFilter.CANCELING:
+            return record.is_live and record.is_canceling
+    return record.phase.value == phase.value
 
 
 def _behind(token: _PageToken, records: Sequence[JobRecord], key: Key, is_descending: bool) -> int:

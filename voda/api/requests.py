@@ -167,10 +167,12 @@ def _wrong(error: msgspec.ValidationError, where: str, record: type[Struct], con
         known = [] if "." in path else [field.encode_name for field in msgspec.structs.fields(record)]
         expected = f", expected one of {', '.join(known)}" if known else ""
         return InvalidField(path[:200], f"{where} has {path[:200]!r}, which is unknown{expected}")
-    expected = _choices(record, path) if message.startswith("Invalid enum value") else ""
+    if (wrong := re.fullmatch(r"Invalid enum value (.*)", message, re.DOTALL)) and (choices := _choices(record, path)):
+        path = path.partition("[")[0]
+        return InvalidField(path, f"{path}: expected one of {choices}, got {wrong[1][:80]}")
     for name, word in _WORDS.items():
         message = message.replace(f"`{name}`", word)
-    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:].replace('>= 0.0', '>= 0')}{expected}")
+    return InvalidField(path, f"{path or where}: {message[0].lower()}{message[1:].replace('>= 0.0', '>= 0')}")
 
 
 def _with_keys(path: str, content: bytes, record: type[Struct], text: str) -> str:
@@ -208,7 +210,7 @@ def _choices(record: type[Struct], path: str) -> str:
             kind = _kind_of(field)
             kind = kind.item_type if isinstance(kind, msgspec.inspect.VarTupleType) else kind
             if isinstance(kind, msgspec.inspect.EnumType):
-                return f", expected one of {', '.join(str(member.value) for member in kind.cls)}"
+                return ", ".join(str(member.value) for member in kind.cls)
             if isinstance(kind, msgspec.inspect.LiteralType):
-                return f", expected one of {', '.join(map(str, kind.values))}"
+                return ", ".join(map(str, kind.values))
     return ""

@@ -95,9 +95,7 @@ def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
     least = _within("min_replicas", _or(wanted.min_replicas, spec.min_replicas), 1, MOST_REPLICAS)
     most = _within("max_replicas", _or(wanted.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
     if least > most:
-        field = "max_replicas" if wanted.max_replicas is not UNSET else "min_replicas"
-        sizes = f"the minimum would be {least} and the maximum {most}"
-        raise InvalidField(field, f"{field}: {sizes}, expected a maximum of {least} or more")
+        raise _crossed(wanted, least, most)
     if wanted.requested_replicas is UNSET:
         requested = min(max(spec.requested, least), most)
     else:
@@ -110,6 +108,18 @@ def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
         priority=_within("priority", _or(wanted.priority, spec.priority), -_MOST_FIGURE, _MOST_FIGURE),
         epochs=_within("epochs", _or(wanted.epochs, spec.epochs), 0, _MOST_FIGURE),
     )
+
+
+def _crossed(wanted: JobChange, least: int, most: int) -> InvalidField:
+    """Return the error of a minimum above the maximum, about the bound that is changed."""
+    if wanted.max_replicas is UNSET:
+        return InvalidField(
+            "min_replicas",
+            f"min_replicas: expected {most} or less, the job's maximum, got {least}: change max_replicas too",
+        )
+    own = "the minimum" if wanted.min_replicas is not UNSET else "the job's minimum"
+    other = "" if wanted.min_replicas is not UNSET else ": change min_replicas too"
+    return InvalidField("max_replicas", f"max_replicas: expected {least} or more, {own}, got {most}{other}")
 
 
 async def cancel(

@@ -6,7 +6,7 @@ Rule: what is sent is what was written, but for annotations and the name that th
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voda.domain.errors import InvalidField, InvalidInput
@@ -16,6 +16,14 @@ from voda.manifests.programs import WORKING_DIR
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _MOST_BYTES = 20_000_000
 STDIN = "-"
+_OPTIONS = {
+    "voda.dev/min-replicas": "--min",
+    "voda.dev/max-replicas": "--max",
+    "voda.dev/priority": "--priority",
+    "voda.dev/epochs": "--epochs",
+    "voda.dev/pool": "--pool",
+}
+"""Annotation -> the option that sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +31,16 @@ class Document:
     told_as: str
     """Its file, and which one in it, for messages."""
     manifest: dict[str, Any]
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Field -> the option of the command line that set it, for messages."""
+
+    def explain(self, error: InvalidInput) -> InvalidInput:
+        """Return the error of the server with the document that it is about, and options by their names."""
+        message = str(error)
+        for path, option in self.options.items():
+            message = message.replace(path, option)
+        message = f"{self.told_as}: {message}"
+        return InvalidField(error.field, message) if isinstance(error, InvalidField) else InvalidInput(message)
 
 
 def documents(file: str) -> list[Document]:
@@ -61,7 +79,9 @@ def with_name_and_annotations(document: Document, *, name: str, annotations: Map
             **_mapping(metadata.get("annotations"), "metadata.annotations", document),
             **annotations,
         }
-    return Document(told_as=document.told_as, manifest={**manifest, "metadata": metadata})
+    options = {f"metadata.annotations[{key}]": _OPTIONS[key] for key in annotations if key in _OPTIONS}
+    options |= {"metadata.name": "--name"} if name else {}
+    return replace(document, manifest={**manifest, "metadata": metadata}, options={**document.options, **options})
 
 
 def in_namespace(document: Document, namespace: str) -> Document:
@@ -73,7 +93,7 @@ def in_namespace(document: Document, namespace: str) -> Document:
         field = "metadata.namespace"
         raise InvalidField(field, f"{document.told_as}: {field}: expected {namespace!r}, as asked, got {named!r:.80}")
     manifest = {**document.manifest, "metadata": {**metadata, "namespace": namespace}}
-    return Document(told_as=document.told_as, manifest=manifest)
+    return replace(document, manifest=manifest)
 
 
 def with_working_dir(document: Document, folder: str) -> Document:

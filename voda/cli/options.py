@@ -5,6 +5,7 @@ Completion never fails and never waits long: without an answer within a second t
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
@@ -20,6 +21,14 @@ from voda.domain.errors import VodaError
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _LIMIT_S = 1.0
+_EXPECTED = (
+    (r"Input should be a valid number", "a number"),
+    (r"Input should be a valid integer", "a whole number"),
+    (r"Input should be greater than or equal to (\S+)", r"\1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"\1 or less"),
+    (r"Value error, .* is not one of (.*?)\.?$", r"one of \1"),
+)
+"""What typer's library says of a wrong value, and what voda says that it expects."""
 
 
 Output = Literal["table", "wide", "json", "yaml", "name"]
@@ -70,13 +79,36 @@ def command(name: str, *, cls: type[TyperCommand] | None = None) -> Callable[[Co
     return mark
 
 
+class PlainCommand(TyperCommand):
+    """A command that says in voda's words, instead of those of typer's library, which value an option expects."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; raises BadParameter."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _plain_words(error)
+            raise
+
+
+def _plain_words(error: typer.BadParameter) -> str:
+    for pattern, words in _EXPECTED:
+        if match := re.match(pattern, error.message):
+            problems: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
+            got = f", got {problems[0]['input']!r:.80}" if problems else ""
+            return f"expected {match.expand(words)}".replace("'", "") + got
+    return error.message
+
+
 def add_commands(app: typer.Typer, module: ModuleType) -> None:
     """Add the commands and groups of commands that a module defines."""
     for one in vars(module).values():
         if isinstance(one, typer.Typer):
+            for registered in one.registered_commands:
+                registered.cls = PlainCommand
             app.add_typer(one)
         elif (name := getattr(one, "command_name", "")) and one.__module__ == module.__name__:
-            app.command(name, help=inspect.getdoc(one), cls=one.command_class)(_with_options(one))
+            app.command(name, help=inspect.getdoc(one), cls=one.command_class or PlainCommand)(_with_options(one))
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:

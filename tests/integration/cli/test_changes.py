@@ -1,6 +1,7 @@
 """The commands that change something, against the real API."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,29 @@ def test_submit_of_a_name_that_is_taken_fails_and_spares_the_others(empty: Serve
     assert empty.voda("get", "-o", "name").stdout.split() == ["one", "two"]
 
 
+def test_submit_when_the_server_refuses_a_document_names_file_and_document(empty: Server, tmp_path: Path) -> None:
+    file = written(tmp_path, a_manifest("one"), {**a_manifest("two"), "kind": "Deployment"})
+    with pytest.raises(InvalidInput, match=r"job\.yaml, document 2: kind: expected"):
+        empty.voda("submit", file)
+    with pytest.raises(InvalidInput, match=r"job\.yaml: kind: expected"):
+        empty.voda("submit", written(tmp_path, {**a_manifest("two"), "kind": "Deployment"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--min", "3", "--max", "2"], "--max: expected no less than 3, which --min asks for at least, got 2"),
+        (["--pool", "a100"], "--pool: there is no pool 'a100', expected one of default"),
+        (["--name", "No Name"], "--name: "),
+    ],
+)
+def test_submit_when_an_option_is_wrong_names_the_option(
+    empty: Server, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"job.yaml: {sentence}")):
+        empty.voda("submit", written(tmp_path, a_manifest()), *options)
+
+
 def test_submit_when_the_answer_is_lost_is_made_once(empty: Server, tmp_path: Path) -> None:
     with empty.behind_a_relay(loses=1) as relay:
         result = empty.voda("submit", written(tmp_path, a_manifest("one")))
@@ -131,9 +155,12 @@ def test_scale_tells_what_changed(server: Server) -> None:
 
 
 def test_scale_when_it_cannot_be_is_refused_in_the_servers_words(server: Server) -> None:
-    with pytest.raises(InvalidInput, match="9"):
+    with pytest.raises(InvalidInput, match=r"^--min: expected 4 or less, the job's maximum, got 9: change --max too$"):
         server.voda("scale", "digits", "--min", "9")
-    with pytest.raises(InvalidInput, match="the minimum would be 3 and the maximum 1, expected a"):
+    server.voda("scale", "digits", "--min", "2")
+    with pytest.raises(InvalidInput, match=r"^--max: expected 2 or more, the job's minimum, got 1: change --min too$"):
+        server.voda("scale", "digits", "--max", "1")
+    with pytest.raises(InvalidInput, match=r"^--max: expected 3 or more, the minimum, got 1$"):
         server.voda("scale", "digits", "--min", "3", "--max", "1")
     with pytest.raises(InvalidInput, match="nothing to change"):
         server.voda("scale", "digits")
@@ -177,6 +204,13 @@ def test_delete_cancels_and_spares_the_others_where_one_is_unknown(server: Serve
         server.voda("delete", "digits", "nobody", "bert", "--reason", "wrong data")
     told = server.voda("events", "--type", "job.cancel_requested").stdout.splitlines()
     assert [line.partition(": ")[2] for line in told] == ["cancellation requested: wrong data"] * 2
+
+
+def test_delete_of_an_ended_job_says_that_nothing_was_done(server: Server) -> None:
+    server.does(server.service.happens(JobCompleted(job_id="digits")))
+    done = server.voda("delete", "digits", "bert", exit_code=3)
+    assert done.stderr == "voda: digits ended (completed) before: nothing to delete\n"
+    assert done.stdout == "bert is being canceled\n"
 
 
 def test_delete_when_told_to_wait_returns_with_the_job_gone(server: Server) -> None:

@@ -10,7 +10,7 @@ import yaml
 from tests.served import Server
 from tests.service import a_manifest
 from tests.waiting import DEADLINE_S
-from voda.domain.errors import NotFound
+from voda.domain.errors import InvalidInput, NotFound
 from voda.events.types import JobCompleted, WorkerExited
 
 
@@ -66,6 +66,26 @@ def test_get_filters_and_sorts(server: Server) -> None:
     assert server.voda("get", "--sort", "-name", "-o", "name").stdout.split() == ["resnet", "digits", "bert"]
     assert server.voda("get", "jobs", "bert", "digits", "-o", "name").stdout.split() == ["bert", "digits"]
     assert "no live job" in server.voda("get", "--user", "nobody").stderr
+
+
+def test_get_when_a_filter_or_a_kind_is_unknown_says_what_is_expected(server: Server) -> None:
+    phases = "Submitted, Waiting, Running, Completed, Failed, Canceled, live, Preempted, Canceling"
+    with pytest.raises(InvalidInput, match=f"^phase: expected one of {phases}, got 'Paused'$"):
+        server.voda("get", "--phase", "paused")
+    with pytest.raises(InvalidInput, match=r"^sort: expected one of .*submitted_at, got 'age'$"):
+        server.voda("get", "--sort", "age")
+    with pytest.raises(
+        InvalidInput, match=r"^pods cannot be listed: expected jobs, nodes, pools or the name of a job$"
+    ):
+        server.voda("get", "pods")
+
+
+def test_get_filters_by_the_state_that_it_shows(server: Server) -> None:
+    server.happens(WorkerExited(job_id="digits", workers=(0, 1), cause="stopped"))
+    assert server.voda("get", "digits").stdout.splitlines()[1].split()[1] == "Preempted"
+    server.voda("delete", "bert")
+    assert server.voda("get", "--phase", "preempted", "-o", "name").stdout == "digits\n"
+    assert server.voda("get", "--phase", "Canceling", "-o", "name").stdout == "bert\n"
 
 
 @pytest.mark.parametrize("command", ["get", "describe", "explain", "logs", "events", "delete"])

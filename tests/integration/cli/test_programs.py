@@ -73,7 +73,7 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--", "python", "away.py"], "away.py: there is no such file here"),
         (["--workdir", "/away", "--", "python", "train.py"], "/away/train.py: there is no such file here"),
         (["--image", "i", "--workdir", "w", "--", "python", "train.py"], "--workdir: expected a folder of the image"),
-        (["--name", "-x\n", "--", "python", "train.py"], "metadata.name: expected 1 to 63 of a-z"),
+        (["--name", "-x\n", "--", "python", "train.py"], "--name: expected 1 to 63 of a-z"),
         (["--launcher", "mpirun", "--", "torchrun", "train.py"], "begins with torchrun and --launcher says mpirun"),
     ],
 )

@@ -39,6 +39,23 @@ def test_output_when_nobody_reads_it_ends_without_a_word() -> None:
         assert reader.wait(timeout=60) != 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["settings", "--ratelimit", "abc"], "expected a number, got 'abc'"),
+        (["get", "-o", "xml"], "expected one of table, wide, json, yaml, name, got 'xml'"),
+        (["get", "--limit", "-3"], "expected 0 or more, got"),
+        (["scale", "digits", "--min", "x"], "expected a whole number, got 'x'"),
+    ],
+)
+def test_option_when_its_value_is_wrong_says_what_is_expected(arguments: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(build_app(), arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == EXIT_PERMANENT
+    assert sentence in result.stderr
+    assert "Input should" not in result.stderr
+    assert "Value error" not in result.stderr
+
+
 def test_help_texts_fit_a_terminal_of_80_columns() -> None:
     texts = [command.help or "" for command in build_app().registered_commands]
     assert [line for text in texts for line in text.splitlines() if len(line) > WIDEST] == []

@@ -1,1 +1,5 @@
-"""From the state to the records that travel over HTTP; pure."""
+"""From the state to the records that travel over HTTP; pure.
+
+In reading order: `jobs`, `pools` (nodes and settings too), `events`, `explanations`, `vodascheduler` (the API of
+vodascheduler, which older clients use).
+"""

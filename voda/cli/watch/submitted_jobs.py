@@ -22,7 +22,7 @@ from voda.cli.options import Output
 from voda.cli.render.job_text import has_ended, state, summary
 from voda.cli.render.terminal import console, note, now, plain, print_answer
 from voda.cli.watch.refresh import wake_on_change
-from voda.domain.errors import StoreUnavailable
+from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.domain.job import Phase
 from voda.text import clock, counted
 
@@ -62,7 +62,10 @@ class BatchSubmit:
         async def attempt() -> HttpAnswer:
             return await client.ask("POST", "/jobs", params=query, body=body, headers=headers)
 
-        answer = await retry_while_away(attempt)
+        try:
+            answer = await retry_while_away(attempt)
+        except InvalidInput as error:
+            raise document.explain(error) from error
         done = decode(answer.body, SubmissionView)
         self._job_ids.append(done.job.job_id)
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
@@ -76,8 +79,8 @@ def _warnings(warnings: Sequence[WarningView]) -> Iterator[str]:
     fields: dict[tuple[str, str], list[str]] = {}
     for warning in warnings:
         fields.setdefault((warning.field.rpartition(".")[2], warning.message), []).append(warning.field)
-    for (_, message), (first, *others) in fields.items():
-        yield f"{_SHARED.sub('', first)}{f' (and {len(others)} more)' if others else ''}: {message}"
+    for (_, message), paths in fields.items():
+        yield f"{', '.join(_SHARED.sub('', path) for path in paths)}: {message}"
 
 
 def _text(done: SubmissionView, *, was_known: bool) -> str:

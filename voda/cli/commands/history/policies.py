@@ -50,6 +50,11 @@ def _show(policies: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _parameter(name: str, schema: "Mapping[str, Any]") -> str:
-    bounds = [f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum")]
-    limits = f", {bounds[0]} to {bounds[1]}" if any(bounds) else ""
-    return f"{name} = {schema['default']}{limits}: {schema.get('description', '')}"
+    return f"{name} = {schema['default']}{_limits(schema)}: {schema.get('description', '')}"
+
+
+def _limits(schema: "Mapping[str, Any]") -> str:
+    least, most = (f"{schema[bound]:g}" if bound in schema else "" for bound in ("minimum", "maximum"))
+    if least and most:
+        return f", {least} to {most}"
+    return f", {least or most} or {'more' if least else 'less'}" if least or most else ""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 _EVERY_S = 1.0
+_EXIT_ENDED_BEFORE = 3
 
 
 @command("delete")
@@ -21,6 +22,8 @@ def delete(
 ) -> None:
     """Cancel jobs: voda stops their workers and keeps what they wrote.
 
+    The exit status is 3 if one of them had ended before: it stays as it is.
+
     \b
     Examples:
       voda delete resnet-7
@@ -28,22 +31,29 @@ def delete(
     """
     from voda.cli.http.client import call_server
 
-    call_server(where, lambda client: _cancel(client, jobs, reason, wait))
+    if not call_server(where, lambda client: _cancel(client, jobs, reason, wait)):
+        raise typer.Exit(_EXIT_ENDED_BEFORE)
 
 
-async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) -> None:
-    """Cancel the jobs; if one cannot be canceled, the others still are."""
+async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) -> bool:
+    """Cancel the jobs, and return whether none had ended; if one cannot be canceled, the others still are."""
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import has_ended, state
-    from voda.cli.render.terminal import plain
+    from voda.cli.render.terminal import note, plain
 
     canceled: list[str] = []
+    ended: list[str] = []
 
     async def cancel(name: str) -> None:
-        query = {"reason": reason} if reason else None
-        answer = await retry_while_away(lambda: client.ask("DELETE", resource_path("jobs", name), params=query))
+        path, query = resource_path("jobs", name), {"reason": reason} if reason else None
+        before = decode((await retry_while_away(lambda: client.ask("GET", path))).body, JobView)
+        if has_ended(before):
+            note(f"{before.job_id} ended ({state(before).lower()}) before: nothing to delete")
+            ended.append(before.job_id)
+            return
+        answer = await retry_while_away(lambda: client.ask("DELETE", path, params=query))
         job = decode(answer.body, JobView)
         print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
         canceled.append(job.job_id)
@@ -53,6 +63,7 @@ async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) ->
     finally:
         if wait and canceled:
             await _wait_for_end(client, canceled)
+    return not ended
 
 
 async def _wait_for_end(client: "Client", left: list[str]) -> None:

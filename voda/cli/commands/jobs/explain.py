@@ -28,7 +28,8 @@ def explain(
     voda computes the explanation: it asks the policy again with the state of that
     moment. For a waiting job it says what is missing, what would let it start,
     and when it is expected to start. With a job alone, voda asks the server; with
-    a log and a job, it reads the log.
+    a log and a job, it reads the log. --at -10m is ten minutes before the last
+    event of the log, not before now.
 
     \b
     Examples:

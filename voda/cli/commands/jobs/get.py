@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from voda.cli.watch.lists import JobFilters, ListSource
 
 _KINDS = {"job": "jobs", "jobs": "jobs", "node": "nodes", "nodes": "nodes", "pool": "pools", "pools": "pools"}
+_OTHER_KINDS = {"po", "pod", "pods", "mpijob", "mpijobs", "pytorchjob", "pytorchjobs", "policy", "policies", "all"}
+"""What users of kubectl may try."""
 
 
 @command("get")
@@ -26,7 +28,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     every: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs too, after the live ones.")] = False,
     phase: Annotated[
-        list[str] | None, typer.Option("--phase", help="Only jobs in this phase, or `live`; repeatable.")
+        list[str] | None, typer.Option("--phase", help="Only jobs in this STATE, or `live`; repeatable.")
     ] = None,
     pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
     user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
@@ -76,6 +78,8 @@ def _kind_and_names(what: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the kind and the names; `voda get jobs nodes` is the job called nodes."""
     if what and what[0] in _KINDS:
         return _KINDS[what[0]], tuple(what[1:])
+    if what and what[0] in _OTHER_KINDS:
+        raise InvalidInput(f"{what[0]} cannot be listed: expected jobs, nodes, pools or the name of a job")
     return "jobs", tuple(what)
 
 

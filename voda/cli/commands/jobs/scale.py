@@ -1,12 +1,13 @@
 """`voda scale`: changes the replicas, priority or epochs of a live job."""
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voda.cli.options import Output, OutputOption, ServerOptions, command, live_jobs, provided
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidField, InvalidInput
 
 if TYPE_CHECKING:
     from voda.api.schemas import JobView
@@ -62,9 +63,19 @@ async def _scale(client: "Client", name: str, change: dict[str, object], output:
     from voda.cli.http.retry import patch_resource
     from voda.cli.render.terminal import plain, print_answer
 
-    before, after = await patch_resource(client, resource_path("jobs", name), change)
+    try:
+        before, after = await patch_resource(client, resource_path("jobs", name), change)
+    except InvalidField as error:
+        raise InvalidField(error.field, _with_options(str(error))) from error
     old, new = decode(before.body, JobView), decode(after.body, JobView)
     print_answer(after.body, output, [new.job_id], lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
+
+
+def _with_options(message: str) -> str:
+    """Return a message of the server with the options of this command for the fields of a job."""
+    for option, field in _FIELDS:
+        message = re.sub(rf"\b{field}\b", f"--{option}", message)
+    return message
 
 
 def _difference(old: "JobView", new: "JobView") -> str:
