@@ -35,6 +35,14 @@ def test_link_within_the_repository_leads_somewhere(text: Path) -> None:
             assert name in anchors(target), f"{text.name} links to {path}#{name}, which is no heading there"
 
 
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
+def test_file_of_the_sources_that_a_text_names_is_there(text: Path) -> None:
+    named = re.findall(r"`((?:voda|tests|tools|benchmarks)/[a-z0-9_/]+\.py|toolkit/\w+\.py)`", text.read_text("utf-8"))
+    named = [name for name in named if Path(name).name != "jaxjob.py"]  # the kind that a reader is shown how to add
+    paths = [ROOT / ("voda/policies" if name.startswith("toolkit/") else "") / name for name in named]
+    assert [str(path.relative_to(ROOT)) for path in paths if not path.exists()] == []
+
+
 def fields_of(record: type[Struct], before: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Yield every field of the settings file by its path; a pool's under `pools.NAME`."""
     for field in msgspec.structs.fields(record):
