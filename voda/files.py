@@ -20,18 +20,24 @@ def sync(path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int = 0o644) -> None:
-    """Write a file whole or not at all; `durably` waits until its content is on the disk.
+    """Write a file whole or not at all; `durably` waits until its content and its name are on the disk.
 
     Raises:
         OSError: disk full, or no right to write there.
     """
     # A draft of its own: where several processes write one file, none moves another's draft away.
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with draft.open("wb") as file:
-        file.write(content)
-        if durably:
-            file.flush()
-            os.fsync(file.fileno())
-    if mode != 0o644:
-        draft.chmod(mode)
-    draft.replace(path)
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            if durably:
+                file.flush()
+                os.fsync(file.fileno())
+        if mode != 0o644:
+            draft.chmod(mode)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    if durably:
+        sync(path.parent)

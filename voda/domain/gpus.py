@@ -1,8 +1,9 @@
 """A quantity of GPUs: what nodes have, what workers need, what policies and placers hand out.
 
-Rules: replicas times GPUs per replica are GPUs, GPUs divided by GPUs per replica are replicas, and the type checker
-takes no plain number for GPUs. A quantity counts whole cards: whatever a node says of its devices, or a request of a
-share of one, policies and placers hand out whole cards by this type alone.
+Rules: replicas times GPUs per replica are GPUs, GPUs divided by GPUs per replica are replicas. The type checker takes
+no plain number where GPUs are declared; it does not see that GPUs plus replicas, or GPUs times GPUs, is wrong. A
+quantity counts whole cards: whatever a node says of its devices, or a request of a share of one, policies and placers
+hand out whole cards by this type alone.
 """
 
 from collections.abc import Iterable

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.backoff import delay_s
 from voda.launcher.hosts import Layout, allocate_slots
 
 EXIT_STOPPED: Final = 143
@@ -226,7 +227,8 @@ def _on_exit(state: LauncherState, code: int, rules: Rules, now: float) -> Step:
         return state, (Leave(0),)
     failures = 1 if now - state.since >= HEALTHY_S else state.failures + 1
     is_last = failures >= rules.max_failures
-    pause_s = _GIVE_UP_AFTER_S if is_last else min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (failures - 1))
+    backoff_s = delay_s(failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+    pause_s = _GIVE_UP_AFTER_S if is_last else backoff_s
     pausing = replace(
         state,
         phase=LauncherPhase.PAUSING,

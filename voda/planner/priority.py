@@ -1,7 +1,8 @@
 """Higher priority first, whatever the policy: it serves one class of equal priority after the other.
 
-Rules: a class is served as if those below it were not there, up to its jobs' maximum; the next one gets the GPUs that
-are left. Where all priorities are equal, nothing of this shows. See docs/adr/0018.
+Rules: a class gets its number of GPUs as if those below it were not there, up to its jobs' maximum; the next one gets
+the GPUs that are left. On the nodes, no class has less room for those below it, unless a class above it has more.
+Where all priorities are equal, nothing of this shows. See docs/adr/0018.
 """
 
 from collections.abc import Mapping
@@ -52,9 +53,10 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
 def place(view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float) -> Placement:
     """Return where the placer puts the jobs; jobs of lower priority give way where one of higher priority lacks room.
 
-    All are placed together, so that no job moves without need. Only where that leaves a job short while one of lower
-    priority has GPUs, the jobs of at least that priority are placed first and the others on what is left of the nodes,
-    if higher classes have more by that.
+    All are placed together, so that no job moves without need. Only where that leaves a class short, the lowest class
+    is also placed on what the others leave of the nodes, and the others by this same rule; the first class that has
+    more GPUs in one of the two placements decides. So no class has less than without those below it, unless one above
+    it has more.
     """
     if len(view.priorities) <= 1:
         return placer.place(view, replicas, now)
@@ -65,15 +67,16 @@ def _place(
     view: ClusterState, replicas: Mapping[str, int], placer: Placer, now: float, *, splits: int
 ) -> dict[str, tuple[str, ...]]:
     together = dict(placer.place(view, replicas, now))
-    priority = _short_before_lower(view, replicas, together) if splits else None
-    if priority is None:
+    below = _below_short(view, replicas, together)
+    if not below or not splits:
         return together
-    upper = {job_id: size for job_id, size in replicas.items() if view.jobs[job_id].spec.priority >= priority}
-    lower = {job_id: size for job_id, size in replicas.items() if job_id not in upper}
-    apart = dict(placer.place(view, upper, now))
-    left = replace(view, nodes=_less(view, apart))
-    apart |= _place(left, lower, placer, now, splits=splits - 1)
-    return max(together, apart, key=lambda placement: _sizes(view, replicas, placement))
+    # Where there are more classes than splits, the lowest ones are placed as one.
+    highest = below[:splits][-1]
+    lower = {job_id: size for job_id, size in replicas.items() if view.jobs[job_id].spec.priority <= highest}
+    upper = {job_id: size for job_id, size in replicas.items() if job_id not in lower}
+    apart = _place(view, upper, placer, now, splits=splits - 1)
+    apart |= placer.place(replace(view, nodes=_less(view, apart)), lower, now)
+    return max(together, apart, key=lambda placement: _class_gpus(view, replicas, placement))
 
 
 def without_priorities(view: ClusterState) -> ClusterState:
@@ -111,13 +114,14 @@ def _behind_higher(reason: str, served: int, used_gpus: Gpus) -> str:
     return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
 
 
-def _short_before_lower(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> int | None:
-    """Return the highest priority of the jobs that lack replicas in the placement, if a lower job has some."""
-    short = [job_id for job_id, size in replicas.items() if len(placement.get(job_id, ())) < size]
-    if not short:
-        return None
-    highest = max(view.jobs[job_id].spec.priority for job_id in short)
-    return highest if any(view.jobs[job_id].spec.priority < highest for job_id in placement) else None
+def _below_short(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[int]:
+    """Return the priorities, the highest first, below that of the highest class that lacks replicas."""
+    wanted = {job_id: view.jobs[job_id].spec.priority for job_id, size in replicas.items() if size}
+    short = [priority for job_id, priority in wanted.items() if len(placement.get(job_id, ())) < replicas[job_id]]
+    highest = max(short, default=None)
+    return sorted(
+        {priority for priority in wanted.values() if highest is not None and priority < highest}, reverse=True
+    )
 
 
 def _less(view: ClusterState, placed: Placement) -> Mapping[str, Node]:
@@ -130,9 +134,10 @@ def _less(view: ClusterState, placed: Placement) -> Mapping[str, Node]:
     return nodes
 
 
-def _sizes(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[int]:
-    """Return how many replicas each class has, the highest first."""
-    sizes = dict.fromkeys(sorted({view.jobs[job_id].spec.priority for job_id in replicas}, reverse=True), 0)
+def _class_gpus(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[Gpus]:
+    """Return how many GPUs each class has, the highest first."""
+    gpus = dict.fromkeys(sorted({view.jobs[job_id].spec.priority for job_id in replicas}, reverse=True), NO_GPUS)
     for job_id, nodes in placement.items():
-        sizes[view.jobs[job_id].spec.priority] += len(nodes)
-    return list(sizes.values())
+        spec = view.jobs[job_id].spec
+        gpus[spec.priority] += len(nodes) * spec.gpus_per_replica
+    return list(gpus.values())

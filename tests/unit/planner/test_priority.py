@@ -138,23 +138,101 @@ def a_crowd(draw: st.DrawFn) -> ClusterState:
     return a_state(jobs=jobs, nodes=nodes, placement=placement)
 
 
+def class_gpus(view: ClusterState, plan: Plan) -> dict[int, int]:
+    """Return how many GPUs the plan gives to each class, the highest first."""
+    return {
+        priority: sum(
+            len(plan.placement.get(job_id, ())) * job.spec.gpus_per_replica
+            for job_id, job in view.jobs.items()
+            if job.spec.priority == priority
+        )
+        for priority in sorted({job.spec.priority for job in view.jobs.values()}, reverse=True)
+    }
+
+
+def assert_no_class_gives_way_to_lower_ones(view: ClusterState, policy: str, placer: str) -> None:
+    """Assert that each class has at least the GPUs that it has without those below, or one above it has more."""
+    gpus = class_gpus(view, decided(view, policy, placer))
+    for priority in [*gpus][:-1]:
+        jobs = [job for job in view.jobs.values() if job.spec.priority >= priority]
+        alone = a_state(jobs=jobs, nodes=view.nodes.values(), placement=view.plan.placement, estimates=view.estimates)
+        least = class_gpus(alone, decided(alone, policy, placer))
+        assert [*gpus.values()][: len(least)] >= [*least.values()]
+
+
 @pytest.mark.parametrize("placer", sorted(PLACERS))
-@pytest.mark.parametrize("policy", ["fifo", "elastic-fifo", "tiresias", "ffdl"])
-@settings(max_examples=60)
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@settings(max_examples=20)
 @given(view=a_crowd())
-def test_highest_class_when_lower_ones_are_there_is_served_as_well_as_alone(
+def test_each_class_when_lower_ones_are_there_is_served_as_well_as_without_them(
     policy: str, placer: str, view: ClusterState
 ) -> None:
-    highest = max(job.spec.priority for job in view.jobs.values())
-    jobs = [job for job in view.jobs.values() if job.spec.priority == highest]
-    alone = a_state(jobs=jobs, nodes=view.nodes.values(), placement=view.plan.placement)
     plan = decided(view, policy, placer)
-    mine = {job.spec.job_id for job in jobs}
     used: dict[str, int] = {}
     for job_id, nodes in plan.placement.items():
         for node in nodes:
             used[node] = used.get(node, 0) + view.jobs[job_id].spec.gpus_per_replica
     assert all(gpus <= view.nodes[node].usable_gpus for node, gpus in used.items())
     assert plan.reasons.keys() == view.jobs.keys()
-    least = sum(decided(alone, policy, placer).replicas.values())
-    assert sum(size for job_id, size in plan.replicas.items() if job_id in mine) >= least
+    assert_no_class_gives_way_to_lower_ones(view, policy, placer)
+
+
+def a_shape(job_id: str, replicas: tuple[int, int], gpus: int, **fields: Any) -> Job:
+    """Return a job of so many replicas (least, most) of so many GPUs."""
+    least, most = replicas
+    return a_job(job_id, min_replicas=least, max_replicas=most, gpus_per_replica=gpus, **fields)
+
+
+def a_torch_shape(job_id: str, replicas: tuple[int, int], gpus: int, priority: int, *nodes: str) -> Job:
+    """Return such a job whose first worker, if it runs, is not moved without need."""
+    workers = dict(enumerate(nodes))
+    return a_shape(job_id, replicas, gpus, priority=priority, workers=workers, kind="PyTorchJob")
+
+
+MIDDLE_CLASSES = {
+    "fifo-steady": (
+        (1, 8, 3, 8),
+        [
+            a_torch_shape("high", (3, 4), 2, 2),
+            a_torch_shape("middle", (3, 6), 4, 1),
+            a_torch_shape("low", (1, 2), 1, -1, "n1"),
+        ],
+        {2: 6, 1: 12, -1: 1},
+    ),
+    "ffdl-steady": (
+        (3, 1, 6, 6),
+        [
+            a_torch_shape("high-1", (1, 1), 4, 2),
+            a_torch_shape("high-2", (3, 3), 2, 2),
+            a_torch_shape("middle-1", (1, 4), 4, 1, "n3"),
+            a_torch_shape("middle-2", (3, 4), 2, 1, "n3", "n0", "n2"),
+            a_torch_shape("low", (2, 2), 1, 0),
+        ],
+        {2: 10, 1: 4, 0: 2},
+    ),
+    "srjf-packed": (
+        (4, 3, 6, 3),
+        [
+            a_torch_shape("low-1", (1, 4), 4, 0),
+            a_shape("low-2", (2, 4), 4),
+            a_shape("low-3", (2, 2), 2, workers={0: "n2", 1: "n2"}),
+            a_shape("the-highest", (2, 2), 2, priority=2),
+            a_torch_shape("the-middle", (2, 5), 4, 1),
+        ],
+        {2: 4, 1: 8, 0: 0},
+    ),
+}
+"""By policy and placer: the GPUs of the nodes, the jobs, and the GPUs that each class is to have."""
+
+
+@pytest.mark.parametrize("case", MIDDLE_CLASSES)
+def test_middle_class_when_the_highest_could_take_its_node_is_placed_before_lower_ones(case: str) -> None:
+    policy, placer = case.split("-")
+    gpus, jobs, expected = MIDDLE_CLASSES[case]
+    view = a_state(
+        jobs=jobs,
+        nodes=[a_node(f"n{index}", gpus=count) for index, count in enumerate(gpus)],
+        placement={job.spec.job_id: tuple(job.workers.values()) for job in jobs if job.workers},
+    )
+    assert class_gpus(view, decided(view, policy, placer)) == expected
+    assert_no_class_gives_way_to_lower_ones(view, policy, placer)

@@ -112,13 +112,12 @@ def test_job_when_it_scales_otherwise_than_its_category_is_believed() -> None:
 
 
 def test_estimate_when_read_before_the_job_reported_is_read_anew_though_its_category_stays() -> None:
-    log = a_log("a", "b")
+    log, job = a_log("a", "b"), a_job("a", category="resnet", max_replicas=8, epochs=50)
     report(log, [1] * 60, job_id="b")
     learning = folded(log.events)
-    assert asked(learning).remaining_s == pytest.approx(50 * 100.0)
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 100.0)
     learning.apply(log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=300.0), at=3000))
-    assert asked(learning, done=1).remaining_s == pytest.approx(49 * 300.0)
-    assert asked(learning, "b").remaining_s == pytest.approx(50 * 100.0)
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 300.0)
 
 
 def test_epochs_when_their_number_is_unknown_leave_the_time_unknown() -> None:
@@ -211,13 +210,16 @@ def test_raw_epoch_when_the_workers_changed_within_it_is_not_learned_from(epoch_
 
 
 def test_cost_when_a_restart_was_measured_is_that_of_the_next_reading() -> None:
-    log = a_log("a", "b")
-    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=100)
-    disturbed(log, at=230, done=1, workers=1)
+    log, job = a_log("a"), a_job("a", category="resnet", max_replicas=8, epochs=50)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1, epoch_s=100.0), at=100)
     learning = folded(log.events)
-    assert [asked(learning, job_id).resize_cost_s for job_id in "ab"] == [60.0, 60.0]
-    learning.apply(log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, epoch_s=100.0), at=330))
-    assert [asked(learning, job_id).resize_cost_s for job_id in "ab"] == pytest.approx([30.0, 30.0])
+    assert learning.estimate(job, SETTINGS).resize_cost_s == 0.0
+    learning.apply(log.add(WorkerExited(job_id="a", workers=(0,), cause="migrated"), at=150))
+    learning.apply(log.add(WorkerStarted(job_id="a", workers={0: "n2"}), at=150))
+    disturbed(log, at=280, done=2, workers=1)
+    learning.apply(log.events[-1])
+    assert learning.estimate(job, SETTINGS).resize_cost_s == pytest.approx((0.0 + 80.0) / 2)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from voda.backoff import delay_s
 from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable
 from voda.cli.render.terminal import note
 from voda.domain.errors import StoreUnavailable, VersionConflict, VodaError
@@ -26,18 +27,18 @@ _CHANGES = 5
 async def retry_while_away(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return the result of an idempotent request, retried while the server is away."""
     loop = asyncio.get_running_loop()
-    gives_up_at, pause_s, is_noted = loop.time() + RETRY_S, _FIRST_PAUSE_S, False
+    gives_up_at, failures = loop.time() + RETRY_S, 0
     while True:
         try:
             return await attempt()
         except (ServerUnreachable, StoreUnavailable) as error:
+            failures += 1
+            pause_s = delay_s(failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
             if loop.time() + pause_s > gives_up_at:
                 raise
-            if not is_noted:
+            if failures == 1:
                 note(f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s")
-                is_noted = True
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def for_each(things: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
