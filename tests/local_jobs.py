@@ -147,7 +147,7 @@ class Ground:
         """Wait until all of these were told."""
         try:
             await until(lambda: all(notice in self.notices() for notice in expected))
-        except TimeoutError:
+        except AssertionError:
             raise AssertionError(f"expected {expected}, told were {self.told}") from None
 
     def notices(self) -> list[Observation]:
@@ -164,7 +164,7 @@ class Ground:
         """Wait until a replica printed something."""
         try:
             await until(lambda: text in self.log(job_id, replica))
-        except TimeoutError:
+        except AssertionError:
             raise AssertionError(f"expected {text!r}, printed was {self.log(job_id, replica)!r}") from None
 
     def _spec(self, job_id: str) -> JobSpec | None:

@@ -68,6 +68,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     works = [
         view.run(),
         service.log_health.follow(),
+        service.log_health.verify(),
         service.mirror.run(),
         forecaster.run(),
         service.leadership.run(service.lead, service.pools.follow),

@@ -179,7 +179,6 @@ class KubernetesService:
             group.create_task(self.registrar.run())
             group.create_task(self.reporter.run())
             group.create_task(snapshots.run())
-            group.create_task(self.log_health.verify())
             if self.options.metrics_folder:
                 watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
                 folder = Path(self.options.metrics_folder)
