@@ -370,3 +370,17 @@ async def test_working_directory_when_it_is_not_there_fails_the_job_with_its_nam
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=127))
     failed = next(notice for notice in ground.told if isinstance(notice, JobFailed))
     assert "working directory /no/such/folder: not found" in failed.reason
+
+
+def test_shim_that_is_just_starting_when_looked_for_is_left_alone(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path, "a")
+    folder.make()
+    folder.grant("worker-0", 1, [])
+    home = folder.replicas / "worker-0"
+    with subprocess.Popen(["/bin/sleep", "60"], env={"VODA_REPLICA": str(home)}) as shim:
+        try:
+            assert replica.find_replica(folder, "worker-0", 1) is None
+            assert shim.poll() is None
+            assert is_alive(shim.pid)
+        finally:
+            shim.kill()

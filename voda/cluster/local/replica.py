@@ -118,9 +118,10 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
         return ended
     if status == shim.CANNOT_WRITE:
         return Exit(run=run, code=shim.CANNOT_WRITE, problem=f"{home} cannot be written, perhaps the disk is full")
+    if alive is None and status in (None, shim.NOT_MINE):
+        # Perhaps its shim is just starting: it goes by itself once the grant is another's, and was no failure.
+        return None
     # The shim was killed; the program went with it, but not what the program had started. Or the job removed what its
     # shim wrote, and runs on.
     kill_marked(home)
-    if alive is None and status in (None, shim.NOT_MINE):
-        return None
     return Exit(run=run, code=-1, signal=signal.SIGKILL, problem="its shim was killed, so its exit is not known")
