@@ -130,6 +130,9 @@ async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await _send(process, log.encode())
         yield process
     finally:
+        # The loop may be closed before it notices that the process's end broke the pipe.
+        if process.stdin is not None:
+            process.stdin.close()
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
