@@ -25,7 +25,7 @@ from voda.domain.errors import VodaError
 from voda.events.types import JobCompleted, JobSubmitted
 
 DRAWS = 40
-MANY_DRAWS = 2_000
+MANY_DRAWS = 1_000
 AT_ONCE = 8
 READY_S = 1.0
 TARGETS = (
