@@ -135,4 +135,9 @@ async def _process(log: str) -> AsyncIterator[asyncio.subprocess.Process]:
             process.stdin.close()
         with suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        ended = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.shield(ended)
+        finally:
+            # A failing service cancels twice: even then the loop must not close before the process has ended.
+            await ended
