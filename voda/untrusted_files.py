@@ -134,7 +134,11 @@ class UntrustedFolder:
                     if mode != 0o644:
                         os.fchmod(file.fileno(), mode)
                 os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+                if durably:
+                    os.fsync(parent)
             except OSError as error:
+                with suppress(OSError):
+                    os.unlink(draft, dir_fd=parent)
                 raise _refusal(path, error, parent, name) from error
 
     def remove(self, path: str) -> None:

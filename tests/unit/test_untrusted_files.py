@@ -164,3 +164,10 @@ def test_names_when_there_are_many_are_as_many_as_are_looked_at(folder: Untruste
         (tmp_path / "job/logs" / f"{index}").touch()
     assert len(folder.list_names("logs", most=20)) == 20
     assert folder.list_names("logs", most=99, wanted=lambda name: name == "7") == ["7"]
+
+
+def test_file_when_it_cannot_be_written_leaves_no_draft(folder: UntrustedFolder, tmp_path: Path) -> None:
+    (tmp_path / "job/logs/a.log").mkdir()
+    with pytest.raises(UnsafeFile, match="a folder"):
+        folder.write("logs/a.log", b"written")
+    assert os.listdir(tmp_path / "job/logs") == ["a.log"]
