@@ -22,7 +22,7 @@ CLEAN_POD_POLICIES: Final = ("None", "Running", "All")
 
 
 class FieldWarning(Struct, frozen=True, kw_only=True):
-    """A field of a manifest that a cluster ignores or changes; the user is always told."""
+    """A field of a manifest that a cluster ignores or changes; the submit always warns of it."""
 
     field: str
     """Path, e.g. spec.mpiReplicaSpecs.Worker.template.spec.containers[0].image."""

@@ -38,7 +38,7 @@ def served(resources: Mapping[str, Mapping[str, Any] | None]) -> dict[str, JobKi
     return found
 
 
-def trouble(kinds: Mapping[str, JobKind]) -> str:
+def failure(kinds: Mapping[str, JobKind]) -> str:
     """Return why no job can be run, one sentence; empty where some can."""
     if kinds:
         return ""
