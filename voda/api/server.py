@@ -4,10 +4,7 @@ Rule: a handler runs only for callers whose role its operation names.
 """
 
 import asyncio
-import importlib
-import pkgutil
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -24,6 +21,7 @@ from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
+from voda.domain.plugins import classes_in
 from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
@@ -49,19 +47,12 @@ def application(backend: Backend) -> web.Application:
 def operations(backend: Backend) -> Sequence[Operation]:
     """Return the operations of all modules, in the order of their files' names; none has the name of another."""
     found: dict[str, Operation] = {}
-    for module in sorted(pkgutil.iter_modules(routes.__path__), key=lambda module: module.name):
-        if module.name.startswith("_"):
-            continue
-        for resource in _resources(importlib.import_module(f"{routes.__name__}.{module.name}")):
+    for resource in classes_in(routes):
+        if issubclass(resource, Routes):
             for operation in resource(backend).operations():
                 if found.setdefault(operation.name, operation) is not operation:
                     raise ValueError(f"two operations are called {operation.name}")
     return tuple(found.values())
-
-
-def _resources(module: ModuleType) -> Sequence[type[Routes]]:
-    kinds = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Routes))
-    return [kind for kind in kinds if kind.__module__ == module.__name__]
 
 
 def _with_checks(operation: Operation, backend: Backend) -> Handler:
