@@ -89,6 +89,13 @@ def test_capacity_follows_nodes_that_fail_return_and_leave() -> None:
     assert timeline.nodes == {"n1": 4, "n2": 4}
 
 
+def test_capacity_counts_no_gpu_that_other_programs_hold() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", gpus=4, foreign_gpus=Gpus(4))), at=0)
+    log.add(NodeJoined(node=a_node("n2", gpus=4, foreign_gpus=Gpus(1))), at=1)
+    assert timeline_of(log).steps().capacity.tolist() == [0, 3]
+
+
 def test_clock_set_back_makes_no_negative_span() -> None:
     log = Log()
     log.add(JobSubmitted(spec=a_spec("a")), at=10)
