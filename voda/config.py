@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import platformdirs
-
 
 def data_folder() -> Path | None:
     """Return the folder of public data sets that VODA_DATA names; None where it is unset or empty."""
@@ -20,7 +18,8 @@ def data_folder() -> Path | None:
 def home_folder() -> Path:
     """Return the folder of this machine's voda: VODA_HOME, else `voda` in the user's data folder."""
     named = _variable("VODA_HOME")
-    return Path(named).expanduser() if named else platformdirs.user_data_path("voda")
+    data = named or f"{_variable('XDG_DATA_HOME') or '~/.local/share'}/voda"
+    return Path(data).expanduser()
 
 
 def server_url() -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from voda.cli.http.target import target
 from voda.cli.options import ServerOptions
+from voda.client.target import target
 from voda.domain.errors import InvalidInput, NotFound
 
 HERE = "http://127.0.0.1:8470"
