@@ -13,8 +13,9 @@ from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
+from voda.projections.job_names import EXACT
 from voda.projections.job_record import JobRecord
-from voda.projections.job_registry import EXACT, JobRegistry
+from voda.projections.job_registry import JobRegistry
 from voda.timetravel.job_explanation import submission_of
 
 _COMPARED: Final = 500
@@ -23,7 +24,7 @@ _SUGGESTED: Final = 3
 
 
 def job_of(backend: Backend, named: str) -> JobRecord:
-    """Return the job that a text names (`JobRegistry.find`); raises NotFound."""
+    """Return the job that a text names (`JobNames`); raises NotFound."""
     job_registry = backend.view.job_registry
     if (record := job_registry.find(named)) is not None:
         return record

@@ -25,8 +25,8 @@ from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest, parse
+from voda.projections.job_names import full_name
 from voda.projections.job_record import JobRecord, new_record
-from voda.projections.job_registry import full_name
 
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""

@@ -16,20 +16,18 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from voda.domain.job import JobSpec, Phase
+from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
+from voda.projections.job_names import JobNames, full_name
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_REPORTS: Final = 200_000
 """Of all ended jobs together, some 75 bytes each; those of the jobs that ended first are forgotten first."""
 
-EXACT: Final = "@"
-"""Stands before an id that means the job with that id, whatever names there are."""
-_DEFAULT_NAMESPACE: Final = "default"
 _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]], bytes]
 
 
@@ -51,10 +49,7 @@ class JobRegistry(Projection):
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
         self._index = JobIndex()
-        self._latest: dict[str, str] = {}
-        """Name, with its namespace -> the job of that name that was submitted last."""
-        self._live: dict[str, dict[str, None]] = {}
-        """Name, with its namespace -> the live jobs of that name, in the order of submission."""
+        self._names = JobNames()
         self._live_counts = Counter[str]()
 
     def apply(self, event: Event) -> None:
@@ -66,19 +61,12 @@ class JobRegistry(Projection):
         return self._records.get(job_id)
 
     def find(self, named: str) -> JobRecord | None:
-        """Return the job that a text names: of a name the live job, else the latest one; else the one with that id.
-
-        Names of a namespace other than default are such as `lab_train`. With `@` before it, a text is an id alone:
-        that of the first run of a name is the name itself.
-        """
-        if named.startswith(EXACT):
-            return self._records.get(named.removeprefix(EXACT))
-        meant = self._live_of(named) or self._latest.get(named, named)
-        return self._records.get(meant)
+        """Return the live job of that name, else its latest run, else the job with that id (see `JobNames`)."""
+        return self._records.get(self._names.id_of(named))
 
     def ids_named(self, name: str) -> Sequence[str]:
         """Return the jobs of that name, the latest of each namespace."""
-        return [job_id for full, job_id in self._latest.items() if full == name or full.endswith(f"_{name}")]
+        return self._names.elsewhere(name)
 
     def jobs(self) -> Mapping[str, JobRecord]:
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""
@@ -90,7 +78,7 @@ class JobRegistry(Projection):
 
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
-        return self._live_of(full_name(namespace, name))
+        return self._names.live(full_name(namespace, name))
 
     def submission(self, event_id: str) -> str | None:
         """Return the job that the event submitted, also if the record of that job is gone."""
@@ -111,25 +99,15 @@ class JobRegistry(Projection):
         self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)
         self._ended_reports = sum(len(self._records[job_id].packed) for job_id in with_reports)
         self._index.load(index)
-        self._latest, self._live = {}, {}
+        self._names = JobNames()
         self._live_counts = Counter(record.spec.user for record in records if record.is_live)
         for record in records:
-            self._name(record)
+            self._names.add(record.spec, is_live=record.is_live)
 
     def _live_record(self, job_id: str) -> JobRecord | None:
         """Return the record of a live job; only exits of workers change the record of an ended one."""
         record = self._records.get(job_id)
         return record if record is not None and record.is_live else None
-
-    def _live_of(self, name: str) -> str | None:
-        return next(reversed(self._live.get(name, {})), None)
-
-    def _name(self, record: JobRecord) -> None:
-        """Let a name lead to a job that was submitted after all others of that name."""
-        name, job_id = name_of(record.spec), record.spec.job_id
-        self._latest[name] = job_id
-        if record.is_live:
-            self._live.setdefault(name, {})[job_id] = None
 
     def _mark(self, record: JobRecord, event: Event) -> None:
         record.revision = event.position
@@ -151,8 +129,7 @@ class JobRegistry(Projection):
         self._forget_reports(job_id)
         del self._ended[job_id]
         record = self._records.pop(job_id)
-        if self._latest.get(name := name_of(record.spec)) == job_id:
-            del self._latest[name]
+        self._names.forget(record.spec)
 
     def _forget_reports(self, job_id: str) -> None:
         if job_id in self._with_reports:
@@ -160,16 +137,6 @@ class JobRegistry(Projection):
             record = self._records[job_id]
             self._ended_reports -= len(record.packed)
             record.packed = []
-
-
-def full_name(namespace: str, name: str) -> str:
-    """Return a name with its namespace, unless that is `default`: also the id of the first run of the name."""
-    return name if namespace == _DEFAULT_NAMESPACE else f"{namespace}_{name}"
-
-
-def name_of(spec: JobSpec) -> str:
-    """Return the name of a job with its namespace, unless that is `default`."""
-    return full_name(spec.namespace, spec.name or spec.job_id)
 
 
 @JobRegistry.folds
@@ -183,7 +150,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
         registry._forget(job_id)
     record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     registry._mark(record, event)
-    registry._name(record)
+    registry._names.add(record.spec, is_live=True)
     registry._live_counts[fact.spec.user] += 1
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
@@ -203,10 +170,7 @@ def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
     record.end(fact, event.recorded_at)
     registry._mark(record, event)
     registry._live_counts[record.spec.user] -= 1
-    name = name_of(record.spec)
-    del registry._live[name][job_id]
-    if not registry._live[name]:
-        del registry._live[name]
+    registry._names.end(record.spec)
     registry._undecided.get(record.spec.pool, {}).pop(job_id, None)
     registry._add_ended(record)
 

@@ -21,7 +21,7 @@ from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
-from voda.projections.job_registry import EXACT, name_of
+from voda.projections.job_names import EXACT, name_of
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
 from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at

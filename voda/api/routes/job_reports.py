@@ -26,7 +26,7 @@ from voda.cluster.port import Outputs
 from voda.domain.errors import NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
-from voda.projections.job_registry import EXACT
+from voda.projections.job_names import EXACT
 
 
 class ProgressRoutes(Routes):
