@@ -17,7 +17,7 @@ Rule: nothing here imports more of voda than errors, settings and time, nor any 
 
 from voda.client.async_client import AsyncClient
 from voda.client.client import Client
-from voda.client.errors import ClientClosed, ServerBusy, ServerUnreachable, WaitTimeout
+from voda.client.errors import ClientClosed, RetryLater, ServerUnreachable, WaitTimeout
 from voda.client.records import (
     Event,
     Forecast,
@@ -61,7 +61,7 @@ __all__ = [
     "PermanentError",
     "Progress",
     "Replica",
-    "ServerBusy",
+    "RetryLater",
     "ServerUnreachable",
     "Settings",
     "Submission",

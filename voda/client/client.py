@@ -250,7 +250,8 @@ class _Service:
 
 
 def _name(job: JobName) -> str:
-    return job if isinstance(job, str) else job.job_id
+    """Return what names a job; one that the server returned is meant itself, also where a newer job has its name."""
+    return job if isinstance(job, str) else f"@{job.job_id}"
 
 
 def _path(job: JobName) -> str:

@@ -117,6 +117,7 @@ def _exchange(
     query = f"?{urlencode(call.params, doseq=True, quote_via=quote)}" if call.params else ""
     token = {"Authorization": f"Bearer {target.token}"} if target.token else {}
     headers = {"User-Agent": f"voda/{__version__}", "Connection": "close", **token, **call.headers}
+    cancellation.pause(0)
     connection = _connection(target)
     try:
         connected = _connect(target, connection)

@@ -12,7 +12,7 @@ class ServerUnreachable(ClusterUnavailable):
     """The server cannot be reached, or the connection was lost."""
 
 
-class ServerBusy(StoreUnavailable):
+class RetryLater(StoreUnavailable):
     """The server asks to be left alone for `retry_after_s`, 0 = it did not say: its log is away, or it has enough."""
 
     def __init__(self, message: str = "", retry_after_s: float = 0.0) -> None:
@@ -40,9 +40,9 @@ _ERRORS: Final[Mapping[int, type[VodaError]]] = {
     415: errors.InvalidInput,
     422: errors.InvalidInput,
     # A retry succeeds once other jobs have ended.
-    429: ServerBusy,
+    429: RetryLater,
     502: errors.TransientError,
-    503: ServerBusy,
+    503: RetryLater,
     504: errors.TransientError,
     507: errors.StoreNotWritable,
 }
@@ -62,7 +62,7 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> VodaError:
             return InvalidField(problem["field"], message)
         message = f"{message}{_TOKEN if status == 401 else ''}"
     kind = _ERRORS.get(status, PermanentError)
-    return ServerBusy(message, _seconds(retry_after)) if kind is ServerBusy else kind(message)
+    return RetryLater(message, _seconds(retry_after)) if kind is RetryLater else kind(message)
 
 
 def _problem(body: bytes) -> Mapping[str, str] | None:

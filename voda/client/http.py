@@ -15,7 +15,7 @@ from urllib.parse import quote
 from voda.backoff import delay_s
 from voda.client import connection
 from voda.client.connection import Cancellation, HttpAnswer, HttpCall, Params
-from voda.client.errors import ServerBusy, ServerUnreachable
+from voda.client.errors import RetryLater, ServerUnreachable
 from voda.client.sse import SseMessage, SseParser
 from voda.client.target import NamedServer, Target, target
 from voda.domain.errors import TransientError, VersionConflict, VodaError
@@ -182,7 +182,7 @@ class HttpClient:
 
 def pause_after(error: TransientError) -> float:
     """Return how long the server asks to be left alone."""
-    return error.retry_after_s if isinstance(error, ServerBusy) else 0.0
+    return error.retry_after_s if isinstance(error, RetryLater) else 0.0
 
 
 def resource_path(*parts: str) -> str:

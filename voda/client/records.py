@@ -66,6 +66,8 @@ class Job:
     priority: int
     is_preempted: bool
     is_canceling: bool
+    is_halted: bool | None = None
+    """Whether it gets no workers until it is resumed."""
     min_replicas: int
     max_replicas: int
     requested_replicas: int

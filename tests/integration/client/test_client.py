@@ -22,7 +22,7 @@ from voda.client import (
     InvalidInput,
     NotFound,
     PermanentError,
-    ServerBusy,
+    RetryLater,
     ServerUnreachable,
     WaitTimeout,
     WrongState,
@@ -179,7 +179,7 @@ def test_server_when_busy_is_asked_again_after_the_time_that_it_names() -> None:
         assert time.perf_counter() - began >= 1
         assert len(requests) == 2
         assert b"Authorization: Bearer t\r\n" in requests[0]
-    with answering(busy.replace(b"Retry-After: 1", b"Retry-After: 9")) as (url, _), pytest.raises(ServerBusy) as error:
+    with answering(busy.replace(b"Retry-After: 1", b"Retry-After: 9")) as (url, _), pytest.raises(RetryLater) as error:
         Client(url, "t", retry_s=3).whoami()
     assert error.value.retry_after_s == 9
 
