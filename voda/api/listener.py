@@ -21,7 +21,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.problems import problem_response
+from voda.api.unix_socket import bound_socket, peer_of
 from voda.application.backend import CallerLimits
+from voda.auth.local_users import Peer
 from voda.domain.errors import AlreadyExists, InvalidInput
 
 _log = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ _TOO_MANY: Final = (
 class TimedConnection(RequestHandler):
     """One connection that knows for how long the other side has kept it waiting."""
 
-    __slots__ = ("_asking_since", "_is_busy", "_most", "_stuck_since")
+    __slots__ = ("_asking_since", "_is_busy", "_most", "_stuck_since", "peer")
 
     def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: CallerLimits) -> None:
         super().__init__(
@@ -65,6 +67,8 @@ class TimedConnection(RequestHandler):
             logger=_log,
         )
         self._most = limits.connections
+        self.peer: Peer | None = None
+        """The process that asks over the Unix socket; None over TCP."""
         self._is_busy = False
         self._asking_since: float | None = None
         """When waiting for a request's head began; None while no head is due."""
@@ -73,6 +77,7 @@ class TimedConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._asking_since = self._loop.time()
+        self.peer = peer_of(transport)
         super().connection_made(transport)
         if self._manager is not None and len(self._manager.connections) > self._most:
             # DEBUG, so that a caller who keeps connecting does not fill the log.
@@ -137,6 +142,10 @@ async def mark_busy(request: web.Request, handler: Handler) -> web.StreamRespons
         connection.end()
 
 
+_CONNECTION: Final[web.AppKey[Callable[[], TimedConnection]]] = web.AppKey("CONNECTION")
+"""Makes the connections of an application that is served."""
+
+
 class SlowConnectionReaper:
     """Closes slow connections, checking all of them again and again."""
 
@@ -156,6 +165,12 @@ class SlowConnectionReaper:
     def end(self) -> None:
         if self._next is not None:
             self._next.cancel()
+
+
+def local_peer(request: web.Request) -> Peer | None:
+    """Return the process that sent the request over the Unix socket; None where it came over TCP."""
+    connection = request.protocol
+    return connection.peer if isinstance(connection, TimedConnection) else None
 
 
 @asynccontextmanager
@@ -180,14 +195,18 @@ async def serving(
     """
     limits, loop = limits or CallerLimits(), asyncio.get_running_loop()
     context = _context(*tls) if tls else None
-    app[LISTEN_HOST] = host
     runner = web.AppRunner(app, shutdown_timeout=_ENDING_S)
+
+    def connection() -> TimedConnection:
+        assert runner.server is not None, "made by setup"
+        return TimedConnection(runner.server, loop, limits)
+
+    app[LISTEN_HOST], app[_CONNECTION] = host, connection
     await runner.setup()
-    server = runner.server
-    assert server is not None, "made by setup"
-    sweeper = SlowConnectionReaper(server, loop, limits)
+    assert runner.server is not None, "made by setup"
+    sweeper = SlowConnectionReaper(runner.server, loop, limits)
     try:
-        listener = await _listen(lambda: TimedConnection(server, loop, limits), host, port, context)
+        listener = await _listen(connection, host, port, context)
         sweeper.begin()
         try:
             yield _url(host, listener, is_secure=context is not None)
@@ -196,6 +215,23 @@ async def serving(
     finally:
         await runner.cleanup()
         sweeper.end()
+
+
+@asynccontextmanager
+async def serving_socket(app: web.Application, path: Path) -> AsyncIterator[None]:
+    """Answer requests over a Unix socket too, for the length of the block, inside that of `serving`.
+
+    Raises:
+        AlreadyExists: somebody else listens there.
+        InvalidInput: there can be no socket at the path.
+    """
+    with bound_socket(path) as bound:
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_unix_server(app[_CONNECTION], sock=bound, backlog=_BACKLOG)
+        try:
+            yield
+        finally:
+            listener.close()
 
 
 async def _listen(

@@ -14,12 +14,13 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
-from voda.api.listener import mark_busy
+from voda.api.listener import local_peer, mark_busy
 from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.read_your_writes import set_position, takes_position, wait_for_position
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
 from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
@@ -65,18 +66,18 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
     """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
     assert handler is not None, "Routes.operations binds it"
-    access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
+    can_wait, is_read = takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is PUBLIC:
             return await handler(request, ANONYMOUS)
-        caller = access.identify(_token(request))
+        caller = await _caller(request, backend)
         if caller.role not in roles:
             raise NotAllowed(
-                f"a {caller.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
+                f"the role {caller.role} does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
-        if not access.has_tokens:
+        if caller.found_by != "token":
             refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
             request = await wait_for_position(request, backend)
@@ -90,6 +91,14 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
         return response
 
     return handle
+
+
+async def _caller(request: web.Request, backend: Backend) -> Caller:
+    """Return who asks: whose token was sent, over whatever way; else, over the Unix socket, whose process it is."""
+    token, peer = _token(request), local_peer(request)
+    if token is None and peer is not None and backend.local_users is not None:
+        return await backend.local_users.identify(peer)
+    return backend.access.identify(token)
 
 
 def _token(request: web.Request) -> str | None:
