@@ -1,4 +1,4 @@
-"""Work done as another user of this machine, by a child process that has given up all other rights: needs root.
+"""Work done as another user of this machine, by a child process that has given up all other rights; needs root.
 
 as_account("daemon", lambda: Path("/etc/shadow").read_text())
 """
@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 
+from tests.needs import missing
+
 _LIMIT_BYTES = 1 << 20
 
 
@@ -24,6 +26,8 @@ def as_account(name: str, act: Callable[[], str]) -> str:
 
 def as_ids(uid: int, gid: int, act: Callable[[], str], *, groups: list[int] | None = None) -> str:
     """Return what `act` returns in a child process of these ids, whether or not they have an account."""
+    if os.geteuid() != 0:
+        missing("to be another user takes root")
     read, write = os.pipe()
     with warnings.catch_warnings():
         # The child does little, and nothing with what other threads may hold.

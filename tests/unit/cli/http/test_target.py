@@ -1,6 +1,5 @@
 """Claims about finding the server and the token to show it."""
 
-import os
 import socket
 from pathlib import Path
 
@@ -129,7 +128,6 @@ def test_certificate_of_this_machine_is_trusted_of_no_other_server(home: Path) -
     assert target(ServerOptions(server="https://10.0.0.1:8470")).tls is not None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes root")
 def test_folder_of_another_user_is_in_nobodys_way_where_a_server_is_known(home: Path) -> None:
     home.chmod(0o700)
     found = as_account("nobody", lambda: target(ServerOptions(server="unix:///a.sock")).url)
