@@ -113,7 +113,7 @@ def stream(
 def _exchange(
     target: Target, call: HttpCall, cancellation: Cancellation, timeout_s: float
 ) -> Iterator[tuple[socket.socket, http.client.HTTPResponse]]:
-    url = urlsplit(target.url)
+    base = "" if target.socket else urlsplit(target.url).path
     query = f"?{urlencode(call.params, doseq=True, quote_via=quote)}" if call.params else ""
     token = {"Authorization": f"Bearer {target.token}"} if target.token else {}
     headers = {"User-Agent": f"voda/{__version__}", "Connection": "close", **token, **call.headers}
@@ -124,7 +124,7 @@ def _exchange(
         with cancellation.ends(connected), _translated_errors(target, cancellation):
             connected.settimeout(timeout_s)
             with _deadline(connected, timeout_s):
-                connection.request(call.method, f"{url.path}/api/v1{call.path}{query}", call.body, headers)
+                connection.request(call.method, f"{base}/api/v1{call.path}{query}", call.body, headers)
                 response = connection.getresponse()
             with response:
                 yield connected, response
@@ -145,7 +145,8 @@ def _connect(target: Target, connection: http.client.HTTPConnection) -> socket.s
     except (OSError, UnicodeError) as error:
         number = getattr(error, "errno", None)
         reason = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or error
-        asked = "is `voda up` running?" if target.source.endswith("server.json") else _NAMED
+        is_here = target.socket or target.source.endswith("server.json")
+        asked = "is `voda up` running?" if is_here else _NAMED
         raise ServerUnreachable(f"{_where(target)} cannot be reached: {reason} ({asked})") from error
     return connection.sock
 
@@ -199,7 +200,22 @@ def _refuse(response: http.client.HTTPResponse) -> None:
         raise PermanentError(f"the server answered {response.status}, a redirect: give the final address of the server")
 
 
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=CONNECT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(CONNECT_S)
+        self.sock.connect(self._path)
+
+
 def _connection(target: Target) -> http.client.HTTPConnection:
+    if target.socket:
+        return _UnixConnection(target.socket)
     url = urlsplit(target.url)
     if url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=CONNECT_S, context=target.tls)
