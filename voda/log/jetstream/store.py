@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of
+from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, together
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream import settings
 from voda.log.jetstream.bounds import forget, refuse_cut, restore
@@ -156,8 +156,11 @@ class JetStreamStore(DurableStore):
     # ---- events
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        return await self.append_all([Append(stream, expected_version, facts, epoch)])
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
         _refuse_read_only(self.place, self._read_only)
-        append = Append(stream, expected_version, facts, epoch)
+        append = together(appends)
         refuse_unstorable(append)
         position = await self._commits.append(append)
         self._growth.wake()
