@@ -25,7 +25,7 @@ _SPANS_S: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 3_600.0, 10_800.0, 43_200.0, 8
 
 
 class Metric(Struct, frozen=True, eq=False):
-    """What is measured, and by which labels it is told apart."""
+    """What is measured, and by which labels it is distinguished."""
 
     name: str
     """Without the prefix `voda_` and, of a counter, without the suffix `_total`."""

@@ -79,7 +79,7 @@ class Leadership:
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.me = me
-        self.trouble = ""
+        self.failure = ""
         """Why the Lease is not known or not renewed, one sentence; empty while it is, whoever holds it."""
         self._keeper = lease
         self._epochs = epochs
@@ -235,7 +235,7 @@ class Leadership:
             self._fail(error if str(error) else TimeoutError(f"no answer within {within_s:.2g} s"))
             return False
         self._lease_view = observed_again(self._lease_view, lease, _now())
-        self._is_in_doubt, self._retry_at, self.trouble = False, -math.inf, ""
+        self._is_in_doubt, self._retry_at, self.failure = False, -math.inf, ""
         self._may_hold = lease is not None and lease.holder == self.me
         return True
 
@@ -280,8 +280,8 @@ class Leadership:
                         return
 
     def _fail(self, error: Exception) -> None:
-        before, self.trouble = self.trouble, f"lease {self._keeper.key}: {error}"
-        if self.trouble != before:
+        before, self.failure = self.failure, f"lease {self._keeper.key}: {error}"
+        if self.failure != before:
             _log.warning("lease not reached lease=%s reason=%s", self._keeper.key, error)
         asked_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         self._retry_at = _now() + max(self._timings.retry_s, asked_s)

@@ -75,7 +75,7 @@ class LogHealth:
         self._intervals = intervals or HealthIntervals()
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why nothing can be recorded, one sentence; empty while the log takes what is appended."""
         return self._store.refusal
 
@@ -83,7 +83,7 @@ class LogHealth:
         """Try to write again and again while the log takes no appends, until cancelled."""
         while True:
             await asyncio.sleep(self._intervals.trial_s)
-            if self.trouble:
+            if self.failure:
                 with log_unexpected("trying to write", "the log"):
                     await self._try_to_write()
 

@@ -73,14 +73,14 @@ class MachineService:
         self._starting = "starting: the log is being read"
         """What a service that is not ready yet waits for, one sentence."""
 
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
         if self.leadership is not None and not self.leadership.is_leading:
-            return self.leadership.trouble or self.log_health.trouble
+            return self.leadership.failure or self.log_health.failure
         for loop in self.loops:
-            if loop.trouble or not loop.is_leading:
-                return loop.trouble or self._starting
-        return self.log_health.trouble if self.loops else self._starting
+            if loop.failure or not loop.is_leading:
+                return loop.failure or self._starting
+        return self.log_health.failure if self.loops else self._starting
 
     def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
@@ -132,7 +132,7 @@ class MachineService:
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             warnings=_warnings,
-            not_ready=self.trouble,
+            not_ready=self.failure,
             log_warning=lambda: self.log_health.warning,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,

@@ -28,7 +28,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    told_as: str
+    source: str
     """Its file, and which one in it, for messages."""
     manifest: dict[str, Any]
     options: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Document:
         message = str(error)
         for path, option in self.options.items():
             message = message.replace(path, option)
-        message = f"{self.told_as}: {message}"
+        message = f"{self.source}: {message}"
         return InvalidField(error.field, message) if isinstance(error, InvalidField) else InvalidInput(message)
 
 
@@ -56,13 +56,13 @@ def documents(file: str) -> list[Document]:
         raise InvalidInput(f"{name} holds no manifest: expected YAML or JSON of an MPIJob or a PyTorchJob")
     found = []
     for number, chunk in enumerate(chunks, 1):
-        told_as = name if len(chunks) == 1 else f"{name}, document {number}"
+        source = name if len(chunks) == 1 else f"{name}, document {number}"
         try:
-            found.append(Document(told_as=told_as, manifest=text.read(chunk)))
+            found.append(Document(source=source, manifest=text.read(chunk)))
         except InvalidField as error:
-            raise InvalidField(error.field, f"{told_as}: {error}") from error
+            raise InvalidField(error.field, f"{source}: {error}") from error
         except InvalidInput as error:
-            raise InvalidInput(f"{told_as}: {error}") from error
+            raise InvalidInput(f"{source}: {error}") from error
     return found
 
 
@@ -91,7 +91,7 @@ def in_namespace(document: Document, namespace: str) -> Document:
     metadata = _mapping(document.manifest.get("metadata"), "metadata", document)
     if (named := metadata.get("namespace")) not in (None, "", namespace):
         field = "metadata.namespace"
-        raise InvalidField(field, f"{document.told_as}: {field}: expected {namespace!r}, as asked, got {named!r:.80}")
+        raise InvalidField(field, f"{document.source}: {field}: expected {namespace!r}, as asked, got {named!r:.80}")
     manifest = {**document.manifest, "metadata": {**metadata, "namespace": namespace}}
     return replace(document, manifest=manifest)
 
@@ -148,5 +148,5 @@ def _containers(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _mapping(value: object, field: str, document: Document) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise InvalidField(field, f"{document.told_as}: {field}: expected a mapping")
+        raise InvalidField(field, f"{document.source}: {field}: expected a mapping")
     return dict(value or {})

@@ -81,7 +81,7 @@ class ProgramOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDocument:
     document: "Document"
-    told: str
+    note: str
     """How it is started, and why, as one line."""
 
 
@@ -119,10 +119,10 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
         time_limit_s=_seconds(options.time),
         image=options.image,
     )
-    document = Document(told_as=shown, manifest=program_manifest(job))
+    document = Document(source=shown, manifest=program_manifest(job))
     how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
     hint = "" if options.launcher else "; --launcher chooses another"
-    return ProgramDocument(document=document, told=f"runs {shown} {how}, because {choice.reason}{hint}")
+    return ProgramDocument(document=document, note=f"runs {shown} {how}, because {choice.reason}{hint}")
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ class PoolLoop:
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.is_leading = False
-        self.trouble = ""
+        self.failure = ""
         """Why the pool is paused, one sentence; empty while it works."""
         self.pool = controller.pool
         self._clock = clock
@@ -117,7 +117,7 @@ class PoolLoop:
                     self._wake.clear()
                     await self._sleep_until(await self._retry(self._step))
         finally:
-            self.is_leading, self.trouble = False, ""
+            self.is_leading, self.failure = False, ""
             self._report_resync(0)
 
     async def _listen(self) -> None:
@@ -226,15 +226,15 @@ class PoolLoop:
                 self._is_stale = True
                 await asyncio.sleep(self._pause(error))
             else:
-                self.trouble = ""
+                self.failure = ""
                 return result
 
     def _pause(self, error: Exception) -> float:
         """Say why the pool is paused, and return for how many seconds."""
-        before, is_expected = self.trouble, isinstance(error, VodaError)
+        before, is_expected = self.failure, isinstance(error, VodaError)
         what = str(error) if is_expected else f"unexpected error {error!r}; the server's log shows where"
-        self.trouble = f"pool {self.pool}: {what}"
-        if self.trouble != before:
+        self.failure = f"pool {self.pool}: {what}"
+        if self.failure != before:
             _log.warning("paused pool=%s reason=%s", self.pool, what, exc_info=None if is_expected else error)
         retry_after_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         return max(_RETRY_S, min(retry_after_s, _LONGEST_RETRY_S)) if is_expected else _RETRY_UNEXPECTED_S

@@ -90,7 +90,7 @@ class Voda:
             await self.world.until_it_is(holds)
         except AssertionError as error:
             told = "\n".join(f"{event.position} {event.data}"[:400] for event in (await self.events())[-40:])
-            raise AssertionError(f"{error}\n{told}\ntrouble: {self.service.trouble()}") from None
+            raise AssertionError(f"{error}\n{told}\ntrouble: {self.service.failure()}") from None
 
     async def set(self, pool: str, **fields: Any) -> None:
         """Change settings of a pool, as the API does."""

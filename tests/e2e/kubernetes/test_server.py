@@ -17,14 +17,14 @@ async def test_api_server_when_restarted_finds_the_jobs_as_they_were(world: Worl
         await it.until_runs("a", 2)
         before = {pod["metadata"]["uid"] for pod in await world.workers_of("a")}
         world.plane.stop("kube-apiserver")
-        await world.until(lambda: it.service.trouble())
+        await world.until(lambda: it.service.failure())
         # Every watch goes on from a version that the new server has never heard of: 410, and a new list.
         world.plane.start_api_server()
         await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=2))
         await it.until_runs("b", 2)
         await it.until_runs("a", 2)
         assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
-        await world.until(lambda: not it.service.trouble())
+        await world.until(lambda: not it.service.failure())
         assert [*await it.facts(JobCancelRequested), *await it.facts(JobCanceled)] == []
         assert await it.facts(WorkerExited) == []
 
@@ -40,11 +40,11 @@ async def test_api_server_when_it_hangs_loses_no_job_and_no_plan(world: World, t
         try:
             # The lease is not renewed in time: another replica may lead by then, so this one must not.
             await world.until(lambda: not it.service.leadership.is_leading)
-            assert it.service.trouble()
+            assert it.service.failure()
             assert it.service.view.live.cluster.plan("v100").placement == plan
         finally:
             os.kill(pid, signal.SIGCONT)
-        await world.until(lambda: it.service.leadership.is_leading and not it.service.trouble())
+        await world.until(lambda: it.service.leadership.is_leading and not it.service.failure())
         await it.until_runs("a", 4)
         await world.end_launcher("a")
         await it.until_ended("a", "Completed")

@@ -50,7 +50,7 @@ async def test_readiness_when_the_disk_is_full_is_denied_until_there_is_room_wit
     database = await SqliteDatabase.open(path)
     store = InstrumentedStore(SqlStore(database))
     health = LogHealth(store, str(path), intervals=SOON)
-    async with a_service(not_ready=lambda: health.trouble) as service, watched(health):
+    async with a_service(not_ready=lambda: health.failure) as service, watched(health):
         await database.write([("PRAGMA max_page_count = 1", {})])
         with pytest.raises(StoreNotWritable):
             await store.append("job.b", ANY_VERSION, [a_fact(f"large.{number}") for number in range(2000)])
@@ -59,7 +59,7 @@ async def test_readiness_when_the_disk_is_full_is_denied_until_there_is_room_wit
         assert "the disk is full; free some space" in answer.json()["detail"]
 
         await database.write([("PRAGMA max_page_count = 100000", {})])
-        await until(lambda: not health.trouble)
+        await until(lambda: not health.failure)
         assert (await service.ask("GET", "/readyz")).status == 200
     # What the trial left is a snapshot like any other.
     assert (await verify_log(store)).is_intact
@@ -73,10 +73,10 @@ async def test_readiness_when_an_append_succeeds_again_is_back_at_once(tmp_path:
     await database.write([("PRAGMA max_page_count = 1", {})])
     with pytest.raises(StoreNotWritable):
         await store.append("job.b", ANY_VERSION, [a_fact(f"large.{number}") for number in range(2000)])
-    assert "the disk is full" in health.trouble
+    assert "the disk is full" in health.failure
     await database.write([("PRAGMA max_page_count = 100000", {})])
     await store.append("job.b", ANY_VERSION, [a_fact("small")])
-    assert health.trouble == ""
+    assert health.failure == ""
     await store.close()
 
 

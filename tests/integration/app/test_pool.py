@@ -137,19 +137,19 @@ async def test_loop_when_the_disk_of_the_log_was_full_goes_on_once_there_is_room
     async with a_stage() as stage:
         await stage.submit("a")
         stage.store.is_full = True
-        await until(lambda: "the disk is full" in stage.loop.trouble)
+        await until(lambda: "the disk is full" in stage.loop.failure)
         assert not stage.runs("a")()
         stage.store.is_full = False
         await until(stage.runs("a"))
-        await until(lambda: stage.loop.trouble == "")
+        await until(lambda: stage.loop.failure == "")
 
 
 async def test_loop_when_an_answer_of_the_log_is_lost_has_told_what_happened_once() -> None:
     async with a_stage() as stage:
         stage.store.loses_answers_about = WorkerStarted
         await stage.submit("a")
-        await until(lambda: "the connection broke" in stage.loop.trouble)
-        await until(lambda: stage.loop.trouble == "")
+        await until(lambda: "the connection broke" in stage.loop.failure)
+        await until(lambda: stage.loop.failure == "")
         await stage.submit("b")
         await until(stage.runs("b"))
         told = [event.data for event in await stage.store.read(0, 1_000) if isinstance(event.data, WorkerStarted)]
@@ -162,10 +162,10 @@ async def test_loop_when_a_policy_has_a_flaw_stands_still_and_says_why_until_it_
     clumsy = Clumsy()
     async with a_stage({"fifo": clumsy}) as stage:
         await stage.submit("a")
-        await until(lambda: "ZeroDivisionError" in stage.loop.trouble)
+        await until(lambda: "ZeroDivisionError" in stage.loop.failure)
         clumsy.is_mended = True
         await until(stage.runs("a"))
-        await until(lambda: stage.loop.trouble == "")
+        await until(lambda: stage.loop.failure == "")
     assert sum("Traceback" in (record.exc_text or "") for record in caplog.records) == 1
 
 

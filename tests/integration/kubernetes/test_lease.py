@@ -228,12 +228,12 @@ async def test_leader_when_the_server_is_away_steps_down_in_time_and_leads_again
             assert led_at - died_by <= SHORT.renew_deadline_s
             led_at = loop.time()
             await asyncio.sleep(0.01)
-        assert replica.leadership.trouble.startswith("lease leases/voda: ")
+        assert replica.leadership.failure.startswith("lease leases/voda: ")
         await asyncio.to_thread(plane.start_api_server)
         await until(lambda: replica.leadership.is_leading)
         # One may have been taken whose answer was lost.
         assert replica.epochs == sorted(set(replica.epochs))
-        assert replica.leadership.trouble == ""
+        assert replica.leadership.failure == ""
         await replica.stop()
     finally:
         plane.stop()

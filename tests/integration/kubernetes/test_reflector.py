@@ -57,7 +57,7 @@ async def test_an_object_made_anew_under_its_old_name_is_told_as_gone_and_there(
     old = await _make(api, "twin")
     async with _following(api) as (kept, told):
         await asyncio.to_thread(plane.stop, "kube-apiserver")
-        await until(lambda: bool(kept.trouble))
+        await until(lambda: bool(kept.failure))
         await asyncio.to_thread(plane.start_api_server)
         await api.delete(f"{MAPS}/twin")
         new = await _make(api, "twin")
@@ -73,12 +73,12 @@ async def test_after_a_restart_of_the_server_it_follows_again_and_has_missed_not
     await _make(api, "before")
     async with _following(api) as (kept, _):
         await asyncio.to_thread(plane.stop, "kube-apiserver")
-        await until(lambda: bool(kept.trouble))
+        await until(lambda: bool(kept.failure))
         assert "default/before" in kept.objects
         await asyncio.to_thread(plane.start_api_server)
         await api.delete(f"{MAPS}/before")
         await _make(api, "after")
-        await until(lambda: not kept.trouble)
+        await until(lambda: not kept.failure)
         await until(lambda: "default/after" in kept.objects and "default/before" not in kept.objects)
     await api.delete(f"{MAPS}/after")
 
@@ -103,10 +103,10 @@ async def test_lists_beside_the_watch_amid_churn_heal_nothing_and_take_nothing_b
 async def test_a_kind_that_is_not_there_is_empty_after_a_while_and_followed_once_it_comes(api: Api) -> None:
     async with _following(api, path=GADGETS, absent_after_s=0.5) as (kept, _):
         assert not kept.objects
-        assert "404" in kept.trouble
+        assert "404" in kept.failure
         await api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(), dict)
         body = {"apiVersion": "tests.voda.dev/v1", "kind": "Gadget", "metadata": {"name": "first"}}
-        await until(lambda: not kept.trouble)
+        await until(lambda: not kept.failure)
         await api.create("/apis/tests.voda.dev/v1/namespaces/default/gadgets", body, dict)
         await until(lambda: set(kept.objects) == {"default/first"})
 

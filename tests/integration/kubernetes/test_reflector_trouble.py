@@ -70,7 +70,7 @@ async def test_a_list_finds_what_happens_while_the_watch_is_down_and_calls_it_no
     lists = [listed(5, thing("a", 1)), listed(9, thing("a", 7))]
     watches = [watched(line("BOOKMARK", thing("", 6))), refused(503, Retry_After="3600")]
     async with Misbehaving(list=lists, watch=watches) as server, _following(server, lag_s=0.1) as (kept, _, drift):
-        await until(lambda: bool(kept.trouble))
+        await until(lambda: bool(kept.failure))
         relisting = asyncio.create_task(kept.relist())
         await until(lambda: server.asked["list"] == 2)
         relisting.cancel()
@@ -83,7 +83,7 @@ async def test_a_version_that_is_gone_is_listed_again_wherever_it_is_told() -> N
     lists = [listed(5), listed(7, thing("b", 6)), refused(410), listed(9, thing("c", 8))]
     watches = [told_within, refused(410), QUIET]
     async with Misbehaving(list=lists, watch=watches) as server, _following(server) as (kept, told, _):
-        await until(lambda: "c" in kept.objects and not kept.trouble)
+        await until(lambda: "c" in kept.objects and not kept.failure)
         assert told == ["+b6", "-b6", "+c8"]
         assert [each.get("resourceVersion") for each in server.requests] == [None, "5", None, "7", None, None, "9"]
 
@@ -95,7 +95,7 @@ async def test_a_watch_that_was_cut_goes_on_from_the_last_whole_event_without_a_
     async with Misbehaving(list=[listed(5)], watch=[events, QUIET]) as server, _following(server) as (kept, _, _):
         await until(lambda: server.asked["watch"] == 2)
         assert server.requests[-1]["resourceVersion"] == "8"
-        await until(lambda: not kept.trouble)
+        await until(lambda: not kept.failure)
         assert server.asked["list"] == 1
 
 
@@ -103,13 +103,13 @@ async def test_a_server_that_refuses_a_version_again_and_again_is_listed_anew() 
     watches = [refused(504, "Too large resource version")] * 3 + [QUIET]
     lists = [listed(500), listed(9, thing("restored", 8))]
     async with Misbehaving(list=lists, watch=watches) as server, _following(server) as (kept, _, _):
-        await until(lambda: "restored" in kept.objects and not kept.trouble)
+        await until(lambda: "restored" in kept.objects and not kept.failure)
         assert server.requests[-1]["resourceVersion"] == "9"
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_asked_less_and_less_often() -> None:
     async with Misbehaving(list=[listed(5)], watch=[watched()]) as server, _following(server) as (kept, _, _):
-        await until(lambda: "ends the watch at once" in kept.trouble)
+        await until(lambda: "ends the watch at once" in kept.failure)
         await asyncio.sleep(1.0)
         assert server.asked["watch"] + server.asked["list"] < 10
 
@@ -119,7 +119,7 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
     async with Misbehaving(list=lists, watch=[QUIET]) as server, Speaking(server.url) as api:
         kept = Reflector(api, PATH, NamedObject, changed=lambda *_: None, clock=SystemClock())
         task = asyncio.create_task(kept.run())
-        await until(lambda: "429" in kept.trouble)
+        await until(lambda: "429" in kept.failure)
         await asyncio.sleep(0.5)
         task.cancel()
         await asyncio.wait([task])
@@ -130,7 +130,7 @@ async def test_objects_of_a_kind_that_a_starting_server_does_not_know_yet_are_no
     lists = [listed(5, thing("a", 1)), refused(404), said(b"404 page not found", 404), listed(9, thing("a", 1))]
     watches = [watched(line("BOOKMARK", thing("", 6)), cut=True), refused(404), QUIET]
     async with Misbehaving(list=lists, watch=watches) as server, _following(server) as (kept, told, _):
-        await until(lambda: server.asked["watch"] == 3 and not kept.trouble)
+        await until(lambda: server.asked["watch"] == 3 and not kept.failure)
         assert told == ["+a1"]
 
 
@@ -143,7 +143,7 @@ async def test_objects_of_a_kind_that_stays_away_are_gone_in_the_end() -> None:
     ):
         await until(lambda: not kept.objects)
         assert told == ["+a1", "-a1"]
-        assert "404" in kept.trouble
+        assert "404" in kept.failure
 
 
 async def test_an_object_that_can_no_longer_be_read_stays_as_it_was() -> None:
@@ -162,7 +162,7 @@ async def test_a_watch_that_nobody_answers_is_given_up_and_tried_again() -> None
         Misbehaving(list=[listed(5)], watch=[silence, QUIET]) as server,
         _following(server, timeout_s=1.5) as (kept, _, _),
     ):
-        await until(lambda: server.asked["watch"] >= 2 and not kept.trouble)
+        await until(lambda: server.asked["watch"] >= 2 and not kept.failure)
 
 
 async def test_a_list_is_asked_for_every_so_often() -> None:

@@ -148,7 +148,7 @@ def test_first_candidate_leads_at_once_in_the_first_epoch() -> None:
     async def play() -> None:
         stage = await a_led_stage(candidates=2)
         first, second = (each.leadership for each in stage.candidates)
-        assert (first.epoch, first.leader, first.trouble) == (1, "c0", "")
+        assert (first.epoch, first.leader, first.failure) == (1, "c0", "")
         assert (second.epoch, second.leader, second.is_leading) == (0, "c0", False)
         assert (stage.candidates[0].led, stage.candidates[1].stood_by) == ([1], 1)
         assert stage.objects.kept[LEASE]["spec"]["leaseTransitions"] == 1
@@ -233,13 +233,13 @@ def test_leader_when_the_server_is_away_for_12_s_has_stopped_by_then_and_leads_a
         leader, went_at = stage.candidates[0], now_s()
         leader.api.is_away = True
         await asyncio.sleep(9.9 - 2.0)
-        assert "no answer" in leader.leadership.trouble
+        assert "no answer" in leader.leadership.failure
         await asyncio.sleep(4.1)
         assert stage.leaders() == []
         assert max(act.at for act in stage.acts) <= went_at + 10.0
         leader.api.is_away = False
         await asyncio.sleep(6.0)
-        assert (stage.leaders(), leader.led, leader.leadership.trouble) == (["c0"], [1, 2], "")
+        assert (stage.leaders(), leader.led, leader.leadership.failure) == (["c0"], [1, 2], "")
         await stage.stop()
 
     virtually(play())
@@ -423,11 +423,11 @@ def test_log_when_it_cannot_be_read_lets_nobody_lead_and_tells_why() -> None:
         stage.store = store = AwayStore()
         candidate = stage.add()
         await asyncio.sleep(1.0)
-        assert "the log is away" in candidate.leadership.trouble
+        assert "the log is away" in candidate.leadership.failure
         assert LEASE not in stage.objects.kept
         store.is_away = False
         await asyncio.sleep(2.0)
-        assert (stage.leaders(), candidate.leadership.trouble) == (["c0"], "")
+        assert (stage.leaders(), candidate.leadership.failure) == (["c0"], "")
         await stage.stop()
 
     virtually(play())

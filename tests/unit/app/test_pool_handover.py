@@ -171,7 +171,7 @@ def test_standby_when_it_followed_leads_without_reading_the_log_again() -> None:
         following, leading, warming = make(stage.follow()), make(leader.run("first", 1)), make(standby.follow())
         await asyncio.sleep(5.0)
         assert standby.live.position == await stage.store.position()
-        assert (standby.is_leading, standby.trouble) == (False, "")
+        assert (standby.is_leading, standby.failure) == (False, "")
         state = standby.live.cluster
         await ended(leading)
         await ended(warming)
@@ -215,11 +215,11 @@ def test_loop_when_the_cluster_is_away_at_its_election_keeps_its_epoch() -> None
         loop = stage.a_loop()
         leading = asyncio.get_running_loop().create_task(loop.run("first", 5))
         await asyncio.sleep(10.0)
-        assert "the cluster is away" in loop.trouble
+        assert "the cluster is away" in loop.failure
         assert not loop.is_leading
         stage.cluster.is_away = False
         await asyncio.sleep(5.0)
-        assert (loop.is_leading, loop.trouble) == (True, "")
+        assert (loop.is_leading, loop.failure) == (True, "")
         assert [event.epoch for event in await stage.recorded(LeaderElected)] == [5]
         await refuse_disorder(stage)
         await ended(leading)

@@ -28,7 +28,7 @@ script: |
 def a_document(**container: str) -> Document:
     template = {"spec": {"containers": [{"name": "main", **container}]}}
     manifest = {"metadata": {"name": "a"}, "spec": {"mpiReplicaSpecs": {"Launcher": {"template": template}}}}
-    return Document(told_as="a.yaml", manifest=manifest)
+    return Document(source="a.yaml", manifest=manifest)
 
 
 def annotations_of(document: Document) -> object:
@@ -74,7 +74,7 @@ def test_error_in_a_later_document_names_the_line_of_the_file(tmp_path: Path) ->
 
 
 def test_wishes_become_the_name_and_annotations_beside_those_there_are() -> None:
-    document = Document(told_as="a", manifest={"metadata": {"name": "a", "annotations": {"x": "1"}}, "spec": {}})
+    document = Document(source="a", manifest={"metadata": {"name": "a", "annotations": {"x": "1"}}, "spec": {}})
     wished = with_name_and_annotations(document, name="b", annotations={"voda.dev/max-replicas": "4"})
     assert wished.manifest["metadata"] == {"name": "b", "annotations": {"x": "1", "voda.dev/max-replicas": "4"}}
     assert document.manifest["metadata"]["name"] == "a"
@@ -90,7 +90,7 @@ def test_working_dir_is_told_where_a_container_names_none() -> None:
 
 @pytest.mark.parametrize("manifest", [{}, {"spec": 3}, {"spec": {"mpiReplicaSpecs": [1]}}, {"metadata": 3, "spec": {}}])
 def test_working_dir_of_what_is_no_job_leaves_it_to_the_server(manifest: dict[str, object]) -> None:
-    document = Document(told_as="a", manifest=manifest)
+    document = Document(source="a", manifest=manifest)
     assert with_working_dir(document, "/here") is document
 
 

@@ -77,7 +77,7 @@ class JobRoutes(Routes):
     @Operation(
         "POST",
         "/api/v1/jobs",
-        description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is told in"
+        description="An MPIJob or PyTorchJob of kubeflow.org. What this cluster does not honour of it is named in"
         " `warnings`.",
         roles=WRITERS,
         query=SubmitQuery,

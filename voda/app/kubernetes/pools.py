@@ -59,11 +59,11 @@ class Pools(Sequence[str]):
         return live
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why a pool that is led stands still, one sentence; empty while none does."""
         for loop in self.loops.values():
-            if loop.trouble or not loop.is_leading:
-                return loop.trouble or f"pool {loop.pool}: the log is being brought level with the cluster"
+            if loop.failure or not loop.is_leading:
+                return loop.failure or f"pool {loop.pool}: the log is being brought level with the cluster"
         return ""
 
     async def follow(self) -> None:

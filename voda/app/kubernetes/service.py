@@ -121,13 +121,13 @@ class KubernetesService:
 
     # ---- what the API asks
 
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Return why the replica is not ready, one sentence; empty when it is."""
         if not self.mirror.is_synced:
-            return self.mirror.trouble or "starting: the cluster is being read"
+            return self.mirror.failure or "starting: the cluster is being read"
         if self.leadership.is_leading:
-            return self.mirror.trouble or self.pools.trouble or self.log_health.trouble
-        return self.mirror.trouble or self.leadership.trouble or self.log_health.trouble
+            return self.mirror.failure or self.pools.failure or self.log_health.failure
+        return self.mirror.failure or self.leadership.failure or self.log_health.failure
 
     def description(self) -> Iterable[str]:
         """Yield what a user wants to know at the start, line by line."""
@@ -227,7 +227,7 @@ class KubernetesService:
             pool_label=self.options.cluster.pool_label,
             outputs=outputs,
             warnings=self._warnings,
-            not_ready=self.trouble,
+            not_ready=self.failure,
             log_warning=lambda: self.log_health.warning,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,

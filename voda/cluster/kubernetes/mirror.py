@@ -94,10 +94,10 @@ class ClusterMirror:
         return self._has_begun.is_set() and all(reflector.is_synced for reflector in self._reflectors)
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why the mirror may be behind or lack something, one sentence; empty while all is well."""
-        troubles = (reflector.trouble for reflector in self._reflectors if reflector.trouble)
-        return next(troubles, served_kinds.trouble(self.kinds) if self._has_begun.is_set() else "")
+        failures = (reflector.failure for reflector in self._reflectors if reflector.failure)
+        return next(failures, served_kinds.failure(self.kinds) if self._has_begun.is_set() else "")
 
     def counts(self) -> Mapping[str, int]:
         counts = Counter[str]()
@@ -143,7 +143,7 @@ class ClusterMirror:
                     found.append(self._reflector(known.collection(namespace), JobObject, see))
         self._reflectors += found
         if not self._has_begun.is_set() and self._is_complete():
-            if reason := served_kinds.trouble(self.kinds):
+            if reason := served_kinds.failure(self.kinds):
                 _log.warning("%s", reason)
             self._has_begun.set()
         return found

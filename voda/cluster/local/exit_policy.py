@@ -58,7 +58,7 @@ def unfinished_replicas(run_spec: RunSpec, record: LocalJobRecord, replica: str)
     return sorted({*names} - {replica})
 
 
-def waits_for_nobody(run_spec: RunSpec, record: LocalJobRecord) -> bool:
+def waits_only_for_removed_workers(run_spec: RunSpec, record: LocalJobRecord) -> bool:
     """Return whether a running job of equal workers waits only for workers that it shall not have any more."""
     is_for_all = run_spec.kind == "torch" and not run_spec.has_master
     is_at_rest = record.state == "running" and not record.leaving and not record.ended

@@ -18,7 +18,7 @@ from voda.cluster.local.exit_policy import (
     put_off_restart,
     restart_in_s,
     unfinished_replicas,
-    waits_for_nobody,
+    waits_only_for_removed_workers,
 )
 from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
@@ -70,7 +70,7 @@ class LocalJob:
         elif not new and record.size != size:
             record.size = size
             self._state.save()
-            if not self._replicas and waits_for_nobody(run_spec, record):
+            if not self._replicas and waits_only_for_removed_workers(run_spec, record):
                 self._complete()
         if new:
             try:

@@ -25,7 +25,8 @@ from voda.cluster.local import rsh_agent
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.job import JobSpec
-from voda.kinds.pytorchjob import TorchElasticPolicy, elastic_bounds
+from voda.kinds.pod_template import TorchElasticPolicy
+from voda.kinds.pytorchjob import elastic_bounds
 
 Transport = Literal["remote", "rank"]
 _MOUNT: Final = re.compile(r"/etc/mpi(?=$|[/\s:;,'\"])")

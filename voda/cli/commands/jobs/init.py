@@ -44,5 +44,5 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
             opened.write(text)
     except FileExistsError:
         raise InvalidInput(f"{file} is there already: --force replaces it, --out names another file") from None
-    note(made.told)
+    note(made.note)
     print(plain(f"{file} written; voda submit {file}"))

@@ -125,7 +125,7 @@ def _of_program(
     from voda.cli.render.terminal import note
 
     made = program_document(words, options, name=name)
-    note(made.told)
+    note(made.note)
     return with_name_and_annotations(in_namespace(made.document, namespace), name="", annotations=annotations)
 
 

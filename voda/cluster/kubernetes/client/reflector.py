@@ -68,7 +68,7 @@ class Reflector(Generic[T]):
         self._objects: dict[str, T] = {}
         self.objects: Mapping[str, T] = MappingProxyType(self._objects)
         """`namespace/name` (or name) -> object; read-only."""
-        self.trouble = ""
+        self.failure = ""
         """Why it may be behind, one sentence; empty while it follows."""
         self._api = api
         self._path = path
@@ -133,7 +133,7 @@ class Reflector(Generic[T]):
             self._drifted(0)
             return
         # What a broken watch could not bring is no drift: it brings it once it works again.
-        if not self.trouble and breaks == self._breaks:
+        if not self.failure and breaks == self._breaks:
             _log.warning("watch missed changes path=%s count=%d first=%s", self._path, len(missed), min(missed))
             self._drifted(len(missed))
         await self._list_anew()
@@ -216,9 +216,9 @@ class Reflector(Generic[T]):
             raise ClusterUnavailable(f"cannot watch {self._path}: the API server ends the watch at once")
 
     def _settle(self) -> None:
-        if self.trouble:
+        if self.failure:
             _log.info("following again path=%s", self._path)
-        self.trouble = ""
+        self.failure = ""
 
     def _note(self, failed: VodaError) -> None:
         """Remember a failure, and what it takes to go on."""
@@ -226,7 +226,7 @@ class Reflector(Generic[T]):
         self._breaks += 1
         level = logging.WARNING if self._failures == 1 and not isinstance(failed, Gone) else logging.DEBUG
         _log.log(level, "not following path=%s error=%s", self._path, failed)
-        self.trouble = str(failed)
+        self.failure = str(failed)
         if isinstance(failed, NotServed):
             self._count_absence()
         else:

@@ -245,5 +245,5 @@ def _identity(where: NatsLocation) -> dict[str, Any]:
 
 def _most_informative(failures: list[Exception], last: Exception, place: str) -> Exception:
     """Return the most informative error: a refused password rather than the end of all attempts."""
-    told = [translate_error(error, place) for error in [*failures, last]]
-    return next((error for error in told if isinstance(error, InvalidInput)), told[0])
+    translated = [translate_error(error, place) for error in [*failures, last]]
+    return next((error for error in translated if isinstance(error, InvalidInput)), translated[0])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
-from voda.cluster.kubernetes.kinds.served_kinds import served, trouble, version_paths
+from voda.cluster.kubernetes.kinds.served_kinds import failure, served, version_paths
 from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 
@@ -47,13 +47,13 @@ def test_the_served_version_of_mpi_jobs_is_taken() -> None:
 def test_one_operator_is_enough() -> None:
     kinds = served({V2: resources("MPIJob"), V1: None})
     assert set(kinds) == {"MPIJob"}
-    assert trouble(kinds) == ""
+    assert failure(kinds) == ""
 
 
 @pytest.mark.parametrize("answer", [{}, {V1: None}, {V1: {"resources": None}}, {V1: {"resources": ["odd"]}}])
 def test_cluster_without_operators_is_told_what_to_install(answer: Any) -> None:
     assert served(answer) == {}
-    assert trouble(served(answer)).endswith("install mpi-operator or training-operator")
+    assert failure(served(answer)).endswith("install mpi-operator or training-operator")
 
 
 @pytest.mark.parametrize(
