@@ -34,6 +34,19 @@ def job_of(backend: Backend, name_or_id: str) -> JobRecord:
     raise _unknown(name_or_id, job_registry)
 
 
+def array_tasks(job_registry: JobRegistry, name_or_id: str) -> Sequence[JobRecord]:
+    """Return the tasks of the array of that name that was submitted last, else of the array of that id."""
+    arrays = job_registry.arrays
+    return arrays.tasks(arrays.latest(name_or_id) or name_or_id)
+
+
+def array_of(backend: Backend, name_or_id: str) -> Sequence[JobRecord]:
+    """Return the tasks of an array, at least one; raises NotFound."""
+    if tasks := array_tasks(backend.view.job_registry, name_or_id):
+        return tasks
+    raise NotFound(f"array {name_or_id[:80]!r} is not known: GET /api/v1/jobs lists all jobs and their arrays")
+
+
 async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
     """Return the spec of the job with that id, else of the last one submitted of that name; raises NotFound."""
     job_registry = backend.view.job_registry

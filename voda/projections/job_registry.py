@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.projections.array_index import ArrayIndex
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
 from voda.projections.job_record import JobRecord, new_record
@@ -40,6 +41,7 @@ class JobRegistry(Projection):
     def __init__(self, most_ended: int = _MOST_ENDED) -> None:
         self.changed_jobs: set[str] = set()
         """Jobs that the last event changed. Not part of the state."""
+        self.arrays = ArrayIndex()
         self._most_ended = most_ended
         self._records: dict[str, JobRecord] = {}
         self._ended: dict[str, None] = {}
@@ -105,7 +107,9 @@ class JobRegistry(Projection):
         self._index.load(index)
         self._latest = {}
         self._live_counts = Counter(record.spec.user for record in records if record.is_live)
+        self.arrays = ArrayIndex()
         for record in records:
+            self.arrays.add(record)
             self._latest[_name_of(record)] = record.spec.job_id
 
     def _live_record(self, job_id: str) -> JobRecord | None:
@@ -133,6 +137,7 @@ class JobRegistry(Projection):
         self._forget_reports(job_id)
         del self._ended[job_id]
         record = self._records.pop(job_id)
+        self.arrays.forget(record)
         if self._latest.get(_name_of(record)) == job_id:
             del self._latest[_name_of(record)]
 
@@ -160,6 +165,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
     record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     registry._mark(record, event)
     registry._latest[_name_of(record)] = job_id
+    registry.arrays.add(record)
     registry._live_counts[fact.spec.user] += 1
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
