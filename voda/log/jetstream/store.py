@@ -181,14 +181,14 @@ class JetStreamStore(DurableStore):
         return [row_of(sealed, body_of(sealed)) for sealed in await self._reader.sealed(after, limit)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        return self._growth.tail(after, self._next, poll_s=_POLL_S, full_page=1)
+        async def following(after: int) -> Sequence[Event]:
+            await self._listener.listen()
+            # First the events that the nearest server has; if none, those that the leader knows.
+            reader = self._reader
+            found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
+            return [unseal(sealed) for sealed in found]
 
-    async def _next(self, after: int) -> Sequence[Event]:
-        await self._listener.listen()
-        # First the events that the nearest server has; if none, those that the leader knows.
-        reader = self._reader
-        found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
-        return [unseal(sealed) for sealed in found]
+        return self._growth.tail(after, following, poll_s=_POLL_S, full_page=1)
 
     async def position(self) -> int:
         return (await self._log.sync()).position

@@ -158,11 +158,11 @@ class SqlStore(DurableStore):
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        return self._growth.tail(after, self._next, poll_s=self.database.poll_s)
+        async def following(after: int) -> Sequence[Event]:
+            await self.database.listen(self._growth.wake)
+            return await self.read(after, TAIL_PAGE)
 
-    async def _next(self, after: int) -> Sequence[Event]:
-        await self.database.listen(self._growth.wake)
-        return await self.read(after, TAIL_PAGE)
+        return self._growth.tail(after, following, poll_s=self.database.poll_s)
 
     async def position(self) -> int:
         return int((await self.database.fetch(schema.POSITION, {}))[0][0])
