@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from voda.domain.dependency import Dependency, DependencyRequest
 from voda.domain.errors import InvalidField
 from voda.domain.job import Phase
+from voda.projections.job_names import full_name
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 
@@ -30,9 +31,10 @@ def resolve(requests: Iterable[DependencyRequest], registry: JobRegistry, namesp
 
 def _resolved(request: DependencyRequest, registry: JobRegistry, namespace: str) -> Dependency:
     name = request.name
-    live_job, live_array = registry.live_named(namespace, name), registry.arrays.live(name, namespace)
-    record = registry.job(live_job) if live_job else registry.find(name, namespace)
-    array_id = live_array or registry.arrays.latest(name, namespace)
+    arrays, full = registry.arrays, full_name(namespace, name)
+    record = registry.find(full) or registry.find(name)
+    live_array = arrays.live(full)
+    array_id = live_array or arrays.latest(full)
     if array_id is not None and (record is None or (live_array and not record.is_live)):
         return _on_array(request, array_id, registry.arrays.tasks(array_id))
     if record is None:

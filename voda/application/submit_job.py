@@ -7,7 +7,6 @@ share its name with a job whose object it follows. All tasks of an array are rec
 """
 
 import asyncio
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,9 +19,10 @@ from msgspec.structs import replace
 
 from voda.application import dependencies
 from voda.application.backend import Backend
+from voda.application.job_ids import JobIds
 from voda.auth.callers import Caller
-from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict
-from voda.domain.job import JobSpec, validated
+from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict, WrongState
+from voda.domain.job import JobSpec
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
@@ -34,7 +34,6 @@ from voda.projections.job_record import JobRecord, new_record
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
 _MOST_KEY: Final = 256
-_DEFAULT_NAMESPACE: Final = "default"
 _MOST_ARRAY_BYTES: Final = 32 * 1024 * 1024
 """Of all manifests of an array together, which are one append."""
 ARRAY_FIELD: Final = f"metadata.annotations[{ARRAY}]"
@@ -56,6 +55,7 @@ class JobSubmitter:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._job_registry = backend.view.job_registry
+        self._ids = JobIds(backend.view.job_registry)
         self._under_way: dict[str, asyncio.Event] = {}
         """Event id -> set when the request that has it ends, well or not."""
         self._coming: Counter[str] = Counter()
@@ -81,14 +81,22 @@ class JobSubmitter:
         specs = [spec] if parsed.array is None else self._tasks(parsed, spec)
         if is_dry_run:
             self._refuse_too_many(caller, len(specs))
-            record = new_record(self._identified(specs, parsed)[0], self._backend.clock.now(), 0)
+            record = new_record(self._ids.identified(specs, parsed)[0], self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings)
-        event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
-        await self._none_under_way(event_id)
-        if key and (job_id := self._job_registry.submission(event_id)) is not None:
-            return SubmitOutcome(await self._earlier_job(job_id, specs[0], key), False, warnings)
-        with self._exclusive(event_id, caller, len(specs)):
-            return SubmitOutcome(await self._record(specs, parsed, event_id), True, warnings)
+        return SubmitOutcome(*await self._submit(specs, parsed, caller, key), warnings)
+
+    async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
+        """Submit the manifest of a job again: the next run of its name, which the same user owns.
+
+        Raises WrongState where it has no manifest, and the errors of `submit`.
+        """
+        events = await self._backend.store.read(record.submitted_position - 1, 1)
+        fact = events[0].data
+        if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
+            raise WrongState(f"job {record.spec.job_id} was submitted without a manifest: it cannot run again")
+        owner = replace(caller, user=record.spec.user)
+        parsed, spec, warnings = self._parse_and_check(fact.spec.manifest, owner)
+        return SubmitOutcome(*await self._submit([spec], parsed, caller, f"rerun {key}" if key else ""), warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
         """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
@@ -113,7 +121,19 @@ class JobSubmitter:
             return SubmitOutcome(record, False, warnings)
         with self._exclusive(event_id, caller):
             async with self._adopting_tasks if spec.array is not None else nullcontext():
-                return SubmitOutcome(await self._record([spec], parsed, event_id, uid=uid), True, warnings)
+                record = await self._record([spec], parsed, event_id, actor=spec.user, uid=uid)
+                return SubmitOutcome(record, True, warnings)
+
+    async def _submit(
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, caller: Caller, key: str
+    ) -> tuple[JobRecord, bool]:
+        """Return the job, and whether this request submitted it."""
+        event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
+        await self._none_under_way(event_id)
+        if key and (job_id := self._job_registry.submission(event_id)) is not None:
+            return await self._earlier_job(job_id, specs[0], key), False
+        with self._exclusive(event_id, caller, len(specs)):
+            return await self._record(specs, parsed, event_id, actor=caller.user), True
 
     async def _none_under_way(self, event_id: str) -> None:
         while (other := self._under_way.get(event_id)) is not None:
@@ -141,14 +161,17 @@ class JobSubmitter:
         return specs
 
     async def _record(
-        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, uid: str = ""
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
     ) -> JobRecord:
         """Append the submissions under the first free ids, with the object that the job comes from, if any."""
         store, view, spec = self._backend.store, self._backend.view, specs[0]
         for _ in range(_MOST_TRIES):
-            identified = self._identified(specs, parsed, may_share_name=bool(uid))
+            identified = self._ids.identified(specs, parsed, may_share_name=bool(uid))
+            own_ids = [event_id, *(f"{event_id}-{number}" for number in range(1, len(identified)))]
+            now = self._backend.clock.now()
             appends = [
-                self._append(one, event_id if not n else f"{event_id}-{n}", uid) for n, one in enumerate(identified)
+                Append(f"job.{one.job_id}", 0, _submission(one, own_id, actor, now, uid=uid), 0)
+                for one, own_id in zip(identified, own_ids, strict=True)
             ]
             try:
                 position = await store.append_all(appends)
@@ -179,16 +202,6 @@ class JobSubmitter:
             )
         return record
 
-    def _append(self, spec: JobSpec, event_id: str, uid: str) -> Append:
-        """Return the append that submits a job, and ties the object to it, if any."""
-        now = self._backend.clock.now()
-        submit = JobSubmitted(spec=spec)
-        facts = [Fact(data=submit, event_id=event_id, recorded_at=now, actor=spec.user)]
-        if uid:
-            register = JobRegistered(job_id=spec.job_id, uid=uid, kind=spec.kind)
-            facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=spec.user))
-        return Append(submit.stream, 0, facts, 0)
-
     @contextmanager
     def _exclusive(self, event_id: str, caller: Caller, jobs: int = 1) -> Iterator[None]:
         """Let other requests with the same event wait, and count the jobs as the user's meanwhile."""
@@ -203,62 +216,6 @@ class JobSubmitter:
             self._coming[caller.user] -= jobs
             if not self._coming[caller.user]:
                 del self._coming[caller.user]
-
-    def _identified(
-        self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False
-    ) -> Sequence[JobSpec]:
-        """Return the jobs of a request with free ids, and those of the jobs that they come after."""
-        namespace = specs[0].namespace
-        if not may_share_name:
-            self._refuse_live_names(specs, parsed.spec.name)
-        after = dependencies.resolve(parsed.after, self._job_registry, namespace)
-        bases = (one.name if namespace == _DEFAULT_NAMESPACE else f"{namespace}_{one.name}" for one in specs)
-        identified = [
-            validated(replace(one, job_id=self._free(base), after=after))
-            for one, base in zip(specs, bases, strict=True)
-        ]
-        array_id = self._array_id(identified)
-        return [
-            one if one.array is None else replace(one, array=replace(one.array, array_id=array_id))
-            for one in identified
-        ]
-
-    def _array_id(self, specs: Sequence[JobSpec]) -> str:
-        """Return the id of the array of these jobs: a single task joins the live array that it says it is of."""
-        arrays, task = self._job_registry.arrays, specs[0].array
-        if len(specs) == 1 and task is not None and (live := arrays.live(task.name, specs[0].namespace)) is not None:
-            others = [one.spec.array for one in arrays.tasks(live) if one.spec.array is not None]
-            bounds = {(other.indices, other.at_once) for other in others}
-            if bounds == {(task.indices, task.at_once)} and all(other.index != task.index for other in others):
-                return live
-        return specs[0].job_id
-
-    def _refuse_live_names(self, specs: Sequence[JobSpec], name: str) -> None:
-        """Raise AlreadyExists where a live job or array has the name of one of these jobs, or that of their array."""
-        namespace = specs[0].namespace
-        names = [*dict.fromkeys([name, *(spec.name for spec in specs)])]
-        live = next((live for name in names if (live := self._job_registry.live_named(namespace, name))), None)
-        if live is not None:
-            named = self._job_registry.jobs()[live].spec.name
-            raise AlreadyExists(
-                f"job {live} has the name {named!r} and is live: delete it or wait for its end, or choose another name"
-            )
-        if self._job_registry.arrays.live(name, namespace) is not None:
-            raise AlreadyExists(
-                f"array {name} is live: delete it or wait for its end, or choose another name than {name!r}"
-            )
-
-    def _free(self, base: str) -> str:
-        """Return the base, else the base with a number, that no job has had; O(log n) lookups."""
-        is_known = self._job_registry.is_known
-        if not is_known(base):
-            return base
-        free = 2
-        while is_known(f"{base}-{free}"):
-            free *= 2
-        numbers = range(free // 2 + 1, free)
-        first = bisect_left(numbers, True, key=lambda number: not is_known(f"{base}-{number}"))
-        return f"{base}-{numbers.start + first}"
 
     def _refuse_unknown_pool(self, spec: JobSpec) -> None:
         if spec.pool not in self._backend.pools:
@@ -296,6 +253,15 @@ class JobSubmitter:
         if nodes and room < spec.min_replicas:
             message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
             yield FieldWarning(field=parsed.job.size_path, message=message)
+
+
+def _submission(spec: JobSpec, event_id: str, actor: str, now: float, *, uid: str) -> Sequence[Fact]:
+    """Return the facts that submit a job, and tie the object to it, if any."""
+    facts = [Fact(data=JobSubmitted(spec=spec), event_id=event_id, recorded_at=now, actor=actor)]
+    if uid:
+        register = JobRegistered(job_id=spec.job_id, uid=uid, kind=spec.kind)
+        facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=actor))
+    return facts
 
 
 def _refuse_whole_array(parsed: ParsedManifest) -> None:

@@ -1,5 +1,5 @@
-"""Finds the jobs that may have no workers now, whatever is free: those that wait for others to end, and the tasks of an
-array beyond the number that may be at work at once.
+"""Finds the jobs that may have no workers now, whatever is free: those that are halted, those that wait for others to
+end, and the tasks of an array beyond the number that may be at work at once.
 
 Rule: no policy sees these jobs. Of an array, the tasks that are at work stay, and the lowest indices come next.
 """
@@ -25,9 +25,9 @@ def eligible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
 def held_jobs(view: ClusterState) -> dict[str, str]:
     """Return the jobs that may have no workers now, and why; without those that are being canceled."""
     held = {
-        job_id: _after(view, job)
+        job_id: job.halt_reason or _after(view, job)
         for job_id, job in view.jobs.items()
-        if (job.waits_for or job.unsatisfiable) and not job.is_canceling
+        if (job.is_halted or job.waits_for) and not job.is_canceling
     }
     bounded: dict[str, list[Job]] = {}
     for job in view.jobs.values():

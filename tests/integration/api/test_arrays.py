@@ -176,8 +176,9 @@ async def test_job_comes_after_live_jobs_and_arrays_by_their_names() -> None:
         ]
         live = service.backend.view.live.cluster
         assert len((live.job("report") or raises()).waits_for) == 2
-        for end in (JobFailed(job_id="prep", reason="x"), *(JobCompleted(job_id=f"sweep-{n}") for n in range(2))):
-            await service.happens(end)
+        await service.happens(JobFailed(job_id="prep", reason="x"))
+        for index in range(2):
+            await service.happens(JobCompleted(job_id=f"sweep-{index}"))
         assert (live.job("report") or raises()).waits_for == ()
 
 
@@ -187,9 +188,10 @@ def raises() -> Any:
 
 async def test_dependency_on_a_job_that_has_ended_is_decided_at_submit() -> None:
     async with a_service() as service:
-        for name, end in {"good": JobCompleted(job_id="good"), "bad": JobFailed(job_id="bad", reason="x")}.items():
-            await submit(service, name)
-            await service.happens(end)
+        await submit(service, "good")
+        await submit(service, "bad")
+        await service.happens(JobCompleted(job_id="good"))
+        await service.happens(JobFailed(job_id="bad", reason="x"))
         await submit(service, "a", after="good")
         await submit(service, "b", after="bad:any")
         live = service.backend.view.live.cluster

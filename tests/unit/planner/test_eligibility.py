@@ -70,7 +70,7 @@ def test_task_in_the_plan_has_its_place_before_its_workers_start() -> None:
     }
 
 
-@pytest.mark.parametrize("stopping", [{"is_canceling": True}, {"waits_for": (after("a"),)}])
+@pytest.mark.parametrize("stopping", [{"is_canceling": True}, {"waits_for": (after("a"),)}, {"halt_reason": "halted"}])
 def test_task_that_is_being_stopped_gives_its_place_away_once_its_workers_are_gone(stopping: dict[str, Any]) -> None:
     others = [a_task(1, workers={0: "n1"}), a_task(2), a_task(3)]
     assert {"sweep-2", "sweep-3"} <= held(a_task(0, workers={0: "n1"}, **stopping), *others)

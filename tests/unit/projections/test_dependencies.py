@@ -58,7 +58,7 @@ def test_job_waits_until_the_other_has_completed() -> None:
 
 
 def test_job_waits_for_all_of_several() -> None:
-    facts = [job("a"), job("b"), job("z", on("a"), on("b", "any")), failed("b")]
+    facts: list[AnyFact] = [job("a"), job("b"), job("z", on("a"), on("b", "any")), failed("b")]
     assert waits_for(folded(*facts)) == ["a"]
     assert waits_for(folded(*facts, JobCompleted(job_id="a"))) == []
 
@@ -129,6 +129,6 @@ def test_job_that_waits_in_vain_and_ends_is_forgotten() -> None:
 
 def test_job_gets_a_new_reason_once_its_dependencies_are_met() -> None:
     plan = PlanAdopted(pool="default", number=1, based_on=2, policy="fifo", placer="steady", cause="job.submitted")
-    facts = [job("a"), job("z", on("a")), plan]
+    facts: list[AnyFact] = [job("a"), job("z", on("a")), plan]
     assert folded(*facts).undecided("default") == frozenset()
     assert folded(*facts, JobCompleted(job_id="a")).undecided("default") == {"z"}
