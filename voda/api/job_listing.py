@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from voda.application.lookup import array_tasks
 from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.projections.job_record import JobRecord
@@ -48,6 +49,7 @@ class PhaseFilter(StrEnum):
     LIVE = "live"
     PREEMPTED = "Preempted"
     CANCELING = "Canceling"
+    HALTED = "Halted"
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"after": "continue"}):
@@ -58,12 +60,14 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
         tuple[PhaseFilter, ...],
         Meta(
             description="Jobs in these phases; `live` stands for all that have not ended, `Preempted` for those that"
-            " ran before and wait again, `Canceling` for those that are being canceled."
+            " ran before and wait again, `Canceling` for those that are being canceled, `Halted` for those that wait to"
+            " be resumed."
         ),
     ] = ()
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
     name: Annotated[str, Meta(description="Jobs of this name, live and ended.")] = ""
+    array: Annotated[str, Meta(description="Tasks of the array of that name, or id: the one submitted last.")] = ""
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
     )
@@ -124,7 +128,7 @@ class JobListing:
         return JobPage(shown, len(matching), _encode_token(query.sort, key, shown[-1]) if has_more else None)
 
     def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
-        records = self._all()
+        records = array_tasks(self._view.job_registry, query.array) if query.array else self._all()
         for wants in _filters(query):
             records = [record for record in records if wants(record)]
         return records
@@ -157,6 +161,8 @@ def _is_in(record: JobRecord, phase: PhaseFilter) -> bool:
             return record.is_preempted
         case PhaseFilter.CANCELING:
             return record.is_live and record.is_canceling
+        case PhaseFilter.HALTED:
+            return record.is_halted
     return record.phase.value == phase.value
 
 
