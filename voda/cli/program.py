@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import typer
-from typer.core import TyperCommand
 
+from voda.cli.options import PlainCommand
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _PROGRAM: Final = "voda.program"
 
 
-class ProgramCommand(TyperCommand):
+class ProgramCommand(PlainCommand):
     """A command that takes a program with its arguments after `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -22,9 +22,9 @@ _DEADLINE_S = 600.0
 _CASES = 10_000
 _RUNS = (
     ("examples,coverage", 1, 1, 1_500),
-    ("stateful", 1, 300, 2_000),
-    ("fuzzing", 1, 150, 3_250),
-    ("fuzzing", 2, 150, 3_250),
+    ("stateful", 1, 300, 600),
+    ("fuzzing", 1, 175, 3_950),
+    ("fuzzing", 2, 175, 3_950),
 )
 """Phases, seed, examples of each operation, cases at least; several, so that each takes a minute, and they go in
 parallel."""
