@@ -24,8 +24,10 @@ from aiohttp.web_protocol import RequestHandler
 from voda.api.admission import SHARED, ConnectionTable
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.problems import problem_response
+from voda.api.unix_socket import bound_socket, peer_of
 from voda.application.backend import CallerLimits
 from voda.auth.callers import Caller
+from voda.auth.local_users import Peer
 from voda.domain.errors import AlreadyExists, InvalidInput
 
 _log = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ _TOO_MANY: Final = (
 class TimedConnection(RequestHandler):
     """One connection that knows for how long the other side has kept it waiting."""
 
-    __slots__ = ("_asking_since", "_is_busy", "_stuck_since", "_table", "lost")
+    __slots__ = ("_asking_since", "_is_busy", "_stuck_since", "_table", "lost", "peer")
 
     def __init__(
         self, server: web.Server, loop: asyncio.AbstractEventLoop, table: "ConnectionTable[TimedConnection]"
@@ -73,6 +75,8 @@ class TimedConnection(RequestHandler):
         self._table = table
         self.lost = asyncio.Event()
         """Set once the connection is closed."""
+        self.peer: Peer | None = None
+        """The process that asks over the Unix socket; None over TCP."""
         self._is_busy = False
         self._asking_since: float | None = None
         """When waiting for a request's head began; None while no head is due."""
@@ -81,8 +85,9 @@ class TimedConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._asking_since = self._loop.time()
+        self.peer = peer_of(transport)
         super().connection_made(transport)
-        if (leaving := self._table.enter(self, _peer(transport))) is not None:
+        if (leaving := self._table.enter(self, _peer(transport, self.peer))) is not None:
             leaving.give_way()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -163,6 +168,10 @@ async def mark_busy(request: web.Request, handler: Handler) -> web.StreamRespons
         connection.end()
 
 
+_CONNECTION: Final[web.AppKey[Callable[[], TimedConnection]]] = web.AppKey("CONNECTION")
+"""Makes the connections of an application that is served."""
+
+
 def holding_connection(request: web.Request, caller: Caller) -> AbstractContextManager[None]:
     """Return what holds the request's connection while it is answered; raises ServerBusy on entry."""
     connection = request.protocol
@@ -171,8 +180,12 @@ def holding_connection(request: web.Request, caller: Caller) -> AbstractContextM
     )
 
 
-def _peer(transport: asyncio.BaseTransport) -> str:
-    """Return the address, which tells callers apart before they say who they are; SHARED for one of this machine."""
+def _peer(transport: asyncio.BaseTransport, process: Peer | None) -> str:
+    """Return what tells callers apart before they say who they are: at the Unix socket the user, else the address;
+    SHARED for an address of this machine.
+    """
+    if process is not None:
+        return f"user id {process.uid}"
     address = transport.get_extra_info("peername")
     if not isinstance(address, tuple) or not address:
         return SHARED
@@ -204,6 +217,12 @@ class SlowConnectionReaper:
             self._next.cancel()
 
 
+def local_peer(request: web.Request) -> Peer | None:
+    """Return the process that sent the request over the Unix socket; None where it came over TCP."""
+    connection = request.protocol
+    return connection.peer if isinstance(connection, TimedConnection) else None
+
+
 @asynccontextmanager
 async def serving(
     app: web.Application,
@@ -226,15 +245,18 @@ async def serving(
     """
     limits, loop = limits or CallerLimits(), asyncio.get_running_loop()
     context = _context(*tls) if tls else None
-    app[LISTEN_HOST] = host
-    runner = web.AppRunner(app, shutdown_timeout=_ENDING_S)
+    runner, table = web.AppRunner(app, shutdown_timeout=_ENDING_S), ConnectionTable[TimedConnection](limits)
+
+    def connection() -> TimedConnection:
+        assert runner.server is not None, "made by setup"
+        return TimedConnection(runner.server, loop, table)
+
+    app[LISTEN_HOST], app[_CONNECTION] = host, connection
     await runner.setup()
-    server = runner.server
-    assert server is not None, "made by setup"
-    table = ConnectionTable[TimedConnection](limits)
-    sweeper = SlowConnectionReaper(server, loop, limits)
+    assert runner.server is not None, "made by setup"
+    sweeper = SlowConnectionReaper(runner.server, loop, limits)
     try:
-        listener = await _listen(lambda: TimedConnection(server, loop, table), host, port, context)
+        listener = await _listen(connection, host, port, context)
         sweeper.begin()
         try:
             yield _url(host, listener, is_secure=context is not None)
@@ -243,6 +265,23 @@ async def serving(
     finally:
         await runner.cleanup()
         sweeper.end()
+
+
+@asynccontextmanager
+async def serving_socket(app: web.Application, path: Path) -> AsyncIterator[None]:
+    """Answer requests over a Unix socket too, for the length of the block, inside that of `serving`.
+
+    Raises:
+        AlreadyExists: somebody else listens there.
+        InvalidInput: there can be no socket at the path.
+    """
+    with bound_socket(path) as bound:
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_unix_server(app[_CONNECTION], sock=bound, backlog=_BACKLOG)
+        try:
+            yield
+        finally:
+            listener.close()
 
 
 async def _listen(

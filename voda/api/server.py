@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
 from voda.api.admission import CALLER, SHARES, CallerShares
-from voda.api.listener import holding_connection, mark_busy
+from voda.api.listener import holding_connection, local_peer, mark_busy
 from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
@@ -59,12 +59,12 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
     """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
     assert handler is not None, "Routes.operations binds it"
-    access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
+    can_wait, is_read = takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is PUBLIC:
             return await handler(request, ANONYMOUS)
-        caller = request[CALLER] = access.identify(_token(request))
+        caller = request[CALLER] = await _caller(request, backend)
         shares = request.app[SHARES]
         with holding_connection(request, caller), shares.request(caller, _owner(backend, caller)):
             return await handle_of(request, caller)
@@ -72,10 +72,10 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
     async def handle_of(request: web.Request, caller: Caller) -> web.StreamResponse:
         if caller.role not in roles:
             raise NotAllowed(
-                f"a {caller.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
+                f"the role {caller.role} does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
-        if not access.has_tokens:
+        if caller.found_by != "token":
             refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
             request = await wait_for_position(request, backend)
@@ -89,6 +89,14 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
         return response
 
     return handle
+
+
+async def _caller(request: web.Request, backend: Backend) -> Caller:
+    """Return who asks: whose token was sent, over whatever way; else, over the Unix socket, whose process it is."""
+    token, peer = _token(request), local_peer(request)
+    if token is None and peer is not None and backend.local_users is not None:
+        return await backend.local_users.identify(peer)
+    return backend.access.identify(token)
 
 
 def _owner(backend: Backend, caller: Caller) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from voda.application.read_model import ReadModel
+from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
@@ -52,6 +53,8 @@ class Backend:
     clock: Clock
     view: ReadModel
     access: Authenticator
+    local_users: LocalUsers | None = None
+    """Tells callers without a token at the Unix socket; None: there is none."""
     pools: Sequence[str]
     """Pools that take jobs; the first is the default."""
     pool_label: str = ACCELERATOR
