@@ -102,6 +102,7 @@ class JobView(View, frozen=True, kw_only=True):
     user: str
     pool: str
     kind: str
+    labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     phase: Phase
     is_preempted: Annotated[bool, Meta(description="Whether it ran before and waits again.")]

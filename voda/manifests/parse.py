@@ -12,6 +12,7 @@ from msgspec import Struct
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
+from voda.domain.labels import checked_labels
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
 from voda.manifests import names
 from voda.manifests.conversion import typed_manifest
@@ -65,6 +66,7 @@ def parse(
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         category=_category(settings, name),
         kind=job.kind,
+        labels=checked_labels(job.metadata.labels or {}),
         manifest=manifest,
     )
     return ParsedManifest(raw=manifest, job=job, spec=spec, warnings=tuple(ignored_fields(job, manifest)))

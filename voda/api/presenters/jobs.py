@@ -28,6 +28,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         user=spec.user,
         pool=spec.pool,
         kind=spec.kind,
+        labels=spec.labels,
         priority=spec.priority,
         phase=job.phase,
         is_preempted=record.is_preempted,

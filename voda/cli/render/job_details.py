@@ -91,6 +91,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
     yield "Of", _origin(job)
+    if job.labels:
+        yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
     yield "Replicas", _size(job)
     if job.reason or not has_ended(job):
         yield "Why", job.reason or "no plan has considered this job yet"

@@ -14,7 +14,8 @@ from voda.cli.http.remote_log import RemoteLog, follow_stream
 from voda.cli.http.retry import retry_while_away
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import note, plain
-from voda.domain.errors import VodaError
+from voda.cli.watch.lists import JobFilters, fetch_jobs
+from voda.domain.errors import NotFound, VodaError
 from voda.domain.job import Phase
 from voda.text import short
 
@@ -42,8 +43,14 @@ class TimedOut(VodaError):
     """The jobs are not where they shall be in time."""
 
 
-async def wait_for(client: Client, names: Sequence[str], goal: str, *, limit_s: float | None = None) -> bool:
+async def wait_for(client: Client, jobs: Sequence[str] | str, goal: str, *, limit_s: float | None = None) -> bool:
     """Return once all jobs are in a state, or False as soon as one of them cannot get there any more.
+
+    Args:
+        client: of the server.
+        jobs: their names, or a selector of labels: then the jobs that are live now.
+        goal: a state, such as `completed`.
+        limit_s: how long to wait; None = for ever.
 
     Raises:
         TimedOut: not within `limit_s`.
@@ -51,7 +58,7 @@ async def wait_for(client: Client, names: Sequence[str], goal: str, *, limit_s: 
     waiting: dict[str, JobView] = {}
     try:
         async with asyncio.timeout(limit_s):
-            return await _wait(client, names, goal, waiting)
+            return await _wait(client, jobs, goal, waiting)
     except TimeoutError:
         if limit_s is None:
             raise
@@ -59,7 +66,7 @@ async def wait_for(client: Client, names: Sequence[str], goal: str, *, limit_s: 
         raise TimedOut(f"not {goal} after {short(limit_s)}: {left or 'the server does not answer'}") from None
 
 
-async def _wait(client: Client, names: Sequence[str], goal: str, waiting: dict[str, JobView]) -> bool:
+async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: dict[str, JobView]) -> bool:
     """Wait for jobs; `waiting` is kept up to date with those that are not there yet."""
 
     async def look(named: str) -> bool:
@@ -76,7 +83,7 @@ async def _wait(client: Client, names: Sequence[str], goal: str, waiting: dict[s
         return True
 
     position = await retry_while_away(RemoteLog(client, {}).position)
-    for name in dict.fromkeys(names):
+    for name in await _chosen(client, jobs) if isinstance(jobs, str) else dict.fromkeys(jobs):
         if not await look(name):
             return False
     if not waiting:
@@ -91,3 +98,13 @@ async def _wait(client: Client, names: Sequence[str], goal: str, waiting: dict[s
         if not waiting:
             return True
     return False
+
+
+async def _chosen(client: Client, selector: str) -> Sequence[str]:
+    live: JobFilters = {"selector": selector, "phase": "live"}
+    found = await retry_while_away(lambda: fetch_jobs(client, live, limit=0))
+    if not found.items:
+        raise NotFound(
+            f"no live job has the labels {selector!r}: voda get --all -l {selector!r} lists those that ended"
+        )
+    return [exactly(job) for job in found.items]
