@@ -137,6 +137,7 @@ class MachineService:
             "VODA_JOB_NAME": spec.name or spec.job_id,
             "VODA_API_URL": self.options.api_url or self.url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
+            **(spec.array.environment if spec.array is not None else {}),
         }
 
     def backend(self) -> Backend:

@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 
-_MOST_REQUIREMENTS: Final = 50
+_MOST_CONDITIONS: Final = 50
 _MOST_LABELS: Final = 100
 _NAME: Final = r"[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"(?:[a-z0-9](?:[-.a-z0-9]{{0,251}}[a-z0-9])?/)?{_NAME}"
-_REQUIREMENT: Final = re.compile(
+_CONDITION: Final = re.compile(
     rf"(?:!\s*(?P<absent>{_KEY})|(?P<key>{_KEY})(?:\s*(?P<sign>==|=|!=)\s*(?P<value>(?:{_NAME})?)"
     rf"|\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?)"
 )
@@ -25,7 +25,7 @@ _COMMA: Final = re.compile(r",(?![^()]*\))")
 _MOST_LETTERS: Final = 2_000
 
 
-class Requirement(Struct, frozen=True):
+class LabelCondition(Struct, frozen=True):
     """One condition on one label."""
 
     key: str
@@ -44,13 +44,13 @@ class Requirement(Struct, frozen=True):
         return value is None
 
 
-Selector = tuple[Requirement, ...]
+Selector = tuple[LabelCondition, ...]
 """All of them must match."""
 
 
 def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Return whether a selector chooses a job with these labels."""
-    return all(requirement.matches(labels) for requirement in selector)
+    return all(condition.matches(labels) for condition in selector)
 
 
 def parse_selector(text: str, *, field: str = "selector") -> Selector:
@@ -58,8 +58,8 @@ def parse_selector(text: str, *, field: str = "selector") -> Selector:
     if not text.strip():
         return ()
     parts = [part.strip() for part in _COMMA.split(text)] if len(text) <= _MOST_LETTERS else []
-    matched = [_REQUIREMENT.fullmatch(part) for part in parts[:_MOST_REQUIREMENTS]]
-    found = [_requirement(match) for match in matched if match is not None]
+    matched = [_CONDITION.fullmatch(part) for part in parts[:_MOST_CONDITIONS]]
+    found = [_condition(match) for match in matched if match is not None]
     if len(found) != len(parts) or not parts:
         wrong = next((part for part, match in zip(parts, matched, strict=False) if match is None), text)
         raise InvalidField(
@@ -89,12 +89,12 @@ def checked_labels(labels: Mapping[str, str], *, field: str = "metadata.labels")
     return labels
 
 
-def _requirement(match: re.Match[str]) -> Requirement:
+def _condition(match: re.Match[str]) -> LabelCondition:
     if match["absent"]:
-        return Requirement(match["absent"], "absent")
+        return LabelCondition(match["absent"], "absent")
     if match["sign"]:
-        return Requirement(match["key"], "notin" if match["sign"] == "!=" else "in", frozenset({match["value"]}))
+        return LabelCondition(match["key"], "notin" if match["sign"] == "!=" else "in", frozenset({match["value"]}))
     if match["set"]:
         values = frozenset(value.strip() for value in match["values"].split(","))
-        return Requirement(match["key"], "notin" if match["set"] == "notin" else "in", values)
-    return Requirement(match["key"], "exists")
+        return LabelCondition(match["key"], "notin" if match["set"] == "notin" else "in", values)
+    return LabelCondition(match["key"], "exists")

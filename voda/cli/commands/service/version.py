@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def version(where: ServerOptions, output: OutputOption = "table") -> None:
     """Show the versions of this command line and of the server.
 
-    The exit status is that of a request if a server was named and does not answer.
+    Where a server was named and does not answer, the exit status says so.
 
     \b
     Examples:
