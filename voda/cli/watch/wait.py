@@ -10,7 +10,7 @@ from typing import Final
 
 from voda.api.schemas import EventView, JobView
 from voda.cli.http.client import Client, decode, resource_path
-from voda.cli.http.remote_log import RemoteLog, follow_stream
+from voda.cli.http.remote_log import RemoteLog
 from voda.cli.http.retry import retry_while_away
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import note, plain
@@ -91,7 +91,7 @@ async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: d
     params: dict[str, str | int | list[str]] = {"type": list(_TYPES)}
     if len(waiting) == 1:
         params["job"] = exactly(next(iter(waiting.values())))
-    async for message in follow_stream(client, after=position, params=params, lost=note):
+    async for message in client.follow_events(after=position, params=params, lost=note):
         job_id = decode(message.data, EventView).stream.removeprefix("job.")
         if job_id in waiting and not await look(exactly(waiting[job_id])):
             return False
