@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection
 from typing import Final, Literal, assert_never
 
+from voda.accounts import Account
 from voda.cluster.local.context import TRY_AGAIN_S, JobState, LocalContext, Timer
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.exit_policy import (
@@ -107,7 +108,30 @@ class LocalJob:
         self.record.state = state
         self._terminate_all()
 
+    def use(self, account: Account | None) -> bool:
+        """Run the job with this account from now on, None = as the user who runs voda; else fail it: return whether it
+        does.
+        """
+        state, uid = self._state, None if account is None else account.uid
+        state.account, state.is_account_known = account, True
+        if uid == state.folder.uid:
+            self.settle()
+            return True
+        mine = "the user who runs voda"
+        expected, got = (mine if each is None else f"uid {each}" for each in (uid, state.folder.uid))
+        self.fail(f"its folder {state.folder.path} belongs to {got}, expected {expected}, as whom it has to run")
+        return False
+
+    def fail(self, reason: str) -> None:
+        """End the job because it cannot run here, unless it has ended."""
+        if not self.record.ended:
+            self._fail(reason)
+
     # ---- what is there
+
+    @property
+    def is_account_known(self) -> bool:
+        return self._state.is_account_known
 
     @property
     def is_forgotten(self) -> bool:
@@ -187,6 +211,8 @@ class LocalJob:
 
     def _start_missing(self) -> None:
         record = self.record
+        if not self._state.is_account_known:
+            return
         names = [name for name in self._state.replicas_to_run() if self._replicas.can_start(name)]
         if names and (pause_s := restart_in_s(record, self._context.now())):
             self._next_look.set(pause_s)
