@@ -17,6 +17,7 @@ from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
+from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
@@ -119,7 +120,7 @@ class Machine:
                     devices=devices,
                     clock=clock,
                     jobs=partial(specs, pool),
-                    base=self._options.environment,
+                    base=clean_environment(self._options.environment),
                     environment=environment,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
