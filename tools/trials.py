@@ -223,10 +223,16 @@ def measure(folders: Sequence[Path]) -> Executed:
 
 
 def attempt(finder: Finder, line: int, executed: Executed) -> Outcome:
-    """Run the tests that execute a line with the changed text, those of the pure core first."""
-    chosen = executed.of_lines(finder.path, lines_of((ROOT / finder.path).read_text(encoding="utf-8"), line))
+    """Run the tests that execute a line with the changed text, those of its own room first.
+
+    Of a line that the import executes, such as the header of a class, all tests of the room are run.
+    """
+    lines = lines_of((ROOT / finder.path).read_text(encoding="utf-8"), line)
+    chosen = executed.of_lines(finder.path, lines)
     room = f"tests/unit/{Path(finder.path).parts[1]}/"
-    near = {test for test in chosen if test.startswith(room)}
+    near = {test for test in (chosen if lines else executed.seconds) if test.startswith(room)}.difference(
+        executed.failed
+    )
     for tests, folder in ((near, room), (chosen - near, "tests")):
         outcome = _fork(finder, tests, executed, folder)
         if not outcome.survived:

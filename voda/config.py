@@ -6,9 +6,14 @@ Rule: one function here reads each variable that voda knows, and callers pass it
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import platformdirs
+
+MACHINE_HOME: Final = Path("/var/lib/voda")
+"""Folder of a voda that root runs for all users of the machine."""
+MACHINE_SOCKET: Final = Path("/run/voda/voda.sock")
+"""Where its users find it."""
 
 
 def data_folder() -> Path | None:
@@ -18,9 +23,15 @@ def data_folder() -> Path | None:
 
 
 def home_folder() -> Path:
-    """Return the folder of this machine's voda: VODA_HOME, else `voda` in the user's data folder."""
-    named = _variable("VODA_HOME")
-    return Path(named).expanduser() if named else platformdirs.user_data_path("voda")
+    """Return the folder of this machine's voda: VODA_HOME, else `voda` in the user's data folder, for root /var/lib.
+
+    Root's data folder stays the one where its XDG_DATA_HOME is set, or where an older voda has left its log there.
+    """
+    if named := _variable("VODA_HOME"):
+        return Path(named).expanduser()
+    own = platformdirs.user_data_path("voda")
+    is_root = os.geteuid() == 0 and not _variable("XDG_DATA_HOME")
+    return MACHINE_HOME if is_root and not (own / "voda.db").exists() else own
 
 
 def server_url() -> str:

@@ -19,6 +19,11 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file that, if it is made by this, only its owner can read; the `opener` of Python's open."""
+    return os.open(path, flags, 0o600)
+
+
 def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int = 0o644) -> None:
     """Write a file whole or not at all; `durably` waits until its content and its name are on the disk.
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from tests.dst.loop import SeededLoop
 from tests.service import Answer
+from voda.api.admission import ConnectionTable
 from voda.api.listener import TimedConnection
 from voda.application.backend import CallerLimits
 
@@ -83,7 +84,7 @@ class Door:
     def __init__(self, loop: SeededLoop, runner: web.AppRunner, limits: CallerLimits) -> None:
         self._loop = loop
         self._runner = runner
-        self._limits = limits
+        self._table = ConnectionTable[TimedConnection](limits)
         self._lines: dict[int, _Line] = {}
         self._calls = 0
 
@@ -95,7 +96,7 @@ class Door:
             answered: is given what was said once the connection is closed.
         """
         assert self._runner.server is not None, "set up before"
-        line, connection = _Line(answered), TimedConnection(self._runner.server, self._loop, self._limits)
+        line, connection = _Line(answered), TimedConnection(self._runner.server, self._loop, self._table)
         line.set_protocol(connection)
         self._calls += 1
         number = self._calls

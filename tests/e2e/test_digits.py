@@ -1,6 +1,5 @@
 """The examples under `voda up`: real ranks and agents that grow and shrink, outlive a killed voda, and learn."""
 
-import importlib.util
 import json
 import subprocess
 import time
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from benchmarks.served import Served, command, environment, start
+from tests.needs import needs_module
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,7 @@ def test_digits_when_resized_and_voda_is_killed_report_every_epoch_once(stage: S
     stage.voda("replay", str(stage.home / "voda.db"), "--verify")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install torch")
+@needs_module("torch", "needs PyTorch: pip install torch")
 def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
     served = stage.up()
     folder = EXAMPLE.with_name("digits-torch")

@@ -12,7 +12,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.needs import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "kube"
@@ -23,13 +23,10 @@ _UNPACKED = ROOT / "out" / "kube"
 def assets() -> Path:
     """Return the folder of binaries, or skip (fail, in CI) the test that asks for them."""
     folder = _found()
-    missing = [name for name in BINARIES if not (folder / name).exists()]
-    if not missing:
+    absent = [name for name in BINARIES if not (folder / name).exists()]
+    if not absent:
         return folder
-    reason = f"no {', '.join(missing)} in {folder}: set KUBEBUILDER_ASSETS, or run tools/bootstrap.py --kubernetes"
-    if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
-        pytest.fail(reason)
-    pytest.skip(reason)
+    missing(f"no {', '.join(absent)} in {folder}: set KUBEBUILDER_ASSETS, or run tools/bootstrap.py --kubernetes")
 
 
 def crds() -> Path:
@@ -45,10 +42,7 @@ def kubectl(*, least_minor: int = 0) -> str:
     """
     found = shutil.which("kubectl") or shutil.which("kubectl", path=str(_found()))
     if found is None or _minor(found) < least_minor:
-        reason = f"no kubectl of 1.{least_minor} or newer, found {found or 'none'}: install one from dl.k8s.io"
-        if os.environ.get("CI"):  # noqa: TID251 - tests have no voda.config
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"no kubectl of 1.{least_minor} or newer, found {found or 'none'}: install one from dl.k8s.io")
     return found
 
 

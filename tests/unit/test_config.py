@@ -1,5 +1,6 @@
 """Claims about what is read from the environment."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,24 @@ def test_home_folder_is_by_the_variable_else_by_the_xdg_convention(
 ) -> None:
     for name in ("VODA_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for name, value in {"HOME": "/home/u", **variables}.items():
         monkeypatch.setenv(name, value)
     assert config.home_folder() == Path(expected)
+
+
+def test_home_folder_of_root_is_that_of_the_machine_unless_an_older_log_is_in_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("VODA_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert config.home_folder() == Path("/var/lib/voda")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert config.home_folder() == Path("/data/voda")
+    monkeypatch.delenv("XDG_DATA_HOME")
+    own = tmp_path / ".local" / "share" / "voda"
+    own.mkdir(parents=True)
+    (own / "voda.db").touch()
+    assert config.home_folder() == own

@@ -48,6 +48,7 @@ class PhaseFilter(StrEnum):
     LIVE = "live"
     PREEMPTED = "Preempted"
     CANCELING = "Canceling"
+    HALTED = "Halted"
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"after": "continue"}):
@@ -58,7 +59,8 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
         tuple[PhaseFilter, ...],
         Meta(
             description="Jobs in these phases; `live` stands for all that have not ended, `Preempted` for those that"
-            " ran before and wait again, `Canceling` for those that are being canceled."
+            " ran before and wait again, `Canceling` for those that are being canceled, `Halted` for those that wait to"
+            " be resumed."
         ),
     ] = ()
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
@@ -157,6 +159,8 @@ def _is_in(record: JobRecord, phase: PhaseFilter) -> bool:
             return record.is_preempted
         case PhaseFilter.CANCELING:
             return record.is_live and record.is_canceling
+        case PhaseFilter.HALTED:
+            return record.is_halted
     return record.phase.value == phase.value
 
 

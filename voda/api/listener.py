@@ -1,8 +1,9 @@
-"""Listens where the application meets the network, and limits how many connections there are and how slow they may be.
+"""Listens where the application meets the network, and limits how slow connections may be.
 
-Rules: the head of a request arrives within a time limit, counted from its first byte or from the connection's
-beginning, and the caller takes an answer, also a stream, fast enough for the writer to go on within it. The listener
-ends in order: no new connection, streams end, requests in progress are answered, the rest is cut off.
+Rules: voda.api.admission decides how many there are at a time, and which gives way. The head of a request arrives
+within a time limit, counted from its first byte or from the connection's beginning, and the caller takes an answer,
+also a stream, fast enough for the writer to go on within it. The listener ends in order: no new connection, streams
+end, requests in progress are answered, the rest is cut off.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +21,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
+from voda.api.admission import SHARED, ConnectionTable
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.problems import problem_response
+from voda.api.unix_socket import bound_socket, peer_of
 from voda.application.backend import CallerLimits
+from voda.auth.callers import Caller
+from voda.auth.local_users import Peer
 from voda.domain.errors import AlreadyExists, InvalidInput
 
 _log = logging.getLogger(__name__)
@@ -48,13 +54,15 @@ _TOO_MANY: Final = (
 class TimedConnection(RequestHandler):
     """One connection that knows for how long the other side has kept it waiting."""
 
-    __slots__ = ("_asking_since", "_is_busy", "_most", "_stuck_since")
+    __slots__ = ("_asking_since", "_is_busy", "_stuck_since", "_table", "lost", "peer")
 
-    def __init__(self, server: web.Server, loop: asyncio.AbstractEventLoop, limits: CallerLimits) -> None:
+    def __init__(
+        self, server: web.Server, loop: asyncio.AbstractEventLoop, table: "ConnectionTable[TimedConnection]"
+    ) -> None:
         super().__init__(
             server,
             loop=loop,
-            keepalive_timeout=limits.idle_s,
+            keepalive_timeout=table.limits.idle_s,
             lingering_time=2.0,
             max_line_size=_HEAD_BYTES,
             max_field_size=_HEAD_BYTES,
@@ -64,7 +72,11 @@ class TimedConnection(RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # none, which the signature forgets
             logger=_log,
         )
-        self._most = limits.connections
+        self._table = table
+        self.lost = asyncio.Event()
+        """Set once the connection is closed."""
+        self.peer: Peer | None = None
+        """The process that asks over the Unix socket; None over TCP."""
         self._is_busy = False
         self._asking_since: float | None = None
         """When waiting for a request's head began; None while no head is due."""
@@ -73,13 +85,32 @@ class TimedConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._asking_since = self._loop.time()
+        self.peer = peer_of(transport)
         super().connection_made(transport)
-        if self._manager is not None and len(self._manager.connections) > self._most:
-            # DEBUG, so that a caller who keeps connecting does not fill the log.
-            _log.debug("too many connections peer=%s most=%d", self.peername, self._most)
-            assert self.transport is not None, "it was just made"
+        if (leaving := self._table.enter(self, _peer(transport, self.peer))) is not None:
+            leaving.give_way()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._table.leave(self)
+        self.lost.set()
+        super().connection_lost(exc)
+
+    def give_way(self) -> None:
+        """Close the connection, as its place is needed; one that has asked nothing in full yet is told so."""
+        self._table.leave(self)
+        # DEBUG, so that a caller who keeps connecting does not fill the log.
+        _log.debug("too many connections: closed peer=%s", self.peername)
+        if self.transport is None:
+            return
+        if self._asking_since is None or self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
             self.transport.write(_TOO_MANY)
             self.transport.close()
+
+    def held(self, *, is_admin: bool) -> AbstractContextManager[None]:
+        """Hold the connection for a known caller's request; see ConnectionTable."""
+        return self._table.held(self, is_admin=is_admin)
 
     def data_received(self, data: bytes) -> None:
         if self._asking_since is None and not self._is_busy:
@@ -137,6 +168,34 @@ async def mark_busy(request: web.Request, handler: Handler) -> web.StreamRespons
         connection.end()
 
 
+_CONNECTION: Final[web.AppKey[Callable[[], TimedConnection]]] = web.AppKey("CONNECTION")
+"""Makes the connections of an application that is served."""
+
+
+def holding_connection(request: web.Request, caller: Caller) -> AbstractContextManager[None]:
+    """Return what holds the request's connection while it is answered; raises ServerBusy on entry."""
+    connection = request.protocol
+    return (
+        connection.held(is_admin=caller.role == "admin") if isinstance(connection, TimedConnection) else nullcontext()
+    )
+
+
+def _peer(transport: asyncio.BaseTransport, process: Peer | None) -> str:
+    """Return what tells callers apart before they say who they are: at the Unix socket the user, else the address;
+    SHARED for an address of this machine.
+    """
+    if process is not None:
+        return f"user id {process.uid}"
+    address = transport.get_extra_info("peername")
+    if not isinstance(address, tuple) or not address:
+        return SHARED
+    with suppress(ValueError):
+        found = ip_address(str(address[0]).partition("%")[0])
+        plain = getattr(found, "ipv4_mapped", None) or found
+        return SHARED if plain.is_loopback else str(plain)
+    return SHARED
+
+
 class SlowConnectionReaper:
     """Closes slow connections, checking all of them again and again."""
 
@@ -156,6 +215,12 @@ class SlowConnectionReaper:
     def end(self) -> None:
         if self._next is not None:
             self._next.cancel()
+
+
+def local_peer(request: web.Request) -> Peer | None:
+    """Return the process that sent the request over the Unix socket; None where it came over TCP."""
+    connection = request.protocol
+    return connection.peer if isinstance(connection, TimedConnection) else None
 
 
 @asynccontextmanager
@@ -180,14 +245,18 @@ async def serving(
     """
     limits, loop = limits or CallerLimits(), asyncio.get_running_loop()
     context = _context(*tls) if tls else None
-    app[LISTEN_HOST] = host
-    runner = web.AppRunner(app, shutdown_timeout=_ENDING_S)
+    runner, table = web.AppRunner(app, shutdown_timeout=_ENDING_S), ConnectionTable[TimedConnection](limits)
+
+    def connection() -> TimedConnection:
+        assert runner.server is not None, "made by setup"
+        return TimedConnection(runner.server, loop, table)
+
+    app[LISTEN_HOST], app[_CONNECTION] = host, connection
     await runner.setup()
-    server = runner.server
-    assert server is not None, "made by setup"
-    sweeper = SlowConnectionReaper(server, loop, limits)
+    assert runner.server is not None, "made by setup"
+    sweeper = SlowConnectionReaper(runner.server, loop, limits)
     try:
-        listener = await _listen(lambda: TimedConnection(server, loop, limits), host, port, context)
+        listener = await _listen(connection, host, port, context)
         sweeper.begin()
         try:
             yield _url(host, listener, is_secure=context is not None)
@@ -196,6 +265,23 @@ async def serving(
     finally:
         await runner.cleanup()
         sweeper.end()
+
+
+@asynccontextmanager
+async def serving_socket(app: web.Application, path: Path) -> AsyncIterator[None]:
+    """Answer requests over a Unix socket too, for the length of the block, inside that of `serving`.
+
+    Raises:
+        AlreadyExists: somebody else listens there.
+        InvalidInput: there can be no socket at the path.
+    """
+    with bound_socket(path) as bound:
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_unix_server(app[_CONNECTION], sock=bound, backlog=_BACKLOG)
+        try:
+            yield
+        finally:
+            listener.close()
 
 
 async def _listen(

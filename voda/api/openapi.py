@@ -40,7 +40,7 @@ _TAGS: Final = {
     "Service": "The server itself.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
-_OF_TOKEN: Final = frozenset({401, 403, 422})
+_OF_TOKEN: Final = frozenset({401, 403, 422, 429, 503})
 _OF_BODY: Final = frozenset({400, 413, 415})
 _OF_WRITE: Final = frozenset({503, 507})
 """Problems that every operation may have that takes a token, or a body, or writes to the log."""

@@ -1,7 +1,8 @@
-"""Guards a service without tokens against web pages of other sites (CSRF and DNS rebinding).
+"""Guards requests without a token against web pages of other sites (CSRF and DNS rebinding).
 
-Rule: a service without tokens answers a browser only for pages of its own, under a name that nobody else can claim. To
-a browser, a page whose name was made to point here (DNS rebinding) is of the same origin: only its Host shows it.
+Rule: without a token a browser is answered only for pages of our own, under a name that nobody else can claim; at the
+Unix socket too, which a browser reaches once somebody forwards a port to it. To a browser, a page whose name was made
+to point here (DNS rebinding) is of the same origin: only its Host shows it.
 """
 
 from ipaddress import ip_address
@@ -21,14 +22,13 @@ def refuse_foreign_origin(request: web.Request) -> None:
     host = request.headers.get(hdrs.HOST)
     if host is not None and not _is_ours(_split(f"//{host}").hostname or "", request.app.get(LISTEN_HOST, "")):
         raise NotAllowed(
-            f"this service runs without tokens, so it does not answer under the name {host[:200]!r}, which others could"
-            " claim: use its address, or a name without dots; or start it with tokens"
+            f"without a token voda does not answer under the name {host[:200]!r}, which others could claim: use its"
+            " address, or a name without dots"
         )
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and _split(origin).netloc != host:
         raise NotAllowed(
-            f"a web page of {origin[:200]!r} may not do this: this service runs without tokens, so it answers only its"
-            " own pages"
+            f"a web page of {origin[:200]!r} may not do this: without a token voda answers only its own pages"
         )
 
 

@@ -42,6 +42,7 @@ _STATUSES: Final[Mapping[type[errors.VodaError], HTTPStatus]] = {
     errors.InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.LogArchived: HTTPStatus.GONE,
     errors.TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TransientError: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StoreNotWritable: HTTPStatus.INSUFFICIENT_STORAGE,
     errors.VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -57,8 +58,10 @@ STATUS_MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is of a type that is not read here.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "A field or parameter is wrong: `field` is its path.",
-    HTTPStatus.TOO_MANY_REQUESTS: "You have as many live jobs as one may have: wait until some have ended.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "The log does not answer at this moment: try again, with the same Idempotency-Key.",
+    HTTPStatus.TOO_MANY_REQUESTS: "You have as many live jobs, requests or streams as one may have: the detail tells.",
+    HTTPStatus.SERVICE_UNAVAILABLE: (
+        "The log does not answer at this moment, or the server is busy: try again, with the same Idempotency-Key."
+    ),
     HTTPStatus.INSUFFICIENT_STORAGE: "The log cannot be written: the disk is full.",
 }
 """Descriptions in the OpenAPI document."""
@@ -107,7 +110,9 @@ def response_of(request: web.BaseRequest, error: Exception, new_id: Callable[[],
         return problem_response(status, f"something went wrong inside voda; its log has the error as {error_id}")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.warning("refused method=%s path=%r status=%d reason=%s", request.method, request.path, status, error)
-    return problem_response(status, str(error), field=error.field if isinstance(error, errors.InvalidField) else "")
+    soon = {"Retry-After": "1"} if isinstance(error, errors.TransientError) else {}
+    field = error.field if isinstance(error, errors.InvalidField) else ""
+    return problem_response(status, str(error), field=field, headers=soon)
 
 
 def status_of(error: Exception) -> int:

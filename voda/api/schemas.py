@@ -106,6 +106,7 @@ class JobView(View, frozen=True, kw_only=True):
     phase: Phase
     is_preempted: Annotated[bool, Meta(description="Whether it ran before and waits again.")]
     is_canceling: bool
+    is_halted: Annotated[bool, Meta(description="Whether it gets no workers until it is resumed.")] = False
     min_replicas: int
     max_replicas: int
     requested_replicas: int

@@ -4,24 +4,24 @@ Rule: a handler runs only for callers whose role its operation names.
 """
 
 import asyncio
-import importlib
-import pkgutil
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Final
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from voda.api import routes
-from voda.api.listener import mark_busy
+from voda.api.admission import CALLER, SHARES, CallerShares
+from voda.api.listener import holding_connection, local_peer, mark_busy
 from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.read_your_writes import set_position, takes_position, wait_for_position
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
+from voda.domain.plugins import classes_in
 from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
@@ -33,6 +33,7 @@ def application(backend: Backend) -> web.Application:
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
     app[OPERATIONS] = operations(backend)
     app[SHUTTING_DOWN] = asyncio.Event()
+    app[SHARES] = CallerShares(backend.limits)
     app.on_shutdown.append(_end_streams)
     for operation in app[OPERATIONS]:
         handler = _with_checks(operation, backend)
@@ -46,37 +47,35 @@ def application(backend: Backend) -> web.Application:
 def operations(backend: Backend) -> Sequence[Operation]:
     """Return the operations of all modules, in the order of their files' names; none has the name of another."""
     found: dict[str, Operation] = {}
-    for module in sorted(pkgutil.iter_modules(routes.__path__), key=lambda module: module.name):
-        if module.name.startswith("_"):
-            continue
-        for resource in _resources(importlib.import_module(f"{routes.__name__}.{module.name}")):
+    for resource in classes_in(routes):
+        if issubclass(resource, Routes):
             for operation in resource(backend).operations():
                 if found.setdefault(operation.name, operation) is not operation:
                     raise ValueError(f"two operations are called {operation.name}")
     return tuple(found.values())
 
 
-def _resources(module: ModuleType) -> Sequence[type[Routes]]:
-    kinds = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Routes))
-    return [kind for kind in kinds if kind.__module__ == module.__name__]
-
-
 def _with_checks(operation: Operation, backend: Backend) -> Handler:
     """Return the operation's handler behind the checks that all operations share."""
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
     assert handler is not None, "Routes.operations binds it"
-    access, can_wait, is_read = backend.access, takes_position(operation), operation.method == "GET"
+    can_wait, is_read = takes_position(operation), operation.method == "GET"
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is PUBLIC:
             return await handler(request, ANONYMOUS)
-        caller = access.identify(_token(request))
+        caller = request[CALLER] = await _caller(request, backend)
+        shares = request.app[SHARES]
+        with holding_connection(request, caller), shares.request(caller, _owner(backend, caller)):
+            return await handle_of(request, caller)
+
+    async def handle_of(request: web.Request, caller: Caller) -> web.StreamResponse:
         if caller.role not in roles:
             raise NotAllowed(
-                f"a {caller.role}'s token does not allow this ({operation.summary.lower()}), expected one of"
+                f"the role {caller.role} does not allow this ({operation.summary.lower()}), expected one of"
                 f" {', '.join(sorted(roles))}"
             )
-        if not access.has_tokens:
+        if caller.found_by != "token":
             refuse_foreign_origin(request)
         if can_wait and request.rel_url.raw_query_string:
             request = await wait_for_position(request, backend)
@@ -90,6 +89,20 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
         return response
 
     return handle
+
+
+async def _caller(request: web.Request, backend: Backend) -> Caller:
+    """Return who asks: whose token was sent, over whatever way; else, over the Unix socket, whose process it is."""
+    token, peer = _token(request), local_peer(request)
+    if token is None and peer is not None and backend.local_users is not None:
+        return await backend.local_users.identify(peer)
+    return backend.access.identify(token)
+
+
+def _owner(backend: Backend, caller: Caller) -> str:
+    """Return the user whose job asks; empty where no job does, or it is live no more."""
+    job = backend.view.live.cluster.job(caller.job_id) if caller.job_id else None
+    return job.spec.user if job is not None else ""
 
 
 def _token(request: web.Request) -> str | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from aiohttp import hdrs, web
 
+from voda.api.admission import CALLER, SHARES
+from voda.api.listener import TimedConnection
 from voda.api.operation import SHUTTING_DOWN
 from voda.application.backend import CallerLimits
 from voda.domain.errors import VodaError
@@ -31,15 +33,22 @@ class StreamedResponse:
         await self._response.write(data)
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
-        """Send what `work` writes, until it is done, the server shuts down, or the reader is gone."""
-        await self._response.prepare(self._request)
-        if self._request.method == hdrs.METH_HEAD:
-            return self._response
+        """Send what `work` writes, until it is done, the server shuts down, or the reader is gone.
+
+        Raises:
+            TooManyRequests: the caller follows as many streams as one may.
+        """
+        with self._request.app[SHARES].stream(self._request[CALLER]):
+            await self._response.prepare(self._request)
+            return self._response if self._request.method == hdrs.METH_HEAD else await self._send(work)
+
+    async def _send(self, work: Callable[[], Coroutine[object, object, None]]) -> web.StreamResponse:
         ending = self._request.app[SHUTTING_DOWN]
         async with asyncio.TaskGroup() as group:
             tasks: set[asyncio.Task[object]] = {
                 group.create_task(self._run_guarded(work)),
                 group.create_task(ending.wait()),
+                group.create_task(self._reader_left()),
             }
             while not self._is_gone:
                 done, _ = await asyncio.wait(
@@ -52,6 +61,14 @@ class StreamedResponse:
         if not self._is_gone:
             await self._run_guarded(self._response.write_eof)
         return self._response
+
+    async def _reader_left(self) -> None:
+        """Return once the reader has closed its connection, which nothing else tells while nothing is sent."""
+        connection = self._request.protocol
+        if isinstance(connection, TimedConnection):
+            await connection.lost.wait()
+        else:
+            await asyncio.Event().wait()
 
     @property
     def _is_gone(self) -> bool:

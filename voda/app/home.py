@@ -6,9 +6,11 @@ lock with the process, however that ends; it is not filelock's, because replicas
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +18,9 @@ from msgspec import Struct
 from voda.auth.secret_files import write_once
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.files import sync, write_whole
+
+_PASSABLE: Final = stat.S_IXGRP | stat.S_IXOTH
+_PRIVATE: Final = ("admin.token", "tokens.json", "secret", "lock", "log.place", "cluster.id")
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,10 +31,12 @@ class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str
     certificate: str = ""
     """File that a caller on this machine may trust, if the server speaks TLS."""
+    socket: str = ""
+    """At which users of this machine ask without a token; empty: there is none."""
 
 
 class Home:
-    """A folder of mode 0700 and the names in it."""
+    """A folder of mode 0700, or 0711 where jobs of other users reach their folders in it, and the names in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +48,7 @@ class Home:
         self._identity = folder / "cluster.id"
 
     def make(self) -> None:
-        """Create the folder where it is missing.
+        """Create the folder for its owner alone, where it is missing.
 
         Raises:
             InvalidInput: something else is there, or it cannot be entered.
@@ -56,6 +63,35 @@ class Home:
             raise StoreNotWritable(
                 f"the folder {self.folder} cannot be made: {error.strerror}; name another with --home"
             ) from error
+
+    def let_users_through(self) -> None:
+        """Let users reach what is theirs in the folder, but neither list it nor read the files of voda.
+
+        Raises:
+            InvalidInput: somebody else could put files in the place of voda's.
+            StoreNotWritable: the modes cannot be changed.
+        """
+        for folder in (self.folder, self.jobs):
+            found = folder.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise InvalidInput(
+                    f"others than user id {os.geteuid()} own or may write the folder {folder}, and could put files in"
+                    " the place of voda's: name another with --home, or add --single-user"
+                )
+        try:
+            self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) | _PASSABLE)
+            self.jobs.chmod(0o700 | _PASSABLE)
+            # A log that was made by a copy or an import may be readable for all.
+            for file in (*self.folder.glob(f"{self.log.name}*"), *(self.folder / name for name in _PRIVATE)):
+                if file.is_file() and not file.is_symlink():
+                    file.chmod(0o600)
+        except OSError as error:
+            raise StoreNotWritable(f"{self.folder}: its modes cannot be changed: {error.strerror}") from error
+
+    def obstacle(self) -> Path | None:
+        """Return the folder above this one that keeps users from reaching it; None where there is none."""
+        above = reversed(self.folder.resolve().parents)
+        return next((folder for folder in above if not folder.stat().st_mode & stat.S_IXOTH), None)
 
     @contextmanager
     def locked(self, *, is_shared: bool = False) -> Iterator[None]:
@@ -99,6 +135,8 @@ class Home:
 
     def publish(self, server: ServerFile) -> None:
         write_whole(self._server, msgspec.json.encode(server))
+        # Everybody who reaches the folder may know the address, whatever umask voda runs with.
+        self._server.chmod(0o644)
 
     def is_served(self) -> bool:
         try:

@@ -6,13 +6,16 @@ speed on one says little about its speed on another; without a GPU, CPU slots ma
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
 from msgspec import Struct
 
+from voda import config
+from voda.accounts import Account
+from voda.api.unix_socket import MOST_BYTES
 from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
@@ -46,6 +49,10 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     placer: str | None = None
     ratelimit_s: float | None = None
     """Settings to change at the start; None = as the log has them."""
+    is_multi_user: bool = False
+    """Whether users of this machine ask over a socket, told by their accounts, and jobs run as their users."""
+    socket: Path | None = None
+    """Of a multi-user service; None = where `socket_path` says."""
     has_tokens: bool = True
     is_open_on_purpose: bool = False
     """Whether the operator explicitly allows listening beyond this machine without tokens."""
@@ -65,12 +72,44 @@ def refuse_contradictions(options: MachineOptions) -> None:
             f"--host {options.host} without tokens lets everybody on the network run programs here: leave out"
             " --no-tokens, or add --open-to-everybody if that is what you want"
         )
+    if options.is_multi_user and not options.has_tokens:
+        raise InvalidInput("--no-tokens makes every user admin, so it needs --single-user")
+    if options.socket is not None and not options.is_multi_user:
+        raise InvalidInput(
+            f"--socket {options.socket} is for all users of this machine: run voda up as root, without --single-user"
+            " and --no-tokens, or leave it out"
+        )
     if options.slots is not None and not 1 <= options.slots <= 4_096:
         raise InvalidInput(f"--slots is {options.slots}, expected 1 to 4096")
     if not 0 <= options.port <= 65_535:
         raise InvalidInput(f"--port is {options.port}, expected 0 (any) to 65535")
     if options.ratelimit_s is not None and not 0 <= options.ratelimit_s <= 86_400:
         raise InvalidInput(f"--ratelimit is {options.ratelimit_s:g} s, expected 0 to 86400")
+
+
+def socket_path(options: MachineOptions) -> Path | None:
+    """Return where users of this machine ask; None where there is no such socket."""
+    if not options.is_multi_user or options.socket is not None:
+        return options.socket
+    path = _usual_socket(options)
+    return path if len(os.fsencode(path)) <= MOST_BYTES else None
+
+
+def users_line(options: MachineOptions) -> str:
+    """Return a sentence on who runs jobs, and so on what roles promise."""
+    who = "root" if os.geteuid() == 0 else "you"
+    if not options.has_tokens:
+        return f"single-user: every job runs as {who}, and whoever reaches the port is admin"
+    if not options.is_multi_user:
+        return f"single-user: every job runs as {who} and can read the admin token, so roles are for honest people"
+    if (path := socket_path(options)) is not None:
+        return f"multi-user: jobs run as their users, who ask without a token at {path}"
+    return f"multi-user: jobs run as their users; {_usual_socket(options)} is too long for a socket: see --socket"
+
+
+def _usual_socket(options: MachineOptions) -> Path:
+    home = options.home.absolute()
+    return config.MACHINE_SOCKET if home == config.MACHINE_HOME else home / "voda.sock"
 
 
 def is_loopback(host: str) -> bool:
@@ -109,9 +148,15 @@ class Machine:
         return [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
 
     def clusters(
-        self, clock: Clock, specs: Specs, environment: Callable[[JobSpec], Mapping[str, str]]
+        self,
+        clock: Clock,
+        specs: Specs,
+        environment: Callable[[JobSpec], Mapping[str, str]],
+        account: Callable[[JobSpec], Awaitable[Account | None]] | None = None,
     ) -> dict[str, LocalCluster]:
-        """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job."""
+        """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job,
+        `account` finds that of a job.
+        """
         return {
             pool: LocalCluster(
                 LocalClusterConfig(
@@ -122,6 +167,7 @@ class Machine:
                     jobs=partial(specs, pool),
                     base=clean_environment(self._options.environment),
                     environment=environment,
+                    account=account,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
             )

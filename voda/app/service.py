@@ -13,19 +13,28 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from voda import __version__, config
-from voda.api.listener import serving
+from voda.accounts import Account, Accounts
+from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.app.election import LOG_TIMEOUTS
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
-from voda.app.machine import Machine, MachineOptions, exposure_warning, refuse_contradictions
+from voda.app.machine import (
+    Machine,
+    MachineOptions,
+    exposure_warning,
+    refuse_contradictions,
+    socket_path,
+    users_line,
+)
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
 from voda.application.read_model import ReadModel
+from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.local.cluster import LocalCluster
@@ -66,6 +75,9 @@ class MachineService:
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
+        self.users = LocalUsers(Accounts()) if options.is_multi_user else None
+        """The users of this machine; None where jobs of all users run as the one who runs voda."""
+        self.socket = socket_path(options)
         self.machine = Machine(options)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
@@ -85,6 +97,7 @@ class MachineService:
     def description(self) -> Sequence[str]:
         """Return what a user wants to know at the start, line by line."""
         lines = [
+            users_line(self.options),
             *self.machine.description(),
             f"log {(self.options.log and display_name(self.options.log)) or self.home.log}",
         ]
@@ -94,6 +107,10 @@ class MachineService:
             lines.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
         else:
             lines.append("no tokens: whoever reaches the port may do anything")
+        if self.users is not None and (obstacle := self.home.obstacle()) is not None:
+            lines.append(
+                f"warning: users cannot pass {obstacle}, so they reach no folder of their jobs in {self.home.folder}"
+            )
         if warning := exposure_warning(self.options.host, has_tls=self.options.tls is not None):
             lines.append(warning)
         return lines
@@ -122,12 +139,17 @@ class MachineService:
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
         }
 
+    async def job_account(self, spec: JobSpec) -> Account | None:
+        """Return the account that a job runs with, None = that of the user who runs voda; see `LocalUsers`."""
+        return None if self.users is None else await self.users.job_account(spec.user)
+
     def backend(self) -> Backend:
         return Backend(
             store=self.store,
             clock=self.clock,
             view=self.view,
             access=self.access,
+            local_users=self.users,
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             warnings=_warnings,
@@ -145,7 +167,10 @@ class MachineService:
     def publish(self) -> None:
         tls = self.options.tls
         certificate = str(tls[0].absolute()) if tls else ""
-        self.home.publish(ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate))
+        socket = str(self.socket.absolute()) if self.socket else ""
+        self.home.publish(
+            ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate, socket=socket)
+        )
 
     async def lead(self, leader: str, epoch: int | None = None) -> None:
         """Decide, and act on this machine, until cancelled; in one process at a time, after `settle`.
@@ -157,7 +182,8 @@ class MachineService:
         Raises:
             ExceptionGroup: of Fenced where another process took over.
         """
-        clusters = self.machine.clusters(self.clock, self.spec, self.environment)
+        account = None if self.users is None else self.job_account
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment, account)
         self.loops = [
             pool_loop(
                 pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
@@ -224,6 +250,8 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
     refuse_contradictions(options)
     home = Home(options.home)
     home.make()
+    if options.is_multi_user:
+        home.let_users_through()
     with home.locked():
         async with serving_from(options, home) as (service, group):
             await service.settle()
@@ -296,6 +324,8 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
             service.view.subscribe(see)
         app = application(service.backend())
         service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
+        if service.socket is not None:
+            await stack.enter_async_context(serving_socket(app, service.socket))
         works = (service.view.run(), service.log_health.follow(), forecaster.run())
         tasks = [group.create_task(work) for work in works]
         stack.callback(lambda: [task.cancel() for task in tasks])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from voda.application.read_model import ReadModel
+from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.port import Outputs
@@ -30,6 +31,14 @@ class CallerLimits:
     """Longest time for a request to arrive in full, and for the caller to take an answer that is not a stream."""
     connections: int = 500
     """Of all callers at a time: each costs a file, a process often may open 1,024, and jobs need some too."""
+    connections_per_address: int = 250
+    """Of them from one address; addresses of this machine are exempt, as all its users share them."""
+    reserved: int = 50
+    """Of them for requests of admins alone."""
+    requests_per_user: int = 100
+    """Under way at a time, those of the user's jobs counted apart; admins may have more."""
+    streams_per_user: int = 50
+    """Events and logs that are followed at a time; also of an admin."""
     idle_s: float = 60.0
     """An idle connection is closed after this."""
     heartbeat_s: float = 15.0
@@ -44,6 +53,8 @@ class Backend:
     clock: Clock
     view: ReadModel
     access: Authenticator
+    local_users: LocalUsers | None = None
+    """Tells callers without a token at the Unix socket; None: there is none."""
     pools: Sequence[str]
     """Pools that take jobs; the first is the default."""
     pool_label: str = ACCELERATOR

@@ -13,6 +13,7 @@ from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
+from voda.projections.job_names import EXACT
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.timetravel.job_explanation import submission_of
@@ -22,29 +23,29 @@ _COMPARED: Final = 500
 _SUGGESTED: Final = 3
 
 
-def job_of(backend: Backend, name_or_id: str) -> JobRecord:
-    """Return the job with that id, else the one of that name that was submitted last; raises NotFound."""
+def job_of(backend: Backend, named: str) -> JobRecord:
+    """Return the job that a text names (`JobNames`); raises NotFound."""
     job_registry = backend.view.job_registry
-    if (record := job_registry.find(name_or_id)) is not None:
+    if (record := job_registry.find(named)) is not None:
         return record
-    if job_registry.is_known(name_or_id):
-        raise NotFound(
-            f"job {name_or_id} ended so long ago that only the log knows of it: GET /api/v1/events?job={name_or_id}"
-        )
-    raise _unknown(name_or_id, job_registry)
+    if job_registry.is_known(job_id := named.removeprefix(EXACT)):
+        raise NotFound(f"job {job_id} ended so long ago that only the log knows of it: GET /api/v1/events?job={job_id}")
+    raise _unknown(named, job_registry)
 
 
-async def spec_of(backend: Backend, name_or_id: str) -> JobSpec:
-    """Return the spec of the job with that id, else of the last one submitted of that name; raises NotFound."""
+async def spec_of(backend: Backend, named: str) -> JobSpec:
+    """Return the spec of the job that a text names, also of one that only the log still knows; raises NotFound."""
     job_registry = backend.view.job_registry
-    if (record := job_registry.find(name_or_id)) is not None:
+    if (record := job_registry.find(named)) is not None:
         return record.spec
-    if job_registry.is_known(name_or_id):
-        return (await submission_of(backend.store, name_or_id, backend.view.position)).spec
-    raise _unknown(name_or_id, job_registry)
+    if job_registry.is_known(job_id := named.removeprefix(EXACT)):
+        return (await submission_of(backend.store, job_id, backend.view.position)).spec
+    raise _unknown(named, job_registry)
 
 
 def _unknown(named: str, job_registry: JobRegistry) -> NotFound:
+    if named.startswith(EXACT):
+        return NotFound(f"no job has the id {named[1:80]!r}: `voda get --all` or GET /api/v1/jobs lists all jobs")
     if elsewhere := job_registry.ids_named(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")

@@ -19,18 +19,18 @@ from msgspec.structs import replace
 
 from voda.application.backend import Backend
 from voda.auth.callers import Caller
-from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict
+from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict, WrongState
 from voda.domain.job import JobSpec, validated
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest, parse
+from voda.projections.job_names import full_name
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
 _MOST_KEY: Final = 256
-_DEFAULT_NAMESPACE: Final = "default"
 
 
 class SubmitOutcome(Struct, frozen=True):
@@ -64,20 +64,31 @@ class JobSubmitter:
             InvalidInput: the manifest, the pool or the key is wrong.
             AlreadyExists: a live job has that name.
             TooManyJobs: the user has too many live jobs.
+            TransientError: the accounts of this machine cannot be read at this moment.
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
         spec, warnings = self._parse_and_check(manifest, caller)
+        if self._backend.local_users is not None:
+            # Refused here where its owner has no account.
+            await self._backend.local_users.job_account(caller.user)
         if is_dry_run:
             self._refuse_too_many(caller)
             record = new_record(self._identified(spec), self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings)
-        event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
-        await self._none_under_way(event_id)
-        if key and (job_id := self._job_registry.submission(event_id)) is not None:
-            return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings)
-        with self._exclusive(event_id, caller):
-            return SubmitOutcome(await self._record(spec, event_id), True, warnings)
+        return SubmitOutcome(*await self._submit(spec, caller, key), warnings)
+
+    async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
+        """Submit the manifest of a job again: the next run of its name, which the same user owns.
+
+        Raises WrongState where it has no manifest, and the errors of `submit`.
+        """
+        events = await self._backend.store.read(record.submitted_position - 1, 1)
+        fact = events[0].data
+        if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
+            raise WrongState(f"job {record.spec.job_id} was submitted without a manifest: it cannot run again")
+        spec, warnings = self._parse_and_check(fact.spec.manifest, replace(caller, user=record.spec.user))
+        return SubmitOutcome(*await self._submit(spec, caller, f"rerun {key}" if key else ""), warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
         """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
@@ -98,7 +109,16 @@ class JobSubmitter:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
         with self._exclusive(event_id, caller):
-            return SubmitOutcome(await self._record(spec, event_id, uid=uid), True, warnings)
+            return SubmitOutcome(await self._record(spec, event_id, actor=spec.user, uid=uid), True, warnings)
+
+    async def _submit(self, spec: JobSpec, caller: Caller, key: str) -> tuple[JobRecord, bool]:
+        """Return the job, and whether this request submitted it."""
+        event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
+        await self._none_under_way(event_id)
+        if key and (job_id := self._job_registry.submission(event_id)) is not None:
+            return await self._earlier_job(job_id, spec, key), False
+        with self._exclusive(event_id, caller):
+            return await self._record(spec, event_id, actor=caller.user), True
 
     async def _none_under_way(self, event_id: str) -> None:
         while (other := self._under_way.get(event_id)) is not None:
@@ -111,17 +131,17 @@ class JobSubmitter:
         self._refuse_unknown_pool(spec)
         return spec, tuple(self._warnings(parsed))
 
-    async def _record(self, spec: JobSpec, event_id: str, *, uid: str = "") -> JobRecord:
+    async def _record(self, spec: JobSpec, event_id: str, *, actor: str, uid: str = "") -> JobRecord:
         """Append the submission under the first free id, with the object that it comes from, if any."""
         store, view, clock = self._backend.store, self._backend.view, self._backend.clock
         for _ in range(_MOST_TRIES):
             identified = self._identified(spec, may_share_name=bool(uid))
             now = clock.now()
             submit = JobSubmitted(spec=identified)
-            facts = [Fact(data=submit, event_id=event_id, recorded_at=now, actor=spec.user)]
+            facts = [Fact(data=submit, event_id=event_id, recorded_at=now, actor=actor)]
             if uid:
                 register = JobRegistered(job_id=identified.job_id, uid=uid, kind=spec.kind)
-                facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=spec.user))
+                facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=actor))
             try:
                 position = await store.append(submit.stream, 0, facts)
             except VersionConflict:
@@ -167,12 +187,12 @@ class JobSubmitter:
                 del self._coming[caller.user]
 
     def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
-        namespace, name = spec.namespace, spec.name
-        if not may_share_name and (live := self._job_registry.live_named(namespace, name)) is not None:
+        base = full_name(spec.namespace, spec.name)
+        if not may_share_name and (live := self._job_registry.live_named(spec.namespace, spec.name)) is not None:
             raise AlreadyExists(
-                f"job {live} has the name {name!r} and is live: delete it or wait for its end, or choose another name"
+                f"job {live} has the name {spec.name!r} and is live: delete it or wait for its end, or choose another"
+                " name"
             )
-        base = name if namespace == _DEFAULT_NAMESPACE else f"{namespace}_{name}"
         return validated(replace(spec, job_id=self._free(base)))
 
     def _free(self, base: str) -> str:

@@ -1,4 +1,4 @@
-"""The caller of a request: the user behind a token, the role, and what the role may do with a job of somebody else."""
+"""The caller of a request: the user, the role, and what the role may do with a job of somebody else."""
 
 from typing import Literal
 
@@ -8,6 +8,8 @@ from voda.domain.errors import NotAllowed
 from voda.domain.job import JobSpec
 
 CallerRole = Literal["admin", "user", "viewer", "job"]
+FoundBy = Literal["token", "socket", "no tokens"]
+"""How the server knows: by the token, by the account of the process at its Unix socket, or it asks nobody."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -16,6 +18,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     user: str
     role: CallerRole
     job_id: str = ""
+    found_by: FoundBy = "token"
 
 
 def is_owner(spec: JobSpec, caller: Caller) -> bool:

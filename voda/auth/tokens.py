@@ -108,7 +108,7 @@ class Authenticator:
     def identify(self, token: str | None) -> Caller:
         """Return the caller behind a token as sent; raises Unauthorized where there is none, or it is unknown."""
         if self._folder is None:
-            return Caller(user=ADMIN, role="admin")
+            return Caller(user=ADMIN, role="admin", found_by="no tokens")
         self._reload_if_changed()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)

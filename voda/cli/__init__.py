@@ -7,9 +7,7 @@ Many commands share `options`, `execution`, `manifests` and `log_files`; `log_co
 `commands/`, `http/` (the client of the server), `render/` (text for a terminal), `watch/` (what is shown live).
 """
 
-import importlib
 import os
-import pkgutil
 import sys
 from typing import Annotated
 
@@ -19,6 +17,7 @@ from voda import __version__
 from voda.cli import commands
 from voda.cli.options import add_commands
 from voda.domain.errors import TransientError, VodaError
+from voda.domain.plugins import modules_in
 
 EXIT_PERMANENT = 2
 EXIT_TRANSIENT = 75
@@ -37,9 +36,8 @@ def build_app(*, completes: bool = True) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    modules = (one.name for one in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.") if not one.ispkg)
-    for name in sorted(modules, key=lambda name: name.rpartition(".")[2]):
-        add_commands(app, importlib.import_module(name))
+    for module in sorted(modules_in(commands, nested=True), key=lambda module: module.__name__.rpartition(".")[2]):
+        add_commands(app, module)
     return app
 
 

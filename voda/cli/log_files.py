@@ -135,7 +135,7 @@ def refuse_to_replace(output: Path, log: str, force: bool) -> None:
 @contextmanager
 def exported_file(output: Path | None) -> Iterator[BinaryIO]:
     """Open the file under another name, and give it its own only when it is complete."""
-    from voda.files import sync
+    from voda.files import open_private, sync
     from voda.log.archive.segment import GZIP_LEVEL
 
     if output is None:
@@ -144,7 +144,7 @@ def exported_file(output: Path | None) -> Iterator[BinaryIO]:
         return
     part = output.with_name(f"{output.name}.part")
     try:
-        with part.open("wb") as file:
+        with open(part, "wb", opener=open_private) as file:
             if output.suffix == ".gz":
                 # No time and no name in it: the same log makes the same file.
                 with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:

@@ -46,7 +46,10 @@ class ServerOptions:
     PANEL: ClassVar = "Server"
 
     server: Annotated[
-        str, typer.Option("--server", metavar="URL", help="By default VODA_SERVER, else the voda that runs here.")
+        str,
+        typer.Option(
+            "--server", metavar="URL", help="Or unix:///PATH; by default VODA_SERVER, else the voda that runs here."
+        ),
     ] = ""
     token: Annotated[
         str,

@@ -32,6 +32,14 @@ class ChangedMeanwhile(TransientError):
     """What was to be changed is not as it was seen, somebody else was faster: look again."""
 
 
+class ServerBusy(TransientError):
+    """The server does as much as it can for all callers."""
+
+
+class TooManyRequests(TransientError):
+    """The user has as much under way as one user may."""
+
+
 class InvalidInput(PermanentError):
     """The user's file, row, option or manifest cannot be used."""
 

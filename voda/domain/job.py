@@ -89,6 +89,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Starts after the first one."""
     failures: int = 0
     is_canceling: bool = False
+    halt_reason: str = ""
+    """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     refusals: Mapping[str, str] = {}
@@ -98,6 +100,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def replicas(self) -> int:
         """Workers observed, not desired."""
         return len(self.workers)
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether no plan gives it workers until it is resumed."""
+        return bool(self.halt_reason)
 
     @property
     def gpus(self) -> Gpus:

@@ -8,11 +8,28 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
 
 from voda.domain.errors import InvalidInput
 
 Part = TypeVar("Part")
+
+
+def modules_in(package: ModuleType, *, nested: bool = False) -> Iterator[ModuleType]:
+    """Import and yield the modules of a package in the order of their names; `nested`: its subpackages' too."""
+    search = pkgutil.walk_packages if nested else pkgutil.iter_modules
+    for file in search(package.__path__, f"{package.__name__}."):
+        if not file.ispkg:
+            yield importlib.import_module(file.name)
+
+
+def classes_in(package: ModuleType) -> Iterator[type[Any]]:
+    """Yield the public classes that a package's modules define, not those that they import."""
+    for module in modules_in(package):
+        for each in vars(module).values():
+            if isinstance(each, type) and each.__module__ == module.__name__ and not each.__name__.startswith("_"):
+                yield each
 
 
 class Catalogue(Mapping[str, Part]):
@@ -46,18 +63,13 @@ class Catalogue(Mapping[str, Part]):
 
     @cached_property
     def _parts(self) -> Mapping[str, Part]:
-        package = importlib.import_module(self._package)
         kinds: dict[str, type[Part]] = {}
-        for file in pkgutil.iter_modules(package.__path__, f"{self._package}."):
-            if file.ispkg:
+        for kind in classes_in(importlib.import_module(self._package)):
+            if not _is_part(kind, self._method):
                 continue
-            module = importlib.import_module(file.name)
-            for kind in vars(module).values():
-                if not _is_part(kind, self._method, module.__name__):
-                    continue
-                if (name := str(kind.name)) in kinds:
-                    raise ValueError(f"{module.__name__}: the name {name!r} is taken by {kinds[name].__module__}")
-                kinds[name] = kind
+            if (name := str(kind.name)) in kinds:
+                raise ValueError(f"{kind.__module__}: the name {name!r} is taken by {kinds[name].__module__}")
+            kinds[name] = kind
         return {name: kind() for name, kind in sorted(kinds.items())}
 
 
@@ -89,13 +101,6 @@ def first_known(choose: Callable[[str], Part], wanted: str, in_force: str) -> Pa
         return choose(in_force)
 
 
-def _is_part(candidate: object, method: str, module: str) -> bool:
-    """Return whether it is a class of the module itself: protocols and imported classes are left out."""
-    return (
-        isinstance(candidate, type)
-        and candidate.__module__ == module
-        and not candidate.__name__.startswith("_")
-        and not getattr(candidate, "_is_protocol", False)
-        and hasattr(candidate, method)
-        and hasattr(candidate, "name")
-    )
+def _is_part(kind: type[Any], method: str) -> bool:
+    """Return whether instances of a class are parts: a protocol's are not."""
+    return not getattr(kind, "_is_protocol", False) and hasattr(kind, method) and hasattr(kind, "name")

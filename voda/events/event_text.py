@@ -34,6 +34,10 @@ def describe(event: Event) -> str:
             return f"submitted: {_spec_text(fact.spec)}"
         case facts.JobCancelRequested():
             return f"cancellation requested{_because(fact.reason)}"
+        case facts.JobHaltRequested():
+            return fact.reason or "halted"
+        case facts.JobResumeRequested():
+            return "resumed"
         case facts.JobChanged() | facts.PolicyChanged():
             return f"changed: {_settings(fact)}"
         case facts.RatelimitChanged():

@@ -68,6 +68,24 @@ class JobCancelRequested(JobFact, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class JobHaltRequested(JobFact, frozen=True, kw_only=True):
+    """The job shall give its workers back; it stays in the queue, but no plan gives it any until it is resumed."""
+
+    TYPE = "job.halt_requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    reason: str = ""
+    """Such as `halted by ada`."""
+
+
+class JobResumeRequested(JobFact, frozen=True, kw_only=True):
+    """Plans may give a halted job workers again."""
+
+    TYPE = "job.resume_requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+
+
 class JobChanged(JobFact, frozen=True, kw_only=True):
     """A new request for a live job; None = as before."""
 
@@ -309,7 +327,15 @@ class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
         return f"decisions.{self.pool}"
 
 
-Intent = JobSubmitted | JobCancelRequested | JobChanged | PolicyChanged | RatelimitChanged
+Intent = (
+    JobSubmitted
+    | JobCancelRequested
+    | JobHaltRequested
+    | JobResumeRequested
+    | JobChanged
+    | PolicyChanged
+    | RatelimitChanged
+)
 NodeFact = NodeJoined | NodeChanged | NodeLeft
 JobEnd = JobCompleted | JobFailed | JobCanceled
 Observation = (

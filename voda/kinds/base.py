@@ -12,7 +12,13 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS, JobSpec
-from voda.kinds.pod_template import ContainerTemplate, JobMetadata, RoleTemplate, RunPolicyFields
+from voda.kinds.pod_template import (
+    ContainerTemplate,
+    JobMetadata,
+    RoleTemplate,
+    RunPolicyFields,
+    TorchElasticPolicy,
+)
 
 OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
 """Values of managedBy that leave a job to its own operator."""
@@ -112,6 +118,11 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return ("Always", "OnFailure", "Never", "ExitCode")
 
     @property
+    def is_v2(self) -> bool:
+        """Whether it is mpi-operator's v2beta1, whose launcher reaches workers by the names of a Service."""
+        return False
+
+    @property
     def always_retries(self) -> bool:
         """Whether a failure is tried again whatever restartPolicy says, up to backoffLimit."""
         return False
@@ -135,6 +146,10 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
 
     def own_bounds(self) -> OwnBounds | None:
         """Return the bounds that the kind's own fields set; None without such fields."""
+        return None
+
+    def elastic_policy(self) -> TorchElasticPolicy | None:
+        """Return elasticPolicy with both bounds, as the operator completes it; None without elasticPolicy."""
         return None
 
     def check(self) -> None:

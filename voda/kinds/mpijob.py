@@ -75,7 +75,6 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     @property
     def is_v2(self) -> bool:
-        """Whether this is mpi-operator's v2beta1, and not training-operator's v1."""
         return self.api_version == V2
 
     @property

@@ -79,3 +79,24 @@ class RunPolicyFields(Struct, frozen=True, rename="camel"):
     ttl_seconds_after_finished: int | None = None
     clean_pod_policy: str | None = None
     suspend: bool | None = None
+
+
+class RdzvConf(Struct, frozen=True):
+    key: str = ""
+    value: str = ""
+
+
+class TorchElasticPolicy(Struct, frozen=True, rename="camel"):
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    rdzv_backend: str | None = None
+    """c10d, etcd or etcd-v2; None: c10d."""
+    rdzv_host: str | None = None
+    """None: the first worker."""
+    rdzv_port: int | None = None
+    rdzv_id: str | None = None
+    rdzv_conf: tuple[RdzvConf, ...] | None = None
+    standalone: bool | None = None
+    max_restarts: int | None = None
+    """TorchElastic counts resizes against it too."""
+    n_proc_per_node: int | None = None

@@ -22,31 +22,10 @@ from voda.kinds.base import (
     refuse_outside,
     refuse_several,
 )
-from voda.kinds.pod_template import MOST_GPUS, RoleTemplate
+from voda.kinds.pod_template import MOST_GPUS, RoleTemplate, TorchElasticPolicy
 
 _IGNORED: Final = {"metrics": "there is no autoscaler by metrics: voda's policy decides on the size"}
 _NOT_LOCAL: Final = {"standalone": "not read: the agents of all replicas meet at one port of this machine"}
-
-
-class RdzvConf(Struct, frozen=True):
-    key: str = ""
-    value: str = ""
-
-
-class TorchElasticPolicy(Struct, frozen=True, rename="camel"):
-    min_replicas: int | None = None
-    max_replicas: int | None = None
-    rdzv_backend: str | None = None
-    """c10d, etcd or etcd-v2; None: c10d."""
-    rdzv_host: str | None = None
-    """None: the first worker."""
-    rdzv_port: int | None = None
-    rdzv_id: str | None = None
-    rdzv_conf: tuple[RdzvConf, ...] | None = None
-    standalone: bool | None = None
-    max_restarts: int | None = None
-    """TorchElastic counts resizes against it too."""
-    n_proc_per_node: int | None = None
 
 
 class TorchReplicas(Struct, frozen=True, rename="pascal"):
@@ -103,7 +82,6 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         )
 
     def elastic_policy(self) -> TorchElasticPolicy | None:
-        """Return elasticPolicy with both bounds, as the operator completes it; None without elasticPolicy."""
         elastic = self.spec.elastic_policy
         if elastic is None:
             return None

@@ -27,6 +27,8 @@ JobChange = (
     | facts.JobRegistered
     | facts.JobChanged
     | facts.JobCancelRequested
+    | facts.JobHaltRequested
+    | facts.JobResumeRequested
     | facts.JobQueueLevelChanged
 )
 """Facts that change a live job and nothing else."""
@@ -49,6 +51,10 @@ def changed_job(job: Job, fact: JobChange, now: float) -> Job:
             return replace(job, spec=respecified(job.spec, fact), refusals={})
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True)
+        case facts.JobHaltRequested():
+            return replace(job, halt_reason=fact.reason or "halted")
+        case facts.JobResumeRequested():
+            return replace(job, halt_reason="")
         case facts.JobQueueLevelChanged():
             return replace(job, queue_level=fact.queue_level, queued_since=now)
         case _:

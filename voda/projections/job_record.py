@@ -89,10 +89,17 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return self.job.is_canceling and self.is_live
 
     @property
+    def is_halted(self) -> bool:
+        """Whether it is live and no plan gives it workers until it is resumed."""
+        return self.job.is_halted and self.is_live
+
+    @property
     def explanation(self) -> str:
         """The reason of the last plan, and what keeps the job from running as planned."""
         if self.is_canceling:
             return self.cancel_reason or self.reason
+        if self.is_halted:
+            return self.job.halt_reason
         obstacle = self.stall
         if not obstacle and self.is_live and len(self.job.workers) != len(self.planned):
             obstacle = self.last_error

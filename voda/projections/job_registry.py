@@ -21,14 +21,13 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
+from voda.projections.job_names import JobNames, full_name
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
 _MOST_ENDED_REPORTS: Final = 200_000
 """Of all ended jobs together, some 75 bytes each; those of the jobs that ended first are forgotten first."""
 
-_Name = tuple[str, str]
-"""Namespace and name."""
 _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]], bytes]
 
 
@@ -50,7 +49,7 @@ class JobRegistry(Projection):
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
         self._index = JobIndex()
-        self._latest: dict[_Name, str] = {}
+        self._names = JobNames()
         self._live_counts = Counter[str]()
 
     def apply(self, event: Event) -> None:
@@ -61,15 +60,13 @@ class JobRegistry(Projection):
         """Return the record of a job; read-only, and changing with the log."""
         return self._records.get(job_id)
 
-    def find(self, name_or_id: str, namespace: str = "default") -> JobRecord | None:
-        """Return the job with that id, else the one of that name that was submitted last."""
-        if (record := self._records.get(name_or_id)) is None:
-            record = self._records.get(self._latest.get((namespace, name_or_id), ""))
-        return record
+    def find(self, named: str) -> JobRecord | None:
+        """Return the live job of that name, else its latest run, else the job with that id (see `JobNames`)."""
+        return self._records.get(self._names.id_of(named))
 
     def ids_named(self, name: str) -> Sequence[str]:
         """Return the jobs of that name, the latest of each namespace."""
-        return [job_id for (_, job_name), job_id in self._latest.items() if job_name == name]
+        return self._names.elsewhere(name)
 
     def jobs(self) -> Mapping[str, JobRecord]:
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""
@@ -81,8 +78,7 @@ class JobRegistry(Projection):
 
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
-        record = self._records.get(self._latest.get((namespace, name), ""))
-        return record.spec.job_id if record is not None and record.is_live else None
+        return self._names.live(full_name(namespace, name))
 
     def submission(self, event_id: str) -> str | None:
         """Return the job that the event submitted, also if the record of that job is gone."""
@@ -103,10 +99,10 @@ class JobRegistry(Projection):
         self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)
         self._ended_reports = sum(len(self._records[job_id].packed) for job_id in with_reports)
         self._index.load(index)
-        self._latest = {}
+        self._names = JobNames()
         self._live_counts = Counter(record.spec.user for record in records if record.is_live)
         for record in records:
-            self._latest[_name_of(record)] = record.spec.job_id
+            self._names.add(record.spec, is_live=record.is_live)
 
     def _live_record(self, job_id: str) -> JobRecord | None:
         """Return the record of a live job; only exits of workers change the record of an ended one."""
@@ -133,8 +129,7 @@ class JobRegistry(Projection):
         self._forget_reports(job_id)
         del self._ended[job_id]
         record = self._records.pop(job_id)
-        if self._latest.get(_name_of(record)) == job_id:
-            del self._latest[_name_of(record)]
+        self._names.forget(record.spec)
 
     def _forget_reports(self, job_id: str) -> None:
         if job_id in self._with_reports:
@@ -142,10 +137,6 @@ class JobRegistry(Projection):
             record = self._records[job_id]
             self._ended_reports -= len(record.packed)
             record.packed = []
-
-
-def _name_of(record: JobRecord) -> _Name:
-    return record.spec.namespace, record.spec.name or record.spec.job_id
 
 
 @JobRegistry.folds
@@ -159,7 +150,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
         registry._forget(job_id)
     record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     registry._mark(record, event)
-    registry._latest[_name_of(record)] = job_id
+    registry._names.add(record.spec, is_live=True)
     registry._live_counts[fact.spec.user] += 1
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 
@@ -179,6 +170,7 @@ def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
     record.end(fact, event.recorded_at)
     registry._mark(record, event)
     registry._live_counts[record.spec.user] -= 1
+    registry._names.end(record.spec)
     registry._undecided.get(record.spec.pool, {}).pop(job_id, None)
     registry._add_ended(record)
 

@@ -32,7 +32,7 @@ class LivePool(Struct, kw_only=True):
     nodes: dict[str, Node] = {}
     settings: Settings = Settings()
     undecided: dict[str, int] = {}
-    """Jobs that no plan has considered yet -> position of their submission."""
+    """Jobs that no plan has considered yet, or not since they were halted or resumed -> position of that."""
     outlived: dict[str, Job] = {}
     """Jobs that have ended and whose workers have not all exited."""
 
@@ -165,6 +165,9 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
     if (job := live._job(fact.job_id)) is not None:
         if isinstance(fact, facts.JobChanged):
             _unindex(live, job)
+        elif isinstance(fact, facts.JobHaltRequested | facts.JobResumeRequested):
+            # The next plan gives a reason for it, also where its workers stay as they are.
+            live._pool_of[fact.job_id].undecided[fact.job_id] = event.position
         if (changed := changed_job(job, fact, event.recorded_at)) is not job:
             live._store(changed)
     elif (pool := live._outlived_in.get(fact.job_id)) is not None:
@@ -262,7 +265,7 @@ def _settings_changed(live: LiveCluster, fact: facts.PolicyChanged | facts.Ratel
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-3"
+    FORMAT: ClassVar[str] = "live-4"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

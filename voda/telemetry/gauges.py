@@ -99,7 +99,7 @@ class _Families:
         phases = Counter(job.phase for job in jobs)
         for phase in _LIVE:
             self.jobs.add_metric([pool, phase], phases[phase])
-        self.ready.add_metric([pool], sum(not job.is_canceling for job in jobs))
+        self.ready.add_metric([pool], sum(not job.is_canceling and not job.is_halted for job in jobs))
         self.preempted.add_metric(
             [pool], sum(job.phase is Phase.WAITING and job.first_started_at is not None for job in jobs)
         )
@@ -151,7 +151,7 @@ class _Families:
 
 
 def _waits(job: Job) -> bool:
-    return not job.workers and not job.is_canceling
+    return not job.workers and not job.is_canceling and not job.is_halted
 
 
 def _states(node: Node, used: int) -> Mapping[str, int]:

@@ -34,6 +34,8 @@ class _Change(Struct, frozen=True, kw_only=True):
     is_moving: bool
     """Whether workers left that will be back on another node."""
     is_canceling: bool
+    is_halted: bool
+    """By a user: then no plan takes its workers for other jobs."""
 
 
 class JobCounters:
@@ -111,7 +113,8 @@ class JobCounters:
             self._telemetry.count(metrics.INTERRUPTIONS, change.pool)
             seen.decided_at, seen.cause, seen.size_before = self._changed_at, "worker.exited", 0
         else:
-            self._telemetry.count(metrics.PREEMPTIONS, change.pool)
+            if not change.is_halted:
+                self._telemetry.count(metrics.PREEMPTIONS, change.pool)
             seen.decided_at = None
 
     def _arrive(self, pool: str, seen: _Seen) -> None:
@@ -154,6 +157,7 @@ class JobCounters:
             migrations=record.migrations,
             is_moving=record.changes is not None and bool(record.changes.moving),
             is_canceling=record.is_canceling,
+            is_halted=record.is_halted,
         )
 
     def _see_plan(self, fact: facts.PlanAdopted, now: float) -> None:

@@ -116,7 +116,7 @@ def explain_live(
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
-        shortage=shortage(state, job, plan) if waits else None,
+        shortage=shortage(state, job, plan) if waits and not job.is_halted else None,
         suggestions=tuple(_suggestions(state, job, at, policies=policies, placer=placer)) if waits else (),
     )
 
@@ -162,7 +162,11 @@ def _since(job: Job) -> float:
 
 def _queue(state: ClusterState, plan: Plan) -> Sequence[str]:
     """Return the ready jobs that the plan lets wait, in the order in which people count."""
-    waiting = [job for job_id, job in state.jobs.items() if job_id in plan.reasons and job_id not in plan.placement]
+    waiting = [
+        job
+        for job_id, job in state.jobs.items()
+        if job_id in plan.reasons and job_id not in plan.placement and not job.is_halted
+    ]
     waiting.sort(key=lambda job: (-job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id))
     return [job.spec.job_id for job in waiting]
 
@@ -172,6 +176,8 @@ def _suggestions(
 ) -> Sequence[str]:
     if job.is_canceling:
         return []
+    if job.is_halted:
+        return [f"waits until it is resumed: voda resume {job.spec.job_id}"]
     suggestions: list[str] = []
     policy = policies[state.settings.policy]
     if (never := _never_fits(state, job.spec)) is not None:

@@ -4,8 +4,10 @@ Rule: it reads the job's own stream, its pool's decisions and one snapshot with 
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
+from voda.projections.job_names import EXACT, name_of
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
 from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at
@@ -89,6 +92,27 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> Submit
             " nothing to explain"
         )
     return SubmittedJob(fact.spec, first[0].position)
+
+
+async def job_named(store: EventStore, named: str, position: int) -> str:
+    """Return the id of the job that a text names: of a name its latest run up to a position, else the id itself.
+
+    With `@` before it, a text is an id alone. Raises InvalidInput where the log knows no such job.
+    """
+    if named.startswith(EXACT):
+        return named.removeprefix(EXACT)
+    run = re.compile(rf"job\.{re.escape(named)}(-[0-9]+)?")
+    latest = 0
+    meant = named
+    for stream in await store.heads():
+        if not run.fullmatch(stream):
+            continue
+        with suppress(LogArchived):
+            [first] = await store.read(0, 1, stream=stream)
+            is_run = isinstance(fact := first.data, JobSubmitted) and name_of(fact.spec) == named
+            if is_run and latest < first.position <= position:
+                latest, meant = first.position, stream.removeprefix(_FAMILY)
+    return meant
 
 
 async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: int) -> Sequence[JobDecision]:

@@ -275,7 +275,7 @@ async def test_stream_when_a_hundred_watch_then_the_log_is_read_once() -> None:
     store = CountingStore()
     connector = aiohttp.TCPConnector(limit=0)
     async with (
-        a_service(store) as service,
+        a_service(store, limits=CallerLimits(streams_per_user=100)) as service,
         aiohttp.ClientSession(connector=connector) as session,
         AsyncExitStack() as stack,
     ):

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -340,27 +340,17 @@ async def test_head_when_of_a_stream_ends_at_once() -> None:
         assert (await service.ask("GET", "/healthz")).status == 200
 
 
-async def test_connections_when_there_are_too_many_are_told_so_and_the_others_are_served() -> None:
-    async with a_service(limits=CallerLimits(connections=3)) as service, asyncio.timeout(60):
-        host, port = service.url.removeprefix("http://").split(":")
+async def test_connections_when_there_are_too_many_then_the_longest_waiting_is_told_so_and_closed() -> None:
+    async with a_service(limits=CallerLimits(connections=3)) as service, AsyncExitStack() as stack, asyncio.timeout(60):
+        waiting = [await stack.enter_async_context(connected(service.url)) for _ in range(3)]
         assert (await service.ask("GET", "/healthz")).status == 200
-        idle = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
-        reader, writer = await asyncio.open_connection(host, int(port))
-        told = await reader.read()
-        writer.close()
+        told = await until_closed(waiting[0][0])
         assert told.startswith(b"HTTP/1.1 503 ")
         assert b"application/problem+json" in told
-        assert (await service.ask("GET", "/healthz")).status == 200
-        for _, other in idle:
-            other.close()
-            await other.wait_closed()
-        while True:
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
-            told = await reader.read()
-            writer.close()
-            if told.startswith(b"HTTP/1.0 200"):
-                break
+        assert b"Retry-After: 1" in told
+        reader, writer = waiting[1]
+        writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.0 200")
 
 
 async def test_operations_are_told_apart_by_name_and_all_have_a_summary() -> None:
@@ -414,7 +404,7 @@ async def test_url_when_listening_everywhere_is_one_that_can_be_asked() -> None:
         pytest.param(test_body_when_it_comes_slowly_is_a_problem_and_the_connection_ends, marks=pytest.mark.slow),
         test_connection_when_idle_is_closed,
         test_answer_when_nobody_takes_it_is_cut_off,
-        test_connections_when_there_are_too_many_are_told_so_and_the_others_are_served,
+        test_connections_when_there_are_too_many_then_the_longest_waiting_is_told_so_and_closed,
     ],
 )
 def test_limits_when_served_as_voda_up_does_hold_too(claim: Callable[[], Coroutine[object, object, None]]) -> None:

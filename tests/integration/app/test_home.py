@@ -1,6 +1,7 @@
 """The folder of a voda, and what a start writes into its log."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.accounts import passable_folder
 from tests.builders import a_spec
 from voda.app.home import Home, ServerFile
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settings
@@ -166,3 +168,41 @@ async def test_view_when_opened_from_snapshots_is_as_from_the_whole_log() -> Non
     assert await store.snapshots.latest(opened.job_registry.FORMAT) is not None
     assert opened.live.state_hash() == whole.live.state_hash()
     assert opened.job_registry.dump() == whole.job_registry.dump()
+
+
+def test_home_of_many_users_lets_them_through_but_shows_them_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    assert mode(home.folder) == mode(home.jobs) == 0o700
+    for name in ("voda.db", "voda.db-wal", "secret"):
+        (home.folder / name).write_text("secret")
+        (home.folder / name).chmod(0o644)
+    home.let_users_through()
+    assert mode(home.folder) == mode(home.jobs) == 0o711
+    assert {mode(home.folder / name) for name in ("voda.db", "voda.db-wal", "secret")} == {0o600}
+    home.publish(ServerFile(url="http://127.0.0.1:1", pid=7, version="1"))
+    assert mode(home.folder / "server.json") == 0o644
+
+
+def test_home_that_others_may_write_serves_no_users(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    home.folder.chmod(0o777)
+    with pytest.raises(InvalidInput, match="could put files in the place of voda's: name another with --home"):
+        home.let_users_through()
+    home.folder.chmod(0o700)
+    os.chown(home.jobs, 12_345, -1)
+    with pytest.raises(InvalidInput, match=r"own or may write the folder .*/jobs"):
+        home.let_users_through()
+
+
+def test_obstacle_is_the_first_folder_that_users_cannot_pass() -> None:
+    with passable_folder() as folder:
+        assert Home(folder / "home").obstacle() is None
+        (folder / "shut").mkdir(mode=0o700)
+        assert Home(folder / "shut" / "home").obstacle() == folder / "shut"
+
+
+def mode(path: Path) -> int:
+    """Return the permissions."""
+    return stat.S_IMODE(path.stat().st_mode)

@@ -216,3 +216,33 @@ def test_delete_of_an_ended_job_says_that_nothing_was_done(server: Server) -> No
 def test_delete_when_told_to_wait_returns_with_the_job_gone(server: Server) -> None:
     server.begins(_once(server, lambda live: live.jobs("default")["bert"].is_canceling, JobCanceled(job_id="bert")))
     assert server.voda("delete", "bert", "--wait").stdout == "bert is being canceled\nbert is canceled\n"
+
+
+def test_halt_and_resume_tell_what_happens_and_the_job_shows_it(server: Server) -> None:
+    assert server.voda("halt", "digits", "bert", "--reason", "disk is full").stdout == (
+        "digits is being halted: 2 workers will stop\nbert is halted\n"
+    )
+    assert [line.split()[1] for line in server.voda("get").stdout.splitlines()[1:]] == ["Halting", "Running", "Halted"]
+    assert server.voda("get", "--phase", "halted", "-o", "name").stdout == "digits\nbert\n"
+    described = server.voda("describe", "bert").stdout
+    assert "Halted: no plan gives it workers until it is resumed" in described
+    assert "halted by admin: disk is full" in described
+    assert "voda resume bert" in described
+    assert server.voda("resume", "bert", "digits").stdout == "bert may have GPUs again\ndigits goes on\n"
+    assert server.voda("get", "bert").stdout.splitlines()[1].split()[1] != "Halted"
+    told = server.voda("events", "bert").stdout
+    assert "bert: halted by admin: disk is full" in told
+    assert "bert: resumed" in told
+
+
+def test_rerun_runs_an_ended_job_again_and_its_name_means_the_new_run(server: Server) -> None:
+    with pytest.raises(AlreadyExists, match="job bert has the name 'bert' and is live"):
+        server.voda("rerun", "bert")
+    server.does(server.service.happens(JobCompleted(job_id="bert")))
+    assert server.voda("rerun", "bert").stdout == "bert-2 submitted: runs bert again\n"
+    assert server.voda("get", "bert", "-o", "name").stdout == "bert-2\n"
+    assert server.voda("get", "@bert", "-o", "name").stdout == "bert\n"
+    assert server.voda("delete", "bert").stdout == "bert-2 is being canceled\n"
+    assert server.voda("delete", "@bert", exit_code=3).stderr == (
+        "voda: bert ended (completed) before: nothing to delete\n"
+    )

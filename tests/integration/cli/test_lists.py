@@ -69,7 +69,7 @@ def test_get_filters_and_sorts(server: Server) -> None:
 
 
 def test_get_when_a_filter_or_a_kind_is_unknown_says_what_is_expected(server: Server) -> None:
-    phases = "Submitted, Waiting, Running, Completed, Failed, Canceled, live, Preempted, Canceling"
+    phases = "Submitted, Waiting, Running, Completed, Failed, Canceled, live, Preempted, Canceling, Halted"
     with pytest.raises(InvalidInput, match=f"^phase: expected one of {phases}, got 'Paused'$"):
         server.voda("get", "--phase", "paused")
     with pytest.raises(InvalidInput, match=r"^sort: expected one of .*submitted_at, got 'age'$"):

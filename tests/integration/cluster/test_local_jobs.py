@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
+from tests.needs import missing
 from tests.waiting import is_alive, until
 from voda import process_table
 from voda.cluster.local import job_replicas, replica
@@ -34,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], capture_output=True)
     if mounted.returncode:
-        pytest.skip("a small file system of its own needs the right to mount")
+        missing("a small file system of its own needs the right to mount")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.local_jobs import FOREVER, a_ground, an_mpi_job
+from tests.needs import missing
 from voda.cluster.local.devices import Device
 from voda.cluster.local.rendezvous import Transport, probe_transport
 from voda.events.types import JobCompleted, WorkerExited
@@ -31,7 +32,7 @@ def _program(folder: Path, text: str) -> str:
 @pytest.mark.parametrize("transport", ["remote", "rank"])
 async def test_ranks_when_run_by_a_bare_mpirun_see_their_own_devices(tmp_path: Path, transport: Transport) -> None:
     if transport == "remote" and probe_transport() != "remote":
-        pytest.skip("this system allows no hostnames of a process's own")
+        missing("this system allows no hostnames of a process's own")
     async with a_ground(tmp_path, devices=GPUS, settings={"transport": transport}) as ground:
         script = f"echo launcher sees [$CUDA_VISIBLE_DEVICES]; exec mpirun {_program(tmp_path, RANK)}"
         await ground.start(an_mpi_job("a", script), workers=2)
@@ -51,7 +52,7 @@ async def test_worker_when_taken_away_from_mpirun_is_free_only_when_its_rank_is_
     tmp_path: Path, transport: Transport
 ) -> None:
     if transport == "remote" and probe_transport() != "remote":
-        pytest.skip("this system allows no hostnames of a process's own")
+        missing("this system allows no hostnames of a process's own")
     rank = (
         "import os, signal, time\nfrom mpi4py import MPI\n"
         "print('rank', MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size, flush=True)\ntime.sleep(1000)\n"

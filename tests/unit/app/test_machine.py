@@ -1,16 +1,25 @@
 """What `voda up` refuses to be told."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from voda.app.machine import MachineOptions, exposure_warning, is_loopback, refuse_contradictions
+from voda import config
+from voda.app.machine import (
+    MachineOptions,
+    exposure_warning,
+    is_loopback,
+    refuse_contradictions,
+    socket_path,
+    users_line,
+)
 from voda.domain.errors import InvalidInput
 
 
 def options(**fields: Any) -> MachineOptions:
-    return MachineOptions(home=Path("home"), environment={}, **fields)
+    return MachineOptions(**{"home": Path("home"), "environment": {}, **fields})
 
 
 def refusal(fields: dict[str, Any]) -> str:
@@ -41,6 +50,8 @@ def test_host_when_others_may_reach_it_is_no_loopback(host: str) -> None:
         ({"port": 65_536}, "--port is 65536"),
         ({"ratelimit_s": -1.0}, "--ratelimit is -1"),
         ({"ratelimit_s": float("nan")}, "--ratelimit is nan"),
+        ({"socket": Path("/run/x.sock")}, "--socket /run/x.sock is for all users"),
+        ({"is_multi_user": True, "has_tokens": False}, "--no-tokens makes every user admin"),
     ],
 )
 def test_options_when_they_cannot_be_meant_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
@@ -55,6 +66,7 @@ def test_options_when_they_cannot_be_meant_are_refused_by_name(fields: dict[str,
         {"has_tokens": False},
         {"host": "0.0.0.0", "has_tokens": False, "is_open_on_purpose": True},
         {"port": 0, "slots": 1, "ratelimit_s": 0.0},
+        {"is_multi_user": True, "socket": Path("/run/x.sock")},
     ],
 )
 def test_options_when_they_can_be_meant_pass(fields: dict[str, Any]) -> None:
@@ -69,3 +81,36 @@ def test_host_when_others_may_reach_it_without_tls_is_warned_of(host: str) -> No
 
 def test_host_when_only_this_machine_reaches_it_needs_no_tls() -> None:
     assert exposure_warning("127.0.0.1", has_tls=False) == ""
+
+
+def test_socket_is_the_named_one_else_that_of_the_machine_or_in_the_folder() -> None:
+    assert socket_path(options()) is None
+    assert socket_path(options(is_multi_user=True, socket=Path("/a.sock"))) == Path("/a.sock")
+    assert socket_path(options(is_multi_user=True, home=config.MACHINE_HOME)) == Path("/run/voda/voda.sock")
+    assert socket_path(options(is_multi_user=True, home=Path("/data"))) == Path("/data/voda.sock")
+    assert socket_path(options(is_multi_user=True, home=Path("/" + "x" * 120))) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "uid", "line"),
+    [
+        ({}, 1000, "single-user: every job runs as you and can read the admin token, so roles are for honest people"),
+        ({}, 0, "single-user: every job runs as root and can read the admin token, so roles are for honest people"),
+        ({"has_tokens": False}, 1000, "single-user: every job runs as you, and whoever reaches the port is admin"),
+        (
+            {"is_multi_user": True, "socket": Path("/a.sock")},
+            0,
+            "multi-user: jobs run as their users, who ask without a token at /a.sock",
+        ),
+        (
+            {"is_multi_user": True, "home": Path("/" + "x" * 120)},
+            0,
+            f"multi-user: jobs run as their users; /{'x' * 120}/voda.sock is too long for a socket: see --socket",
+        ),
+    ],
+)
+def test_start_says_in_a_line_whose_rights_jobs_have(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], uid: int, line: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert users_line(options(**fields)) == line

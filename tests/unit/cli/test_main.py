@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.needs import needs
 from voda import __version__
 from voda.cli import EXIT_PERMANENT, build_app
 
@@ -22,7 +23,7 @@ def test_version_when_asked_for_is_shown() -> None:
     assert (result.exit_code, result.stdout) == (0, f"voda {__version__}\n")
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@needs(FULL.exists(), "this system has no /dev/full")
 def test_output_when_the_disk_is_full_fails_in_one_sentence() -> None:
     with FULL.open("wb") as full:
         done = subprocess.run([*MAIN, "policies"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)

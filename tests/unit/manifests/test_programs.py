@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
-from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
+from voda.kinds.pod_template import TorchElasticPolicy
+from voda.kinds.pytorchjob import PyTorchJob
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
     Program,

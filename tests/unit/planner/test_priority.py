@@ -1,7 +1,7 @@
 """Jobs of higher priority go first: how many they get, where, and what the others are told."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.builders import a_job, a_node, a_state
 from tests.views import with_priorities
 from voda.domain.job import Job
-from voda.domain.plan import Plan
+from voda.domain.plan import Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.placement import PLACERS
 from voda.planner.decide import decide
+from voda.planner.priority import place as placed_by_priority
 from voda.planner.priority import without_priorities
 from voda.policies import POLICIES
 
@@ -236,3 +237,26 @@ def test_middle_class_when_the_highest_could_take_its_node_is_placed_before_lowe
     )
     assert class_gpus(view, decided(view, policy, placer)) == expected
     assert_no_class_gives_way_to_lower_ones(view, policy, placer)
+
+
+def test_placement_when_there_are_many_classes_splits_off_eight_of_them_at_most() -> None:
+    jobs = [
+        a_job(f"j{priority}", min_replicas=3, max_replicas=3, priority=priority, gpus_per_replica=2)
+        for priority in range(40)
+    ]
+    view = a_state(jobs=jobs, nodes=[a_node(f"n{index}", gpus=3) for index in range(120)])
+    steady, calls = PLACERS["steady"], 0
+
+    class Counted:
+        name: ClassVar[str] = "counted"
+        title: ClassVar[str] = "counted"
+
+        def place(self, view: ClusterState, replicas: Mapping[str, int], now: float) -> Placement:
+            nonlocal calls
+            calls += 1
+            # Nobody gets its last worker, so that each class is short.
+            placed = steady.place(view, replicas, now)
+            return {job_id: nodes[:-1] for job_id, nodes in placed.items()}
+
+    placed_by_priority(view, {job.spec.job_id: 3 for job in jobs}, Counted(), 0.0)
+    assert calls == 1 + 2 * 8

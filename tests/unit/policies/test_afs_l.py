@@ -85,6 +85,12 @@ def test_afs_l_when_a_job_makes_no_headway_says_that_its_time_is_unknown() -> No
     assert answer.reasons == {"a": "starts on 1, by gain, time left unknown"}
 
 
+def test_afs_l_when_more_gpus_bring_no_headway_either_takes_it_for_gain() -> None:
+    estimates = {"a": Estimate(speedup=(0, 0, 0), remaining_s=100.0)}
+    view = a_state(jobs=[a_job("a", max_replicas=2)], nodes=[a_node(gpus=2)], estimates=estimates)
+    assert AfsL().allocate(view, 0.0).replicas == {"a": 2}
+
+
 def test_afs_l_when_a_minimum_is_above_one_gives_it_at_once() -> None:
     jobs = [a_job("a", min_replicas=3, max_replicas=4), a_job("b", submitted_at=1, min_replicas=2, max_replicas=4)]
     assert AfsL().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=5)]), 0.0).replicas == {"a": 3, "b": 2}

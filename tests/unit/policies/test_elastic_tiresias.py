@@ -68,6 +68,21 @@ def test_elastic_tiresias_when_many_are_pending_compacts_the_lower_queue() -> No
     assert answer.replicas == {"high0": 3, "high1": 3, "high2": 0, "low": 1}
 
 
+def test_elastic_tiresias_when_a_compacted_job_does_not_grow_again_says_so() -> None:
+    low = a_job("low", max_replicas=4, requested_replicas=4, queue_level=1, first_started_at=1.0)
+    large = a_job("large", min_replicas=8, max_replicas=8, submitted_at=1, queue_level=1)
+    view = a_state(
+        jobs=[low, large],
+        nodes=[a_node(gpus=8)],
+        placement={"low": ("n1",) * 4},
+        estimates={"low": Estimate(speedup=(0, 1, 1, 1, 1)), "large": Estimate(speedup=(0, *(1,) * 8))},
+        settings=Settings(parameters={"elastic-tiresias": {"compact_pending": 0}}),
+    )
+    answer = ElasticTiresias().allocate(view, 0.0)
+    assert answer.replicas == {"low": 1, "large": 0}
+    assert answer.reasons["low"] == "shrunk 4 -> 1: compacted, 1 jobs pending"
+
+
 def test_elastic_tiresias_when_nobody_gains_leaves_gpus_idle() -> None:
     job = a_job("a", max_replicas=4)
     estimates = {"a": Estimate(speedup=(0, 1, 1.5, 1.4, 9.0))}

@@ -80,3 +80,12 @@ def test_ffdl_when_a_gain_drowns_in_the_sum_still_gives_it() -> None:
     estimates = {"huge": Estimate(speedup=(0, 1, 1.5, 1e17)), "tiny": Estimate(speedup=(0, 1, 1.5))}
     view = a_state(jobs=jobs, nodes=[a_node(gpus=5)], estimates=estimates)
     assert Ffdl().allocate(view, 0.0).replicas == {"huge": 3, "tiny": 2}
+
+
+def test_ffdl_when_only_all_gpus_together_pay_gives_them_to_one_job() -> None:
+    jobs = [a_job(name, submitted_at=place, max_replicas=3) for place, name in enumerate("abcd")]
+    slow, sudden = (0, 1, 1.1, 1.2), (0, 1, 1.0, 9.0)
+    estimates = {name: Estimate(speedup=sudden if name == "b" else slow) for name in "abc"}
+    estimates["d"] = Estimate(speedup=(0, 1, 1.0, 2.0))
+    view = a_state(jobs=jobs, nodes=[a_node(gpus=6)], estimates=estimates)
+    assert Ffdl().allocate(view, 0.0).replicas == {"a": 1, "b": 3, "c": 1, "d": 1}

@@ -27,6 +27,13 @@ def test_srjf_when_nothing_is_known_goes_by_submission() -> None:
     assert answer.replicas == {"known": 1, "early": 1, "late": 0}
 
 
+def test_srjf_when_a_job_makes_no_headway_serves_it_last() -> None:
+    jobs = [a_job("stuck", submitted_at=1), a_job("known", submitted_at=2)]
+    estimates = {"stuck": Estimate(speedup=(0, 0), remaining_s=1.0), "known": Estimate(speedup=(0, 1), remaining_s=1e9)}
+    answer = Srjf().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=1)], estimates=estimates), 0.0)
+    assert answer.replicas == {"known": 1, "stuck": 0}
+
+
 def test_elastic_srjf_when_min_equals_max_never_hands_out_more() -> None:
     """The ancestor did."""
     jobs = [a_job("rigid", min_replicas=2, max_replicas=2), a_job("narrow", max_replicas=4)]

@@ -14,9 +14,11 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
+    JobHaltRequested,
     JobProgressed,
     JobQueueLevelChanged,
     JobRegistered,
+    JobResumeRequested,
     JobStalled,
     JobSubmitted,
     PlanAdopted,
@@ -125,24 +127,56 @@ def test_touched_names_the_jobs_of_the_last_event_alone() -> None:
     assert job_registry.changed_jobs == set()
 
 
-def test_find_prefers_the_id_and_then_the_latest_of_that_name_in_its_namespace() -> None:
+def test_find_returns_the_live_job_of_a_name_else_its_latest_run_else_the_job_of_that_id() -> None:
+    log = a_submitted_job("train", name="train")
+    job_registry = folded(log)
+
+    def found(named: str) -> str | None:
+        record = job_registry.find(named)
+        return record.spec.job_id if record else None
+
+    assert (found("train"), found("@train")) == ("train", "train")
+    job_registry.apply(log.add(JobCompleted(job_id="train"), at=1))
+    assert (found("train"), job_registry.live_named("default", "train")) == ("train", None)
+    job_registry.apply(log.add(JobSubmitted(spec=a_spec("train-2", name="train")), at=2))
+    assert (found("train"), found("train-2"), found("@train"), found("@train-2")) == (
+        "train-2",
+        "train-2",
+        "train",
+        "train-2",
+    )
+    job_registry.apply(log.add(JobCompleted(job_id="train-2"), at=3))
+    assert (found("train"), found("@train"), job_registry.live_named("default", "train")) == ("train-2", "train", None)
+    job_registry.apply(log.add(JobSubmitted(spec=a_spec("lab_train", name="train", namespace="lab")), at=4))
+    job_registry.apply(log.add(JobSubmitted(spec=a_spec("lab_train-2", name="train", namespace="lab")), at=5))
+    assert (found("train"), found("lab_train"), job_registry.live_named("lab", "train")) == (
+        "train-2",
+        "lab_train-2",
+        "lab_train-2",
+    )
+    job_registry.apply(log.add(JobSubmitted(spec=a_spec("x", name="y")), at=6))
+    assert (found("y"), found("x"), found("@y"), found("nobody"), found("@")) == ("x", "x", None, None, None)
+
+
+def test_name_that_is_also_the_id_of_another_run_means_the_job_of_that_name() -> None:
     log = a_submitted_job("train", name="train")
     log.add(JobCompleted(job_id="train"), at=1)
     log.add(JobSubmitted(spec=a_spec("train-2", name="train")), at=2)
-    log.add(JobSubmitted(spec=a_spec("lab_train", name="train", namespace="lab")), at=3)
-    log.add(JobSubmitted(spec=a_spec("x", name="y")), at=4)
+    log.add(JobSubmitted(spec=a_spec("train-2-2", name="train-2")), at=3)
+    record = folded(log).find("train-2")
+    assert record is not None
+    assert record.spec.job_id == "train-2-2"
+
+
+def test_name_that_two_live_jobs_share_means_the_later_one_until_it_ends() -> None:
+    log = a_submitted_job("train", name="train")
+    log.add(JobSubmitted(spec=a_spec("train-2", name="train")), at=1)
     job_registry = folded(log)
-
-    def found(name: str, namespace: str = "default") -> str | None:
-        record = job_registry.find(name, namespace)
-        return record.spec.job_id if record else None
-
-    assert (found("train"), found("train-2"), found("y")) == ("train", "train-2", "x")
-    assert (found("train", "lab"), found("nobody"), found("y", "lab")) == ("train", None, None)
     assert job_registry.live_named("default", "train") == "train-2"
-    assert job_registry.live_named("lab", "train") == "lab_train"
-    job_registry.apply(log.add(JobCompleted(job_id="train-2"), at=5))
-    assert job_registry.live_named("default", "train") is None
+    job_registry.apply(log.add(JobCompleted(job_id="train-2"), at=2))
+    found = job_registry.find("train")
+    assert found is not None
+    assert (found.spec.job_id, job_registry.live_named("default", "train")) == ("train", "train")
 
 
 def test_live_jobs_are_counted_by_user() -> None:
@@ -204,6 +238,8 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobFailed, job_id=JOBS, reason=st.just("oom")),
     st.builds(JobCanceled, job_id=JOBS),
     st.builds(JobCancelRequested, job_id=JOBS),
+    st.builds(JobHaltRequested, job_id=JOBS),
+    st.builds(JobResumeRequested, job_id=JOBS),
     st.builds(JobRegistered, job_id=JOBS, uid=st.just("u1")),
     st.builds(ActionFailed, job_id=JOBS, action=st.just("start"), error=st.just("no")),
     st.builds(

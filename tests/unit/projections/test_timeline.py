@@ -47,6 +47,18 @@ def test_steps_count_queue_running_gpus_and_capacity_once_per_instant() -> None:
     assert set(steps.capacity.tolist()) == {6}
 
 
+def test_job_that_loses_all_workers_is_queued_again() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1")), at=0)
+    for job_id in "ab":
+        log.add(JobSubmitted(spec=a_spec(job_id)), at=0)
+    for job_id in "ab":
+        log.add(WorkerStarted(job_id=job_id, workers={0: "n1"}), at=1)
+    log.add(WorkerExited(job_id="a", workers=(0,), cause="stopped"), at=2)
+    steps = timeline_of(log).steps()
+    assert (steps.running.tolist(), steps.queued.tolist()) == ([0, 2, 1], [2, 0, 1])
+
+
 def test_instant_at_which_nothing_changes_is_no_step() -> None:
     log = two_jobs()
     log.add(NodeChanged(node=a_node("n1")), at=12)
@@ -87,6 +99,13 @@ def test_capacity_follows_nodes_that_fail_return_and_leave() -> None:
     timeline = timeline_of(log)
     assert timeline.steps().capacity.tolist() == [3, 7, 4, 0, 4]
     assert timeline.nodes == {"n1": 4, "n2": 4}
+
+
+def test_capacity_counts_no_gpu_that_other_programs_hold() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", gpus=4, foreign_gpus=Gpus(4))), at=0)
+    log.add(NodeJoined(node=a_node("n2", gpus=4, foreign_gpus=Gpus(1))), at=1)
+    assert timeline_of(log).steps().capacity.tolist() == [0, 3]
 
 
 def test_clock_set_back_makes_no_negative_span() -> None:

@@ -32,6 +32,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         phase=job.phase,
         is_preempted=record.is_preempted,
         is_canceling=record.is_canceling,
+        is_halted=record.is_halted,
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
         requested_replicas=spec.requested,
@@ -69,11 +70,11 @@ def reports_of(record: JobRecord) -> ReportList:
 
 def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> ForecastView:
     # A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
-    waits = record.is_live and not record.is_canceling and not record.job.replicas
+    waits = record.is_live and not (record.is_canceling or record.is_halted or record.job.replicas)
     return ForecastView(
         position=forecast.position if waits else None,
         starts_at=instant(forecast.starts_at) if waits else None,
-        finishes_at=instant(forecast.finishes_at) if record.is_live else None,
+        finishes_at=instant(forecast.finishes_at) if record.is_live and not record.is_halted else None,
         made_at=instant(made_at),
     )
 

@@ -26,6 +26,7 @@ from voda.cluster.port import Outputs
 from voda.domain.errors import NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
+from voda.projections.job_names import EXACT
 
 
 class ProgressRoutes(Routes):
@@ -45,11 +46,15 @@ class ProgressRoutes(Routes):
     )
     async def report_progress(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Report a job's progress."""
-        if caller.role == "job" and caller.job_id != request.match_info["job_id"]:
-            raise NotAllowed(
-                f"this token is job {caller.job_id}'s, which reports at /api/v1/jobs/{caller.job_id}/progress alone"
-            )
-        record = job_of(self.backend, request.match_info["job_id"])
+        named = request.match_info["job_id"]
+        if caller.role == "job":
+            if caller.job_id != named.removeprefix(EXACT):
+                raise NotAllowed(
+                    f"this token is job {caller.job_id}'s, which reports at /api/v1/jobs/{caller.job_id}/progress alone"
+                )
+            # A newer job may have its name.
+            named = f"{EXACT}{caller.job_id}"
+        record = job_of(self.backend, named)
         await report(self.backend, record, await body_of(request, ProgressReport, self.backend.limits), caller)
         return web.Response(status=204)
 
@@ -88,9 +93,6 @@ class ProgressRoutes(Routes):
         return json_response(fact.spec.manifest)
 
 
-_JOB = {"job_id": "Id of the job, or its name: the latest job of that name."}
-
-
 class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which part of which output."""
 
@@ -110,7 +112,7 @@ class LogRoutes(Routes):
         "GET",
         "/api/v1/jobs/{job_id}/logs",
         roles=WRITERS,
-        path_parameters=_JOB,
+        path_parameters=JOB_ID,
         query=LogsQuery,
         answers=[Response(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
         problems=[404],
@@ -132,7 +134,7 @@ class LogRoutes(Routes):
         "GET",
         "/api/v1/jobs/{job_id}/logs/replicas",
         roles=WRITERS,
-        path_parameters=_JOB,
+        path_parameters=JOB_ID,
         answers=[Response(of=tuple[str, ...])],
         problems=[404],
     )

@@ -38,9 +38,20 @@ from voda.timetravel.moment import LogPlace, find, parse_moment
 _LISTS_KEPT: Final = 16
 """A full page is half a megabyte."""
 JOB_PATH: Final = "/api/v1/jobs/{job_id}"
-JOB_ID: Final = {"job_id": "Id of the job, or its name: then the one submitted last."}
-_ETAG: Final = {"ETag": "The job's revision, in quotes."}
-_SUBMITTED: Final = {**_ETAG, "Location": "Path of the job."}
+JOB_ID: Final = {
+    "job_id": "Its name: the live job of that name, else the latest one; or its id, with @ before it where a newer job"
+    " has that name."
+}
+JOB_ETAG: Final = {"ETag": "The job's revision, in quotes."}
+_SUBMITTED: Final = {**JOB_ETAG, "Location": "Path of the job."}
+IDEMPOTENCY_KEY: Final = {
+    "Idempotency-Key": "Chosen by you for this one job: if the answer is lost, send the same again, and"
+    " the job is submitted once."
+}
+SUBMISSION: Final = (
+    Response(status=201, of=SubmissionView, description="It is submitted.", headers=_SUBMITTED),
+    Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
+)
 _IF_MATCH: Final = {"If-Match": "An ETag, or several: 412 if an event was about the job since."}
 _AT_ONCE = 2
 """Explanations worked on at a time: each keeps a core busy while it asks policies."""
@@ -81,23 +92,16 @@ class JobRoutes(Routes):
         " `warnings`.",
         roles=WRITERS,
         query=SubmitQuery,
-        headers={
-            "Idempotency-Key": "Chosen by you for this one job: if the answer is lost, send the same again, and"
-            " the job is submitted once."
-        },
+        headers=IDEMPOTENCY_KEY,
         body=RequestBody(of=None, media_types=(YAML, JSON), description="The manifest."),
-        answers=(
-            Response(status=201, of=SubmissionView, description="It is submitted.", headers=_SUBMITTED),
-            Response(status=200, of=SubmissionView, description="It was submitted before, or this is a dry run."),
-        ),
+        answers=SUBMISSION,
         problems=(409, 429),
     )
     async def submit_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Submit a job."""
         query = query_of(request, SubmitQuery)
         manifest = await manifest_of(request, self._limits)
-        if (key := request.headers.get("Idempotency-Key", "")) == "" and "Idempotency-Key" in request.headers:
-            raise InvalidField("Idempotency-Key", "Idempotency-Key is empty: give one of your own, or leave it out")
+        key = idempotency_key(request)
         outcome = await self._submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
         job = self._json.once(outcome.record) if query.dry_run else self._json.job(outcome.record)
         body = self._json.submission(job, is_dry_run=query.dry_run, warnings=outcome.warnings)
@@ -135,8 +139,8 @@ class JobRoutes(Routes):
         path_parameters=JOB_ID,
         headers={"If-None-Match": "An ETag: 304 if no event was about the job since."},
         answers=(
-            Response(of=JobView, headers=_ETAG),
-            Response(status=304, media_type="", description="As it was.", headers=_ETAG),
+            Response(of=JobView, headers=JOB_ETAG),
+            Response(status=304, media_type="", description="As it was.", headers=JOB_ETAG),
         ),
         problems=(404,),
     )
@@ -153,7 +157,7 @@ class JobRoutes(Routes):
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
         body=RequestBody(of=JobChange, media_types=(JSON, MERGE_PATCH)),
-        answers=(Response(of=JobView, headers=_ETAG),),
+        answers=(Response(of=JobView, headers=JOB_ETAG),),
         problems=(404, 409, 412),
     )
     async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -172,7 +176,7 @@ class JobRoutes(Routes):
         query=DeleteQuery,
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
-        answers=(Response(status=202, of=JobView, headers=_ETAG),),
+        answers=(Response(status=202, of=JobView, headers=JOB_ETAG),),
         problems=(404, 412),
     )
     async def delete_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -212,7 +216,7 @@ class ExplanationRoutes(Routes):
         "GET",
         "/api/v1/jobs/{job_id}/explain",
         description="The reason is not looked up: the policy is asked again, with the state of that moment.",
-        path_parameters={"job_id": "Id of the job, or its name: the latest job of that name."},
+        path_parameters=JOB_ID,
         query=ExplainQuery,
         answers=[Response(of=ExplanationView)],
         problems=[404, 503],
@@ -242,6 +246,13 @@ class ExplanationRoutes(Routes):
             return await find(self.backend.store, parse_moment(at))
         except InvalidInput as error:
             raise InvalidField("at", str(error)) from error
+
+
+def idempotency_key(request: web.Request) -> str:
+    """Return the key that the caller chose; empty where there is none."""
+    if (key := request.headers.get("Idempotency-Key", "")) == "" and "Idempotency-Key" in request.headers:
+        raise InvalidField("Idempotency-Key", "Idempotency-Key is empty: give one of your own, or leave it out")
+    return key
 
 
 def _expected(request: web.Request) -> Callable[[int], bool] | None:

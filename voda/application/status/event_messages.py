@@ -21,7 +21,9 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
+    JobHaltRequested,
     JobRegistered,
+    JobResumeRequested,
     JobStalled,
     PlanAdopted,
     WorkerExited,
@@ -88,6 +90,10 @@ class EventMessages:
                 yield JobMessage(fact.job_id, "Changed", f"settings changed: {_changes(fact)}")
             case JobCancelRequested(job_id=job_id, reason=reason):
                 yield JobMessage(job_id, "Canceling", f"cancellation requested{_because(reason)}")
+            case JobHaltRequested(job_id=job_id, reason=reason):
+                yield JobMessage(job_id, "Halted", reason or "halted")
+            case JobResumeRequested(job_id=job_id):
+                yield JobMessage(job_id, "Changed", "resumed: plans may give it workers again")
             case JobCompleted(job_id=job_id):
                 yield self._ended(job_id, "Completed", "completed")
             case JobFailed(job_id=job_id, reason=reason):
@@ -122,7 +128,7 @@ class EventMessages:
             before = self._planned.get(job_id)
             self._planned[job_id] = ()
             record = self._record(job_id)
-            if before and record is not None and record.is_live and not record.is_canceling:
+            if before and record is not None and record.is_live and not (record.is_canceling or record.is_halted):
                 workers = _counted(len(before), "worker")
                 yield JobMessage(job_id, "Preempted", f"gives up {workers}{_because(fact.reasons.get(job_id, ''))}")
 

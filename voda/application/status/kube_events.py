@@ -21,6 +21,7 @@ _Normal = Literal[
     "Resumed",
     "Resized",
     "Preempted",
+    "Halted",
     "Migrated",
     "Changed",
     "Completed",

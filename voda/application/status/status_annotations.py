@@ -59,6 +59,8 @@ def state_of(record: JobRecord) -> str:
         return f"{'Running' if planned else 'Halting'} {have}/{planned}"
     if planned:
         return f"Starting 0/{planned}"
+    if record.is_halted:
+        return "Halted"
     return "Preempted" if record.is_preempted else "Waiting"
 
 

@@ -45,8 +45,8 @@ class HttpAnswer:
 class Client:
     """A connection to one server, for the duration of a command."""
 
-    def __init__(self, session: aiohttp.ClientSession, where: ServerOptions) -> None:
-        self.target = target(where)
+    def __init__(self, session: aiohttp.ClientSession, where: ServerOptions, found: Target) -> None:
+        self.target = found
         self._where = where
         self._session = session
 
@@ -88,7 +88,8 @@ class Client:
         self, method: str, path: str, params: Params | None, headers: Mapping[str, str] | None, **options: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         # Quoted parts stay quoted: a name with a slash must not become another path.
-        url = URL(f"{self.target.url}/api/v1{path}", encoded=True).update_query(params or {})
+        base = "http://localhost" if self.target.socket else self.target.url
+        url = URL(f"{base}/api/v1{path}", encoded=True).update_query(params or {})
         token = {"Authorization": f"Bearer {self.target.token}"} if self.target.token else {}
         options |= {"headers": {**token, **(headers or {})}, "ssl": self.target.tls or True, "allow_redirects": False}
         try:
@@ -100,7 +101,8 @@ class Client:
         except ServerUnreachable:
             # A restarted voda may listen on another port.
             with suppress(VodaError):
-                self.target = target(self._where)
+                found = target(self._where)
+                self.target = found if found.socket == self.target.socket else self.target
             raise
 
 
@@ -108,8 +110,10 @@ class Client:
 async def open_client(where: ServerOptions) -> AsyncIterator[Client]:
     """Yield a client of the server that the options name."""
     headers, jar = {"User-Agent": f"voda/{__version__}"}, aiohttp.DummyCookieJar()
-    async with aiohttp.ClientSession(headers=headers, cookie_jar=jar) as session:
-        yield Client(session, where)
+    found = target(where)
+    connector = aiohttp.UnixConnector(found.socket) if found.socket else aiohttp.TCPConnector()
+    async with aiohttp.ClientSession(headers=headers, cookie_jar=jar, connector=connector) as session:
+        yield Client(session, where, found)
 
 
 def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]) -> T:
@@ -154,7 +158,7 @@ _NAMED = "is it running, and is it reachable from here, for instance through kub
 @contextmanager
 def _translate_errors(target: Target) -> Iterator[None]:
     where = f"{target.url} (from {target.source})"
-    asked = "is `voda up` running?" if target.source.endswith("server.json") else _NAMED
+    asked = "is `voda up` running?" if target.socket or target.source.endswith("server.json") else _NAMED
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:

@@ -16,46 +16,69 @@ from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotFound
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_SOCKET = "unix://"
+
+
+class _NotOurs(InvalidInput):
+    """The file belongs to another user's voda."""
 
 
 class _RunningServer(Struct):
     url: str = ""
     certificate: str = ""
+    socket: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     url: str
-    """Without a slash at its end."""
+    """Without a slash at its end; unix:///PATH for a Unix socket."""
     token: str
     source: str
     """Where the address comes from, for messages."""
     tls: ssl.SSLContext | None = None
 
     @property
+    def socket(self) -> str:
+        """Path of the server's Unix socket; empty where it is asked over TCP."""
+        return _socket(self.url)
+
+    @property
     def is_here(self) -> bool:
         """Whether the server is on this machine, and sees the same folders."""
-        return urlsplit(self.url).hostname in _LOOPBACK
+        return bool(self.socket) or urlsplit(self.url).hostname in _LOOPBACK
 
 
 def target(where: ServerOptions) -> Target:
-    """Return the server: the one named, else VODA_SERVER's, else the one that runs on the data folder.
+    """Return the server: the one named, else VODA_SERVER's, else the one that runs on the data folder, else the
+    machine's, which root runs for all users.
 
     Raises:
         NotFound: no server is named, and none runs here.
         InvalidInput: the address or a file cannot be used.
     """
     home = where.home or config.home_folder()
-    here = _server_file(home / "server.json")
     # --home means the voda that works on that folder.
-    if named := where.server or ("" if where.home else config.server_url()):
+    named = where.server or ("" if where.home else config.server_url())
+    has_machine = not where.home and _has_socket(config.MACHINE_SOCKET)
+    try:
+        here = _server_file(home / "server.json")
+    except _NotOurs:
+        # HOME may still be that of another user, after su or sudo.
+        if not named and not has_machine:
+            raise
+        here = _RunningServer()
+    if named:
         url, source = _url(named), "--server" if where.server else "VODA_SERVER"
-    elif here.url:
-        url, source = _url(here.url), str(home / "server.json")
+    elif here.socket or here.url:
+        url, source = _url(_SOCKET + here.socket if here.socket else here.url), str(home / "server.json")
+    elif has_machine:
+        url, source = f"{_SOCKET}{config.MACHINE_SOCKET}", "the default socket"
     else:
+        machine = "" if where.home else f" and {config.MACHINE_SOCKET}"
         raise NotFound(
-            f"no voda is running here (looked for {home / 'server.json'}); start one with `voda up`, or name one"
-            " with --server"
+            f"no voda is running here (looked for {home / 'server.json'}{machine}); start one with `voda up`, or name"
+            " one with --server"
         )
     token = where.token or config.token()
     is_ours = bool(here.url) and _is_same(url, here.url)
@@ -79,14 +102,29 @@ def _read(file: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except PermissionError as error:
-        raise InvalidInput(
+        raise _NotOurs(
             f"{file} belongs to another user's voda; ask that user for a token and pass --server and --token"
         ) from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file} is not what `voda up` writes; name the server with --server") from error
 
 
+def _has_socket(path: Path) -> bool:
+    try:
+        return path.is_socket()
+    except OSError:
+        return False
+
+
+def _socket(url: str) -> str:
+    return url.removeprefix(_SOCKET) if url.startswith(_SOCKET) else ""
+
+
 def _url(text: str) -> str:
+    if text.startswith("unix:"):
+        if not _socket(text).startswith("/"):
+            raise InvalidInput(f"{text[:200]!r} is not the address of a socket: expected unix:///PATH")
+        return text
     url = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(url)
@@ -95,7 +133,8 @@ def _url(text: str) -> str:
         is_good = False
     if not is_good:
         raise InvalidInput(
-            f"{text[:200]!r} is not the address of a server: expected http://HOST:PORT or https://HOST:PORT"
+            f"{text[:200]!r} is not the address of a server: expected http://HOST:PORT, https://HOST:PORT or"
+            " unix:///PATH"
         )
     return url.rstrip("/")
 

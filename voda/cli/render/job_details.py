@@ -17,7 +17,7 @@ from voda.api.schemas import ExplanationView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
 from voda.cli.render.explanation import decisions_table, outlook
-from voda.cli.render.job_text import forecast, has_ended, progress, ran_s, state_text, waited_s
+from voda.cli.render.job_text import exactly, forecast, has_ended, progress, ran_s, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
@@ -44,12 +44,12 @@ class JobContext:
 async def load_context(client: Client, job: JobView) -> JobContext:
     """Fetch what the description shows beside the job itself."""
     types = [kind for kind in TYPES if kind not in _QUIET]
-    log = RemoteLog(client, {"job": job.job_id, "type": types})
+    log = RemoteLog(client, {"job": exactly(job), "type": types})
     events = [seen async for seen in log.between(0, await log.position())]
     return JobContext(
-        explanation=await _if_allowed(_explanation(client, job.job_id)),
+        explanation=await _if_allowed(_explanation(client, exactly(job))),
         events=events[-_EVENTS:],
-        replicas=await _if_allowed(replicas_with_output(client, job.job_id)),
+        replicas=await _if_allowed(replicas_with_output(client, exactly(job))),
     )
 
 
@@ -113,7 +113,9 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
 
 def _state(job: JobView, at: datetime) -> Text:
     text = state_text(job)
-    if job.is_preempted:
+    if job.is_halted:
+        text.append(": no plan gives it workers until it is resumed")
+    elif job.is_preempted:
         text.append(": it ran, was halted, and waits to resume")
     return text
 

@@ -20,6 +20,8 @@ _STYLES = {
     "Waiting": "yellow",
     "Submitted": "yellow",
     "Preempted": "magenta",
+    "Halting": "magenta",
+    "Halted": "magenta",
     "Canceling": "dim",
     "Canceled": "dim",
 }
@@ -30,10 +32,17 @@ def has_ended(job: JobView) -> bool:
     return job.phase in ENDED
 
 
+def exactly(job: JobView) -> str:
+    """Return what names this job and no other, also where a newer job has its name."""
+    return f"@{job.job_id}"
+
+
 def state(job: JobView) -> str:
-    """Return the phase, or Preempted or Canceling where that says more."""
+    """Return the phase, or Preempted, Halting, Halted or Canceling where that says more."""
     if job.is_canceling and not has_ended(job):
         return "Canceling"
+    if job.is_halted:
+        return "Halting" if job.replicas else "Halted"
     return "Preempted" if job.is_preempted else str(job.phase)
 
 
@@ -86,7 +95,7 @@ def ran_s(job: JobView, at: datetime) -> float:
 def forecast(job: JobView, at: datetime) -> str:
     """Return the forecast as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
     made = job.forecast
-    if has_ended(job):
+    if has_ended(job) or job.is_halted:
         return ""
     parts = []
     if made.starts_at is not None:

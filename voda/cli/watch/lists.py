@@ -55,7 +55,7 @@ async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> Fetc
 
 
 async def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
-    """Return these jobs; an id, or a name for the latest job of that name."""
+    """Return these jobs."""
     raw = [await client.get(resource_path("jobs", name)) for name in names]
     return _jobs(raw, len(raw), raw[0] if len(raw) == 1 else None)
 
@@ -162,7 +162,7 @@ class JobSource:
         missing = [job_id for job_id in self._listed if job_id not in listed]
         known = {job_id: self._listed[job_id] for job_id in missing}
         live = [job_id for job_id, item in known.items() if not has_ended(msgspec.json.decode(item, type=JobView))]
-        fresh = await fetch_named_jobs(client, live)
+        fresh = await fetch_named_jobs(client, [f"@{job_id}" for job_id in live])
         return {**known, **dict(zip(live, fresh.raw, strict=True))}
 
 

@@ -19,7 +19,7 @@ from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable, decode, 
 from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.manifests import Document, with_working_dir
 from voda.cli.options import Output
-from voda.cli.render.job_text import has_ended, state, summary
+from voda.cli.render.job_text import exactly, has_ended, state, summary
 from voda.cli.render.terminal import console, note, now, plain, print_answer
 from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import InvalidInput, StoreUnavailable
@@ -40,7 +40,7 @@ class BatchSubmit:
         self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(documents)]
         self._is_dry_run = is_dry_run
         self._output = output
-        self._job_ids: list[str] = []
+        self._jobs: list[str] = []
 
     async def run(self, client: Client) -> bool:
         """Submit all documents; return True."""
@@ -50,7 +50,7 @@ class BatchSubmit:
     async def follow(self, client: Client) -> bool:
         """Submit, then follow the jobs; return whether all completed."""
         await self.run(client)
-        return await follow(client, self._job_ids)
+        return await follow(client, self._jobs)
 
     async def _submit(self, client: Client, key: str, document: Document) -> None:
         if client.target.is_here:
@@ -67,7 +67,7 @@ class BatchSubmit:
         except InvalidInput as error:
             raise document.explain(error) from error
         done = decode(answer.body, SubmissionView)
-        self._job_ids.append(done.job.job_id)
+        self._jobs.append(exactly(done.job))
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
         print_answer(answer.body, self._output, [done.job.job_id], lambda: _text(done, was_known=was_known))
         for sentence in _warnings(done.warnings):
@@ -95,23 +95,23 @@ def _text(done: SubmissionView, *, was_known: bool) -> str:
     return plain(f"{job.job_id} {what}: {job.kind}, {size}{gpus}{epochs}, pool {job.pool}")
 
 
-async def follow(client: Client, job_ids: Sequence[str]) -> bool:
+async def follow(client: Client, jobs: Sequence[str]) -> bool:
     """Show the jobs until all have ended, and return whether all completed."""
     shown = FollowedJobs()
     try:
         with shown.live:
-            return await _follow_until_ended(client, job_ids, shown)
+            return await _follow_until_ended(client, jobs, shown)
     except asyncio.CancelledError:
-        shown.notify(f"stopped following; the jobs go on: voda get {' '.join(job_ids)}")
+        shown.notify(f"stopped following; the jobs go on: voda get {' '.join(job.removeprefix('@') for job in jobs)}")
         raise
 
 
-async def _follow_until_ended(client: Client, job_ids: Sequence[str], shown: "FollowedJobs") -> bool:
-    params = {"job": job_ids[0]} if len(job_ids) == 1 else None
+async def _follow_until_ended(client: Client, names: Sequence[str], shown: "FollowedJobs") -> bool:
+    params = {"job": names[0]} if len(names) == 1 else None
     async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
         while True:
             try:
-                jobs = [decode(await client.get(resource_path("jobs", job_id)), JobView) for job_id in job_ids]
+                jobs = [decode(await client.get(resource_path("jobs", name)), JobView) for name in names]
             except (ServerUnreachable, StoreUnavailable) as error:
                 shown.notify(str(error))
             else:

@@ -29,7 +29,8 @@ from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.user_folders import RECORDS
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.job import JobSpec
-from voda.kinds.pytorchjob import TorchElasticPolicy, elastic_bounds
+from voda.kinds.pod_template import TorchElasticPolicy
+from voda.kinds.pytorchjob import elastic_bounds
 from voda.untrusted_files import UntrustedFolder
 
 Transport = Literal["remote", "rank"]

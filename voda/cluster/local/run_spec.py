@@ -8,8 +8,7 @@ from msgspec import Struct
 from voda.domain.errors import ActionRefused, InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.mpijob import MPIJob
-from voda.kinds.pytorchjob import PyTorchJob, TorchElasticPolicy
+from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
     FailurePolicy,
@@ -87,9 +86,9 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
         kind=job.local_launch,
         programs=_programs(spec, job),
         policy=failure_policy(job),
-        is_mpi_v2=isinstance(job, MPIJob) and job.is_v2,
+        is_mpi_v2=job.is_v2,
         processes=job.processes,
-        elastic=job.elastic_policy() if isinstance(job, PyTorchJob) else None,
+        elastic=job.elastic_policy(),
         working_dir=working_dir_annotation(job),
         env_files=env_files_annotation(job),
     )

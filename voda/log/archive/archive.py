@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import Sealed
-from voda.files import sync
+from voda.files import open_private, sync
 from voda.log.append_plan import GroupPlan
 from voda.log.archive.segment import (
     SegmentFile,
@@ -116,7 +116,7 @@ class Archive:
         name, content = pack_segment(events, chain, self.segments[-1].name if self.segments else "")
         part, path = self.path / _PART, self.path / name
         try:
-            with part.open("wb") as file:
+            with open(part, "wb", opener=open_private) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -153,7 +153,8 @@ def open_to_add(folder: Path) -> Iterator[Archive]:
         InvalidInput, LogDamaged: see Archive.open.
     """
     try:
-        folder.mkdir(exist_ok=True)
+        # Manifests may hold secrets, in a copy as in the log.
+        folder.mkdir(mode=0o700, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
         raise InvalidInput(f"cannot create {folder}: folder {folder.parent} does not exist; create it first") from None

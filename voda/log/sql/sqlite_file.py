@@ -16,7 +16,7 @@ from sqlalchemy import StaticPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
-from voda.files import sync
+from voda.files import open_private, sync
 from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
 from voda.log.sql.sqlite_journal import mark_path
@@ -146,6 +146,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _fill(path: Path) -> None:
+    # Manifests may hold secrets. SQLite gives the files beside it the same mode.
+    os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     connection = _connect(path, "mode=rwc")
     try:
         _migrate(connection)

@@ -100,7 +100,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
     endless = {
         job_id
         for job_id, job in state.jobs.items()
-        if not job.is_canceling and not math.isfinite(state.estimates[job_id].remaining_s)
+        if not job.is_canceling and (job.is_halted or not math.isfinite(state.estimates[job_id].remaining_s))
     }
 
     def stop_when(events: int, jobs: Mapping[str, Job]) -> bool:
@@ -108,7 +108,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
             return True
         # Jobs without a known end may take turns for ever; of them only the starts are of interest.
         return len(jobs) <= len(endless) and all(
-            job_id in endless and (state.jobs[job_id].workers or (job.last_started_at or 0.0) >= now)
+            job_id in endless and (job.is_halted or state.jobs[job_id].workers or (job.last_started_at or 0.0) >= now)
             for job_id, job in jobs.items()
         )
 
@@ -119,7 +119,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
 def _expected_times(
     state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]
 ) -> Mapping[str, ExpectedTimes]:
-    waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling]
+    waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling and not job.is_halted]
     # Jobs whose start the simulation did not reach follow the others, in the order of submission.
     waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_queue_order(job)))
     position = {job.spec.job_id: place for place, job in enumerate(waiting, start=1)}

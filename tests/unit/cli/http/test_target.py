@@ -1,10 +1,13 @@
 """Claims about finding the server and the token to show it."""
 
+import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.accounts import as_account, passable_folder
+from voda import config
 from voda.cli.http.target import target
 from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotFound
@@ -17,6 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The data folder of a voda that runs here."""
     for variable in ("VODA_SERVER", "VODA_TOKEN", "VODA_CA"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(config, "MACHINE_SOCKET", tmp_path / "machine.sock")
     monkeypatch.setenv("VODA_HOME", str(tmp_path))
     (tmp_path / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": 1, "version": "0"}))
     (tmp_path / "admin.token").write_text("secret\n")
@@ -53,9 +57,49 @@ def test_token_when_named_is_shown(home: Path, monkeypatch: pytest.MonkeyPatch) 
     assert target(ServerOptions(token="mine")).token == "mine"
 
 
-@pytest.mark.parametrize("server", ["ftp://a", "http://", "http://a:b", "http://a:99999"])
+def listening(path: Path) -> None:
+    """Leave a socket at the path."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def test_server_that_root_runs_for_all_is_asked_at_its_socket_without_a_token(home: Path) -> None:
+    listening(home / "machine.sock")
+    (home / "server.json").unlink()
+    found = target(ServerOptions())
+    assert (found.url, found.token, found.is_here) == (f"unix://{home}/machine.sock", "", True)
+    assert found.socket == str(home / "machine.sock")
+
+
+def test_server_of_the_user_goes_before_the_one_that_root_runs_for_all(home: Path) -> None:
+    listening(home / "machine.sock")
+    assert target(ServerOptions()).url == HERE
+    with pytest.raises(NotFound, match=r"looked for .*elsewhere/server.json\)"):
+        target(ServerOptions(home=home / "elsewhere"))
+
+
+def test_server_whose_file_names_a_socket_is_asked_there_without_the_admin_token(home: Path) -> None:
+    here = {"url": HERE, "pid": 1, "version": "0", "socket": "/run/here.sock"}
+    (home / "server.json").write_bytes(msgspec.json.encode(here))
+    found = target(ServerOptions())
+    assert (found.url, found.token) == ("unix:///run/here.sock", "")
+    assert target(ServerOptions(server=HERE)).token == "secret"
+    assert target(ServerOptions(token="mine")).token == "mine"
+
+
+def test_socket_when_named_is_asked_with_a_token_only_if_one_is_given(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = target(ServerOptions(server="unix:///run/x y.sock"))
+    assert (found.socket, found.token, found.source) == ("/run/x y.sock", "", "--server")
+    monkeypatch.setenv("VODA_SERVER", "unix:///b.sock")
+    assert target(ServerOptions(token="mine")).socket == "/b.sock"
+    assert target(ServerOptions(token="mine")).token == "mine"
+
+
+@pytest.mark.parametrize("server", ["ftp://a", "http://", "http://a:b", "http://a:99999", "unix:a", "unix://a/b"])
 def test_address_when_it_is_none_is_refused(home: Path, server: str) -> None:
-    with pytest.raises(InvalidInput, match="not the address of a server"):
+    with pytest.raises(InvalidInput, match="not the address of a s"):
         target(ServerOptions(server=server))
 
 
@@ -82,3 +126,15 @@ def test_certificate_of_this_machine_is_trusted_of_no_other_server(home: Path) -
     with pytest.raises(InvalidInput, match=r"ours.pem cannot be used"):
         target(ServerOptions())
     assert target(ServerOptions(server="https://10.0.0.1:8470")).tls is not None
+
+
+def test_folder_of_another_user_is_in_nobodys_way_where_a_server_is_known(home: Path) -> None:
+    home.chmod(0o700)
+    found = as_account("nobody", lambda: target(ServerOptions(server="unix:///a.sock")).url)
+    assert found == "unix:///a.sock"
+    with passable_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        listening(folder / "voda.sock")
+        patch.setattr(config, "MACHINE_SOCKET", folder / "voda.sock")
+        assert as_account("nobody", lambda: target(ServerOptions()).url) == f"unix://{folder}/voda.sock"
+    with pytest.raises(AssertionError, match=r"server.json belongs to another user's voda"):
+        as_account("nobody", lambda: target(ServerOptions()).url)

@@ -17,7 +17,7 @@ from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
-from voda.kinds.pytorchjob import RdzvConf, TorchElasticPolicy
+from voda.kinds.pod_template import RdzvConf, TorchElasticPolicy
 from voda.manifests.programs import Program
 
 GPUS = tuple(Device(name=str(index)) for index in range(8))

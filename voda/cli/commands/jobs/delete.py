@@ -40,7 +40,7 @@ async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) ->
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import for_each, retry_while_away
-    from voda.cli.render.job_text import has_ended, state
+    from voda.cli.render.job_text import exactly, has_ended, state
     from voda.cli.render.terminal import note, plain
 
     canceled: list[str] = []
@@ -49,6 +49,7 @@ async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) ->
     async def cancel(name: str) -> None:
         path, query = resource_path("jobs", name), {"reason": reason} if reason else None
         before = decode((await retry_while_away(lambda: client.ask("GET", path))).body, JobView)
+        path = resource_path("jobs", exactly(before))
         if has_ended(before):
             note(f"{before.job_id} ended ({state(before).lower()}) before: nothing to delete")
             ended.append(before.job_id)
@@ -56,7 +57,7 @@ async def _cancel(client: "Client", jobs: list[str], reason: str, wait: bool) ->
         answer = await retry_while_away(lambda: client.ask("DELETE", path, params=query))
         job = decode(answer.body, JobView)
         print(plain(f"{job.job_id} is {state(job).lower()}" if has_ended(job) else f"{job.job_id} is being canceled"))
-        canceled.append(job.job_id)
+        canceled.append(exactly(job))
 
     try:
         await for_each(jobs, cancel)
@@ -78,7 +79,7 @@ async def _wait_for_end(client: "Client", left: list[str]) -> None:
                 job = decode(await client.get(resource_path("jobs", job_id)), JobView)
                 if has_ended(job):
                     left.remove(job_id)
-                    print(f"{job_id} is {state(job).lower()}", flush=True)
+                    print(f"{job.job_id} is {state(job).lower()}", flush=True)
             if not left:
                 return
             await wait()

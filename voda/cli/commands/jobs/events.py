@@ -94,11 +94,13 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
     from msgspec.structs import asdict
 
     from voda.events.event_text import describe, jobs_of, subject_of
-    from voda.timetravel.job_explanation import unknown_job
+    from voda.timetravel.job_explanation import job_named, unknown_job
     from voda.timetravel.moment import elapsed, recorded_at, rfc3339
 
     count = 0
     async with open_log(log) as store:
+        if part.job:
+            part = replace(part, job=await job_named(store, part.job, await store.position()))
         if part.job and not part.follow and not (await store.head(f"job.{part.job}")).version:
             raise await unknown_job(store, part.job)
         begins_at = await recorded_at(store, 1) if part.relative else None
@@ -132,17 +134,18 @@ async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator
 
 
 async def _print_server_events(client: "Client", part: EventSelection) -> None:
-    from voda.cli.http.client import resource_path
+    from voda.api.schemas import JobView
+    from voda.cli.http.client import decode, resource_path
     from voda.cli.http.remote_log import RemoteLog
+    from voda.cli.render.job_text import exactly
     from voda.cli.render.terminal import note, now, plain, print_bytes
     from voda.text import full
     from voda.timetravel.moment import elapsed, recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
     if part.job:
-        # A name stands for the latest job of that name, and an unknown one is an error.
-        await client.get(resource_path("jobs", part.job))
-        filters["job"] = part.job
+        # The name must not mean another job half way, and an unknown one is an error.
+        filters["job"] = exactly(decode(await client.get(resource_path("jobs", part.job)), JobView))
     log, present, count = RemoteLog(client, filters), now(), 0
     begins_at = await recorded_at(log, 1) if part.relative else None
     async for seen in _server_events(log, part, is_filtered=bool(filters)):

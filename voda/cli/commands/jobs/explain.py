@@ -18,7 +18,7 @@ def explain(
     where: ServerOptions,
     asked: Annotated[
         list[str],
-        typer.Argument(metavar="[LOG] JOB", help="The job's id, after the log to be read.", autocompletion=all_jobs),
+        typer.Argument(metavar="[LOG] JOB", help="The job, after the log to be read.", autocompletion=all_jobs),
     ],
     at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
     output: LogOutputOption = "table",
@@ -81,11 +81,11 @@ async def _explain(log: str, job: str, at: str) -> "JobExplanation":
     from msgspec.structs import replace
 
     from voda.simulator.whatif.forecast import expected_start
-    from voda.timetravel.job_explanation import explain
+    from voda.timetravel.job_explanation import explain, job_named
 
     async with open_log(log) as store:
         place = await place_of(store, at)
-        result = await explain(store, job, place)
+        result = await explain(store, await job_named(store, job, place.position), place)
         if result.nodes or not result.shortage:
             return result
         start_at = await expected_start(store, result.job_id, place.position, pool=result.pool)

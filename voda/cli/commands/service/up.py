@@ -1,5 +1,6 @@
 """`voda up`: turns this machine into an elastic training cluster."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,12 @@ class AccessArguments:
     port: Annotated[int, typer.Option("--port", help="0 = any that is free.")] = 8470
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file.")] = None
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file.")] = None
+    socket: Annotated[
+        Path | None, typer.Option("--socket", help="Of a multi-user voda; default /run/voda/voda.sock.")
+    ] = None
+    single_user: Annotated[
+        bool, typer.Option("--single-user", help="As root: run all jobs as root, and offer no socket.")
+    ] = False
     no_tokens: Annotated[
         bool,
         typer.Option("--no-tokens", help="Anybody who reaches the port may do anything."),
@@ -67,11 +74,15 @@ def up(
     you stop it. Jobs keep training when it stops, even by kill -9; the next
     `voda up` takes them over.
 
+    As root it serves all users of the machine: they ask at a socket, without
+    a token, and their jobs run as them (unless --single-user).
+
     \b
     Examples:
       voda up
       voda up --slots 4 --policy elastic-srjf
       voda up --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+      sudo voda up --home /var/lib/voda --socket /run/voda/voda.sock
     """
     from voda.app.service import running
     from voda.cli.execution import configure_logging, run_until_signal
@@ -111,6 +122,9 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
         policy=decisions.policy,
         placer=decisions.placer,
         ratelimit_s=decisions.ratelimit,
+        # Without tokens every user would be admin.
+        is_multi_user=os.geteuid() == 0 and not access.single_user and not access.no_tokens,
+        socket=access.socket,
         has_tokens=not access.no_tokens,
         is_open_on_purpose=access.open_to_everybody,
         tls=(access.tls_cert, access.tls_key) if access.tls_cert and access.tls_key else None,

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from voda.cluster.kubernetes import kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.domain.plugins import classes_in
 from voda.kinds.registry import KINDS as ALL_KINDS
-from voda.kinds.registry import classes_in
 
 GROUP: Final = "/apis/kubeflow.org"
-_FOUND: Final[list[type[JobKind]]] = classes_in(kinds, JobKind, "api_version")
+_FOUND: Final[list[type[JobKind]]] = [
+    each for each in classes_in(kinds) if issubclass(each, JobKind) and hasattr(each, "api_version")
+]
 KINDS: Final[tuple[JobKind, ...]] = tuple(
     each() for each in sorted(_FOUND, key=lambda each: each.kind.versions.index(each.api_version))
 )

@@ -1,0 +1,26 @@
+"""What tests need of the machine. Rule: what is missing skips a test on a developer's machine, and fails it in CI."""
+
+import importlib.util
+import os
+from typing import NoReturn
+
+import pytest
+
+_IN_CI = bool(os.environ.get("CI"))  # noqa: TID251 - tests have no voda.config
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test that runs; in CI, fail it. `reason` says what is missing and how to get it."""
+    if _IN_CI:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def needs(there: bool, reason: str) -> pytest.MarkDecorator:
+    """Skip tests unless something is there; in CI they run, and fail."""
+    return pytest.mark.skipif(not there and not _IN_CI, reason=reason)
+
+
+def needs_module(name: str, reason: str) -> pytest.MarkDecorator:
+    """Skip tests unless a module can be imported; in CI they run, and fail."""
+    return needs(importlib.util.find_spec(name) is not None, reason)

@@ -1,0 +1,20 @@
+"""Growths that do not pay: who gets the GPUs instead."""
+
+from tests.builders import a_job, a_node, a_state
+from voda.domain.state import Estimate
+from voda.planner.resize_cost import without_thrash
+
+
+def test_gpus_of_a_growth_that_does_not_pay_serve_as_many_waiting_jobs_as_they_are_enough_for() -> None:
+    running = a_job("a", max_replicas=5, workers={0: "n1"})
+    waiting = [a_job(name, gpus_per_replica=2, submitted_at=1.0 + place) for place, name in enumerate("bcd")]
+    view = a_state(
+        jobs=[running, *waiting],
+        nodes=[a_node("n1", gpus=5)],
+        placement={"a": ("n1",)},
+        estimates={"a": Estimate(speedup=(0, 1, 2, 3, 4, 5), remaining_s=100.0, resize_cost_s=500.0)},
+    )
+    replicas, reasons = without_thrash(view, {"a": 5, "b": 0, "c": 0, "d": 0})
+    assert replicas == {"a": 1, "b": 1, "c": 1, "d": 0}
+    assert reasons["a"] == "kept at 1: growing to 5 would save 80 s and cost 500 s"
+    assert reasons["b"] == "starts on 1: to grow other jobs by these GPUs would not pay"

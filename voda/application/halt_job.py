@@ -1,0 +1,50 @@
+"""Halts a job until it is resumed, and lets it go on: its place in the queue and its files stay.
+
+Rule: only what would take effect is recorded; who halted a job may be named by the reason, and is always by the event.
+"""
+
+from voda.application.backend import Backend
+from voda.auth.callers import Caller
+from voda.domain.errors import WrongState
+from voda.events.types import AnyFact, JobHaltRequested, JobResumeRequested
+from voda.projections.job_record import JobRecord
+
+
+async def halt(backend: Backend, record: JobRecord, caller: Caller, *, reason: str = "") -> None:
+    """Take a live job's workers away until it is resumed; a halted one stays as it is.
+
+    Raises:
+        WrongState: the job has ended, or is being canceled.
+    """
+    _refuse_ending(record, "halted")
+    if not record.is_halted:
+        who = f"halted by {caller.user or 'nobody'}"
+        fact = JobHaltRequested(job_id=record.spec.job_id, reason=f"{who}: {reason}" if reason else who)
+        await _record(backend, record, fact, caller, "halted")
+
+
+async def resume(backend: Backend, record: JobRecord, caller: Caller) -> None:
+    """Let plans give a halted job workers again; one that is not halted stays as it is.
+
+    Raises:
+        WrongState: the job has ended, or is being canceled.
+    """
+    _refuse_ending(record, "resumed")
+    if record.is_halted:
+        await _record(backend, record, JobResumeRequested(job_id=record.spec.job_id), caller, "resumed")
+
+
+async def _record(backend: Backend, record: JobRecord, fact: AnyFact, caller: Caller, done: str) -> None:
+    position = await backend.record(fact, actor=caller.user)
+    # An end that was recorded first leaves the request without effect.
+    if record.revision < position:
+        _refuse_ending(record, done)
+
+
+def _refuse_ending(record: JobRecord, done: str) -> None:
+    if not record.is_live:
+        raise WrongState(
+            f"job {record.spec.job_id} is {record.phase.value}: only live jobs can be {done}; rerun runs it again"
+        )
+    if record.is_canceling:
+        raise WrongState(f"job {record.spec.job_id} is being canceled: it cannot be {done}")

@@ -1,0 +1,77 @@
+"""The users of this machine: who asks over the Unix socket, as the kernel says, and as whom the jobs of a user run.
+
+Rule: nothing that a caller sends counts. Of the peer's credentials only the user id is used, and groups are looked up:
+a process may have taken on, or given up, groups of its own.
+"""
+
+import os
+from typing import Final, NamedTuple
+
+from voda.accounts import Account, Accounts
+from voda.auth.callers import Caller, CallerRole
+from voda.auth.tokens import ADMIN
+from voda.domain.errors import InvalidInput, NotAllowed
+
+ADMIN_GROUP: Final = "voda-admin"
+ROOT: Final = "root"
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a Unix socket, when it connected; the fields are those of `struct ucred`."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class LocalUsers:
+    """Tells callers by the user ids of their processes, and accounts by the names of jobs' owners."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    async def identify(self, peer: Peer) -> Caller:
+        """Return the caller behind a process.
+
+        Raises:
+            NotAllowed: the user has no account, or one that voda cannot tell from its own admin.
+            TransientError: the accounts of this machine cannot be read at this moment.
+        """
+        if peer.uid == 0:
+            # Without a lookup, so that root gets in whatever is wrong with the name service.
+            return Caller(user=ROOT, role="admin", found_by="socket")
+        account = await self._accounts.account_of_uid(peer.uid)
+        if account is None:
+            raise NotAllowed(
+                f"user id {peer.uid} has no account on this machine, and voda knows callers of its socket by their"
+                " accounts: use a token"
+            )
+        if account.name == ADMIN:
+            raise NotAllowed(
+                f"the account {ADMIN} has the name of voda's own administrator, so it cannot use the socket: use"
+                " another account, or a token"
+            )
+        role: CallerRole = "admin" if await self._is_admin(account) else "user"
+        return Caller(user=account.name, role=role, found_by="socket")
+
+    async def job_account(self, owner: str) -> Account | None:
+        """Return the account as which the jobs of an owner run, None = that of the user who runs voda.
+
+        voda's own administrator is the user who runs voda.
+
+        Raises:
+            InvalidInput: the owner has no account.
+            TransientError: as `identify`.
+        """
+        if owner == ADMIN:
+            return None
+        if (account := await self._accounts.account_of(owner)) is None:
+            raise InvalidInput(
+                f"user {owner[:80] or '(none)'} has no account on this machine, where jobs run as their users: make one"
+                " (useradd), or submit as a user who has one"
+            )
+        return None if account.uid == os.geteuid() else account
+
+    async def _is_admin(self, account: Account) -> bool:
+        admins = await self._accounts.group_id(ADMIN_GROUP)
+        return admins is not None and admins in account.groups

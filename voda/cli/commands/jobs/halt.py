@@ -1,0 +1,118 @@
+"""`voda halt`, `voda resume` and `voda rerun`: interrupt jobs, let them go on, run them again."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs, command, live_jobs
+
+if TYPE_CHECKING:
+    from voda.api.schemas import JobView
+    from voda.cli.http.client import Client
+
+
+@command("halt")
+def halt(
+    where: ServerOptions,
+    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
+    reason: Annotated[str, typer.Option("--reason", help="Why; the log keeps it.")] = "",
+    output: OutputOption = "table",
+) -> None:
+    """Take all GPUs from jobs until they are resumed.
+
+    A job checkpoints and stops as when it is preempted, and keeps its place in
+    the queue and its files. No plan gives it workers before voda resume.
+
+    \b
+    Examples:
+      voda halt resnet-7
+      voda halt resnet-7 vgg16-2 --reason "disk is full"
+    """
+    from voda.cli.http.client import call_server
+
+    query = {"reason": reason} if reason else {}
+    call_server(where, lambda client: _ask_each(client, jobs, "halt", query, output))
+
+
+@command("resume")
+def resume(
+    where: ServerOptions,
+    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
+    output: OutputOption = "table",
+) -> None:
+    """Let halted jobs have GPUs again; they go on from their checkpoints.
+
+    \b
+    Example:
+      voda resume resnet-7
+    """
+    from voda.cli.http.client import call_server
+
+    call_server(where, lambda client: _ask_each(client, jobs, "resume", {}, output))
+
+
+@command("rerun")
+def rerun(
+    where: ServerOptions,
+    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=all_jobs)],
+    output: OutputOption = "table",
+) -> None:
+    """Run ended jobs again: submit the same manifest as the next run of the name.
+
+    The new run has a folder of its own and starts from the beginning.
+
+    \b
+    Examples:
+      voda rerun resnet-7
+      voda rerun $(voda get --phase Failed -o name)
+    """
+    from voda.cli.http.client import call_server
+
+    call_server(where, lambda client: _rerun_each(client, jobs, output))
+
+
+async def _ask_each(client: "Client", jobs: Sequence[str], verb: str, query: dict[str, str], output: Output) -> None:
+    from voda.api.schemas import JobView
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import for_each, retry_while_away
+
+    async def ask(name: str) -> None:
+        path = resource_path("jobs", name, verb)
+        answer = await retry_while_away(lambda: client.ask("POST", path, params=query))
+        _print(answer.body, decode(answer.body, JobView), output, _halted if verb == "halt" else _resumed)
+
+    await for_each(jobs, ask)
+
+
+async def _rerun_each(client: "Client", jobs: Sequence[str], output: Output) -> None:
+    from voda.api.schemas import SubmissionView
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import for_each, retry_while_away
+    from voda.clock import SystemClock
+
+    async def run_again(name: str) -> None:
+        path, headers = resource_path("jobs", name, "rerun"), {"Idempotency-Key": SystemClock().new_id()}
+        answer = await retry_while_away(lambda: client.ask("POST", path, headers=headers))
+        job = decode(answer.body, SubmissionView).job
+        _print(answer.body, job, output, lambda job: f"{job.job_id} submitted: runs {job.name} again")
+
+    await for_each(jobs, run_again)
+
+
+def _print(body: bytes, job: "JobView", output: Output, sentence: Callable[["JobView"], str]) -> None:
+    from voda.cli.render.terminal import plain, print_answer
+
+    print_answer(body, output, [job.job_id], lambda: plain(sentence(job)))
+
+
+def _halted(job: "JobView") -> str:
+    from voda.text import counted
+
+    if job.replicas:
+        return f"{job.job_id} is being halted: {counted(job.replicas, 'worker')} will stop"
+    return f"{job.job_id} is halted"
+
+
+def _resumed(job: "JobView") -> str:
+    return f"{job.job_id} may have GPUs again" if not job.replicas else f"{job.job_id} goes on"

@@ -1,0 +1,54 @@
+"""`voda whoami`: whom the server takes you for, and how it knows."""
+
+from typing import TYPE_CHECKING, Final
+
+from voda.cli.options import Output, OutputOption, ServerOptions, command
+
+if TYPE_CHECKING:
+    from voda.auth.callers import Caller
+    from voda.cli.http.client import Client
+
+_HOW: Final = {
+    "socket": "by the account of this process (socket)",
+    "token": "by the token that was sent",
+    "no tokens": "not at all: it runs without tokens, and everybody is admin",
+}
+
+
+@command("whoami")
+def whoami(where: ServerOptions, output: OutputOption = "table") -> None:
+    """Show whom the server takes you for, what you may do there, and how it knows.
+
+    \b
+    Examples:
+      voda whoami
+      voda whoami -o json
+    """
+    from voda.cli.http.client import call_server
+
+    call_server(where, lambda client: _show(client, output))
+
+
+async def _show(client: "Client", output: Output) -> None:
+    import msgspec
+
+    from voda.auth.callers import Caller
+    from voda.cli.http.client import decode
+    from voda.cli.render.terminal import print_answer
+
+    caller = decode(await client.get("/whoami"), Caller)
+    server = {"server": client.target.url, "server_from": client.target.source}
+    answer = msgspec.json.encode(msgspec.structs.asdict(caller) | server)
+    print_answer(answer, output, [caller.user or caller.job_id], lambda: _text(caller, server))
+
+
+def _text(caller: "Caller", server: dict[str, str]) -> str:
+    who = f"job     {caller.job_id}" if caller.role == "job" else f"user    {caller.user}"
+    return "\n".join(
+        (
+            who,
+            f"role    {caller.role}",
+            f"known   {_HOW[caller.found_by]}",
+            f"server  {server['server']} (from {server['server_from']})",
+        )
+    )
