@@ -7,7 +7,7 @@ import pytest
 from voda.accounts import Account, Accounts, account_of_uid
 from voda.auth.callers import Caller
 from voda.auth.local_users import LocalUsers, Peer
-from voda.domain.errors import NotAllowed, TransientError
+from voda.domain.errors import InvalidInput, NotAllowed, TransientError
 
 ADMINS = 900
 ACCOUNTS = {
@@ -83,8 +83,7 @@ async def test_root_gets_in_and_others_hear_why_not_when_the_name_service_fails(
 
 async def test_account_of_an_owner_is_the_one_of_that_name_and_for_the_admin_of_voda_who_runs_it() -> None:
     users = LocalUsers(Accounts(Names()))
-    assert await users.account_of("ada") == ACCOUNTS[1001]
-    assert await users.account_of("nobody-here") is None
-    own = await users.account_of("admin")
-    assert own is not None
-    assert own.uid == os.geteuid()
+    assert await users.job_account("ada") == ACCOUNTS[1001]
+    assert await users.job_account("admin") is None
+    with pytest.raises(InvalidInput, match="user nobody-here has no account on this machine, where jobs run as their"):
+        await users.job_account("nobody-here")

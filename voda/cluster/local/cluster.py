@@ -114,7 +114,9 @@ class LocalCluster:
         match action:
             case StartJob() | ResizeJob():
                 placed = self._job(action.job_id, account)
-                if placed.use(account):
+                if problem := placed.state.use(account):
+                    self._fail(action.job_id, problem)
+                else:
                     placed.place(len(action.nodes))
             case MigrateWorkers():
                 self._refuse_other_nodes(action.job_id, tuple(action.moves.values()))
@@ -164,7 +166,8 @@ class LocalCluster:
     def _fail(self, job_id: str, reason: str) -> None:
         """End a job that cannot be run, whether or not there is anything of it here."""
         if (job := self._jobs.get(job_id)) is not None:
-            job.fail(reason)
+            if not job.record.ended:
+                job.fail(reason)
             return
         record = LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id)
         record.ended, record.reason = "failed", reason
@@ -188,15 +191,18 @@ class LocalCluster:
 
     async def _find_missing_accounts(self) -> None:
         for job_id, job in tuple(self._jobs.items()):
-            if job.is_account_known or job.record.ended or self._config.jobs(job_id) is None:
+            if job.state.is_account_known or job.record.ended or self._config.jobs(job_id) is None:
                 continue
             try:
-                job.use(await self._account(job_id))
+                problem = job.state.use(await self._account(job_id))
             except InvalidInput as error:
-                job.fail(str(error))
+                problem = str(error)
             except ClusterUnavailable as error:
                 _log.warning("job_id=%s is not started again yet: %s", job_id, error)
                 return
+            if problem:
+                self._fail(job_id, problem)
+            job.settle()
 
     async def _probe_transport(self) -> None:
         context, config = self._context, self._config

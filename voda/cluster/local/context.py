@@ -166,6 +166,20 @@ class JobState:
         self.is_account_known = context.config.account is None
         """While it is not, nothing of the job is started."""
 
+    def use(self, account: Account | None) -> str:
+        """Run the job with this account from now on, None = as the user who runs voda; return why it cannot, a sentence
+        (empty where it can).
+        """
+        self.account, self.is_account_known = account, True
+        expected, found = None if account is None else account.uid, self.folder.uid
+        if expected == found:
+            return ""
+        names = {None: "the user who runs voda"}
+        return (
+            f"its folder {self.folder.path} belongs to {names.get(found, f'uid {found}')}, expected"
+            f" {names.get(expected, f'uid {expected}')}, as whom it has to run"
+        )
+
     def save(self, *, durably: bool = False) -> None:
         """Write the record, now or a little later; `durably` waits for the disk."""
         try:

@@ -148,13 +148,30 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execvpe(argv[0], argv, env)
+        run(argv, env)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         status = NOT_FOUND if missing else NOT_RUNNABLE
         os.write(problems, f"{what}: {'not found' if missing else reason_of(error)}".encode("utf-8", "replace"))
+    except Exception as error:
+        os.write(problems, f"{what}: {error}".encode("utf-8", "replace"))
     finally:
         os._exit(status)
+
+
+def run(argv: list[str], env: dict[str, str]) -> None:
+    """Run a command, found by its own PATH; not by os.execvpe, which imports from where its user may not read."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        try:
+            os.execve(os.path.join(folder, argv[0]), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            problem = error
+    raise problem
 
 
 def change_user(uid: int, gid: int, *groups: int) -> None:
