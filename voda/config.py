@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import platformdirs
-
 MACHINE_HOME: Final = Path("/var/lib/voda")
 """Folder of a voda that root runs for all users of the machine."""
 MACHINE_SOCKET: Final = Path("/run/voda/voda.sock")
@@ -29,9 +27,9 @@ def home_folder() -> Path:
     """
     if named := _variable("VODA_HOME"):
         return Path(named).expanduser()
-    own = platformdirs.user_data_path("voda")
-    is_root = os.geteuid() == 0 and not _variable("XDG_DATA_HOME")
-    return MACHINE_HOME if is_root and not (own / "voda.db").exists() else own
+    named = _variable("XDG_DATA_HOME")
+    own = Path(named or "~/.local/share").expanduser() / "voda"
+    return MACHINE_HOME if os.geteuid() == 0 and not named and not (own / "voda.db").exists() else own
 
 
 def server_url() -> str:

@@ -15,6 +15,7 @@ from tests.nats import NatsServer
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict, VodaError
 from voda.events.codec import body_of
 from voda.events.envelope import ANY_VERSION, GENESIS, Event, Fact, Head
+from voda.log.append_plan import Append
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.archive.verify import VerifyReport, verify_log
 from voda.log.factory import open_store
@@ -224,6 +225,40 @@ async def test_batch_known_in_part_adds_only_the_rest(store: EventStore) -> None
 async def test_batch_that_names_an_event_twice_records_it_once(store: EventStore) -> None:
     assert await store.append("job.a", 0, [a_fact("1"), a_fact("2"), a_fact("1")]) == 1
     assert await ids(store) == ["1", "2"]
+
+
+# ---- several streams
+
+
+async def test_appends_to_several_streams_take_effect_together(store: EventStore) -> None:
+    batch = [Append(f"job.{name}", 0, [a_fact(name), a_fact(f"{name}2")], 0) for name in "abc"]
+    assert await store.append_all(batch) == 6
+    assert [(event.stream, event.version) for event in await store.read(0, 10)] == [
+        (f"job.{name}", version) for name in "abc" for version in (1, 2)
+    ]
+    assert await store.append("job.b", 2, [a_fact("more")]) == 7
+
+
+async def test_appends_to_several_streams_are_recorded_once(store: EventStore) -> None:
+    batch = [Append(f"job.{name}", 0, [a_fact(name)], 0) for name in "ab"]
+    assert [await store.append_all(batch) for _ in range(2)] == [2, 2]
+    assert await ids(store) == ["a", "b"]
+
+
+async def test_append_to_several_streams_of_which_one_is_refused_writes_nothing(store: EventStore) -> None:
+    await store.append("job.b", 0, [a_fact("1")])
+    batch = [Append(f"job.{name}", 0, [a_fact(name)], 0) for name in "abc"]
+    outcomes = await asyncio.gather(
+        store.append_all(batch), store.append("job.c", 0, [a_fact("2")]), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [VersionConflict, int]
+    assert await ids(store) == ["1", "2"]
+    assert await store.head("job.a") == Head()
+
+
+async def test_append_to_no_stream_is_refused(store: EventStore) -> None:
+    with pytest.raises(ValueError, match="at least one fact"):
+        await store.append_all([])
 
 
 # ---- fencing

@@ -54,9 +54,10 @@ class SharedLog:
 
     def commit(self, append: append_plan.Append, by: str) -> int:
         """Record an append; see EventStore.append."""
-        stream = append.stream
-        known = {fact.event_id: self.ids[fact.event_id] for fact in append.facts if fact.event_id in self.ids}
-        heads = {stream: self.heads[stream]} if stream in self.heads else {}
+        parts = list(append_plan.parts_of([append]))
+        ids = [fact.event_id for part in parts for fact in part.facts]
+        known = {event_id: self.ids[event_id] for event_id in ids if event_id in self.ids}
+        heads = {part.stream: self.heads[part.stream] for part in parts if part.stream in self.heads}
         plan = append_plan.plan_group([append], position=self.position, heads=heads, known=known)
         [outcome] = plan.outcomes
         if isinstance(outcome, Exception):
@@ -128,9 +129,13 @@ class LogConnection:
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         """See EventStore.append."""
-        append = append_plan.Append(stream, expected_version, tuple(facts), epoch)
+        return await self.append_all([append_plan.Append(stream, expected_version, tuple(facts), epoch)])
+
+    async def append_all(self, appends: Sequence[append_plan.Append]) -> int:
+        """See EventStore.append_all."""
+        append = append_plan.together(appends)
         append_plan.refuse_unstorable(append)
-        return await self.wire.ask(lambda: self._commit(append), is_change=True, what=stream)
+        return await self.wire.ask(lambda: self._commit(append), is_change=True, what=append.stream)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """See EventStore.read."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from voda.application.lookup import array_tasks
 from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
 from voda.projections.job_record import JobRecord
@@ -66,6 +67,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
     name: Annotated[str, Meta(description="Jobs of this name, live and ended.")] = ""
+    array: Annotated[str, Meta(description="Tasks of the array of that name, or id: the one submitted last.")] = ""
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
     )
@@ -126,7 +128,7 @@ class JobListing:
         return JobPage(shown, len(matching), _encode_token(query.sort, key, shown[-1]) if has_more else None)
 
     def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
-        records = self._all()
+        records = array_tasks(self._view.job_registry, query.array) if query.array else self._all()
         for wants in _filters(query):
             records = [record for record in records if wants(record)]
         return records

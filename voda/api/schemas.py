@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, overload
 
 from msgspec import Meta, Struct
 
+from voda.domain.dependency import Condition
 from voda.domain.job import Phase
 from voda.domain.state import ParameterValue
 
@@ -93,6 +94,25 @@ class ForecastView(View, frozen=True, kw_only=True):
     made_at: Annotated[Instant | None, Meta(description="What has happened since is not in it.")] = None
 
 
+class DependencyView(View, frozen=True, kw_only=True):
+    """What a job comes after."""
+
+    job_id: Annotated[str, Meta(description="Of the other job; of an array, its id.")]
+    array: Annotated[str, Meta(description="Name of the array, of which every task counts; empty: a single job.")]
+    condition: Annotated[Condition, Meta(description="ok: it has to complete; any: it has to end, however.")]
+
+
+class ArrayTaskView(View, frozen=True, kw_only=True):
+    """The place of a job in its array."""
+
+    array_id: Annotated[str, Meta(description="The job id of the task that was submitted first.")]
+    name: Annotated[str, Meta(description="Of the array.")]
+    index: Annotated[int, Meta(description="VODA_ARRAY_TASK_ID of its processes.")]
+    indices: Annotated[str, Meta(description="Of all tasks, such as 0-99.")]
+    count: Annotated[int, Meta(description="Tasks in all.")]
+    at_once: Annotated[int, Meta(description="So many tasks may be at work at once; 0 = all.")]
+
+
 class JobView(View, frozen=True, kw_only=True):
     """One job, live or ended."""
 
@@ -130,6 +150,28 @@ class JobView(View, frozen=True, kw_only=True):
     revision: Annotated[
         str, Meta(description="Changes with every event about the job; the ETag of this resource without its quotes.")
     ]
+    after: Annotated[tuple[DependencyView, ...], Meta(description="Jobs and arrays that have to end first.")] = ()
+    array: Annotated[ArrayTaskView | None, Meta(description="Where it is a task of an array.")] = None
+
+
+class ArrayView(View, frozen=True, kw_only=True):
+    """An array of jobs."""
+
+    array_id: str
+    name: str
+    namespace: str
+    user: str
+    pool: str
+    indices: str
+    count: Annotated[int, Meta(description="Tasks in all.")]
+    at_once: Annotated[int, Meta(description="So many tasks may be at work at once; 0 = all.")]
+    states: Annotated[
+        Mapping[str, int], Meta(description="Phase, Preempted or Canceling -> tasks; those long ended are left out.")
+    ]
+    replicas: Annotated[int, Meta(description="Workers observed, of all tasks.")]
+    gpu_s: Annotated[float, Meta(description="Attained service of all tasks, up to their last changes.")]
+    submitted_at: Instant
+    finished_at: Annotated[Instant | None, Meta(description="End of the last task; None while one is live.")]
 
 
 class JobList(View, frozen=True, kw_only=True):

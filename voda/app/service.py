@@ -137,11 +137,13 @@ class MachineService:
             "VODA_JOB_NAME": spec.name or spec.job_id,
             "VODA_API_URL": self.options.api_url or self.url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
+            **(spec.array.environment if spec.array is not None else {}),
         }
 
     async def job_account(self, spec: JobSpec) -> Account | None:
         """Return the account that a job runs with, None = that of the user who runs voda; see `LocalUsers`."""
-        return None if self.users is None else await self.users.job_account(spec.user)
+        account = None if self.users is None else await self.users.job_account(spec.user)
+        return None if account is None or account.uid == os.geteuid() else account
 
     def backend(self) -> Backend:
         return Backend(

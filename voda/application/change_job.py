@@ -5,7 +5,7 @@ this module checks with a sentence of its own is `extra_json_schema`, for the Op
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Final, TypeVar
 
@@ -16,8 +16,9 @@ from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
-from voda.events.envelope import ANY_VERSION
+from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
+from voda.log.append_plan import Append
 from voda.projections.job_record import JobRecord
 
 Figure = TypeVar("Figure", int, float)
@@ -134,6 +135,20 @@ async def cancel(
         await backend.record(fact, actor=caller.user, version=version)
     except VersionConflict as error:
         raise _changed_meanwhile(record) from error
+
+
+async def cancel_all(backend: Backend, records: Sequence[JobRecord], caller: Caller, *, reason: str = "") -> None:
+    """Cancel those of the jobs that are live, all of them or none, and return once that is folded."""
+    clock, appends = backend.clock, []
+    for record in records:
+        if record.is_live and not record.is_canceling:
+            data = JobCancelRequested(
+                job_id=record.spec.job_id, reason=reason or f"canceled by {caller.user or 'nobody'}"
+            )
+            fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=caller.user)
+            appends.append(Append(data.stream, ANY_VERSION, [fact], 0))
+    if appends:
+        await backend.view.wait_for(await backend.store.append_all(appends))
 
 
 async def report(backend: Backend, record: JobRecord, progress: ProgressReport, caller: Caller) -> None:

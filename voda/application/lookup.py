@@ -33,6 +33,19 @@ def job_of(backend: Backend, named: str) -> JobRecord:
     raise _unknown(named, job_registry)
 
 
+def array_tasks(job_registry: JobRegistry, named: str) -> Sequence[JobRecord]:
+    """Return the tasks of the array that a text names: that of that name submitted last, else that of that id."""
+    arrays = job_registry.arrays
+    return arrays.tasks(arrays.latest(named) or named.removeprefix(EXACT))
+
+
+def array_of(backend: Backend, named: str) -> Sequence[JobRecord]:
+    """Return the tasks of an array, at least one; raises NotFound."""
+    if tasks := array_tasks(backend.view.job_registry, named):
+        return tasks
+    raise NotFound(f"array {named[:80]!r} is not known: GET /api/v1/jobs lists all jobs and their arrays")
+
+
 async def spec_of(backend: Backend, named: str) -> JobSpec:
     """Return the spec of the job that a text names, also of one that only the log still knows; raises NotFound."""
     job_registry = backend.view.job_registry

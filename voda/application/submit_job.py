@@ -3,40 +3,47 @@
 Rules: a name belongs to one live job at a time; an id belongs to one job for ever, which the store enforces (a job's
 stream begins at version 0). A second request with the same idempotency key gets the job of the first one, even if the
 first answer was lost: the key is the id of the event. An object that is in the cluster already is its own key, and may
-share its name with a job whose object it follows.
+share its name with a job whose object it follows. All tasks of an array are recorded in one append, or none.
 """
 
 import asyncio
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.application import dependencies
 from voda.application.backend import Backend
+from voda.application.job_ids import JobIds
 from voda.auth.callers import Caller
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict, WrongState
-from voda.domain.job import JobSpec, validated
+from voda.domain.job import JobSpec
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
+from voda.log.append_plan import Append
+from voda.manifests.arrays import ARRAY, ARRAY_NAME, ARRAY_TASK, task_specs
 from voda.manifests.parse import ParsedManifest, parse
-from voda.projections.job_names import full_name
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
 _MOST_KEY: Final = 256
+_MOST_ARRAY_BYTES: Final = 32 * 1024 * 1024
+"""Of all manifests of an array together, which are one append."""
+ARRAY_FIELD: Final = f"metadata.annotations[{ARRAY}]"
 
 
 class SubmitOutcome(Struct, frozen=True):
     """The job that a request submitted, or that was there before."""
 
     record: JobRecord
+    """Of an array, its lowest task."""
     is_new: bool
     """Whether this request submitted it; False: it was there before, or this is a dry run."""
     warnings: tuple[FieldWarning, ...]
@@ -48,10 +55,13 @@ class JobSubmitter:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._job_registry = backend.view.job_registry
+        self._ids = JobIds(backend.view.job_registry)
         self._under_way: dict[str, asyncio.Event] = {}
         """Event id -> set when the request that has it ends, well or not."""
         self._coming: Counter[str] = Counter()
         """User -> jobs that are being recorded."""
+        self._adopting_tasks = asyncio.Lock()
+        """Held while a task of an array is adopted: the first one names the array."""
 
     async def submit(
         self, manifest: Mapping[str, Any], caller: Caller, *, key: str = "", is_dry_run: bool = False
@@ -61,22 +71,21 @@ class JobSubmitter:
         A `key` is one that the caller chose for this job.
 
         Raises:
-            InvalidInput: the manifest, the pool or the key is wrong.
+            InvalidInput: the manifest, the pool, the key or a job that it comes after is wrong.
             AlreadyExists: a live job has that name.
             TooManyJobs: the user has too many live jobs.
             TransientError: the accounts of this machine cannot be read at this moment.
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
-        spec, warnings = self._parse_and_check(manifest, caller)
-        if self._backend.local_users is not None:
-            # Refused here where its owner has no account.
-            await self._backend.local_users.job_account(caller.user)
+        parsed, spec, warnings = self._parse_and_check(manifest, caller)
+        await self._refuse_without_account(spec.user)
+        specs = [spec] if parsed.array is None else self._tasks(parsed, spec)
         if is_dry_run:
-            self._refuse_too_many(caller)
-            record = new_record(self._identified(spec), self._backend.clock.now(), 0)
+            self._refuse_too_many(caller, len(specs))
+            record = new_record(self._ids.identified(specs, parsed)[0], self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings)
-        return SubmitOutcome(*await self._submit(spec, caller, key), warnings)
+        return SubmitOutcome(*await self._submit(specs, parsed, caller, key), warnings)
 
     async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
         """Submit the manifest of a job again: the next run of its name, which the same user owns.
@@ -87,12 +96,16 @@ class JobSubmitter:
         fact = events[0].data
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
             raise WrongState(f"job {record.spec.job_id} was submitted without a manifest: it cannot run again")
-        spec, warnings = self._parse_and_check(fact.spec.manifest, replace(caller, user=record.spec.user))
-        return SubmitOutcome(*await self._submit(spec, caller, f"rerun {key}" if key else ""), warnings)
+        owner = replace(caller, user=record.spec.user)
+        parsed, spec, warnings = self._parse_and_check(fact.spec.manifest, owner)
+        await self._refuse_without_account(spec.user)
+        return SubmitOutcome(*await self._submit([spec], parsed, caller, f"rerun {key}" if key else ""), warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
         """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
-        _, warnings = self._parse_and_check(manifest, caller)
+        parsed, spec, warnings = self._parse_and_check(manifest, caller)
+        _refuse_whole_array(parsed)
+        dependencies.resolve(parsed.after, self._job_registry, spec.namespace)
         self._refuse_too_many(caller)
         return warnings
 
@@ -101,7 +114,8 @@ class JobSubmitter:
 
         An object (`uid`) that was adopted before leads to its job. Raises the errors of `submit`.
         """
-        spec, warnings = self._parse_and_check(manifest, caller)
+        parsed, spec, warnings = self._parse_and_check(manifest, caller)
+        _refuse_whole_array(parsed)
         event_id = adoption_id(uid)
         await self._none_under_way(event_id)
         if (job_id := self._job_registry.submission(event_id)) is not None:
@@ -109,41 +123,61 @@ class JobSubmitter:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
         with self._exclusive(event_id, caller):
-            return SubmitOutcome(await self._record(spec, event_id, actor=spec.user, uid=uid), True, warnings)
+            async with self._adopting_tasks if spec.array is not None else nullcontext():
+                record = await self._record([spec], parsed, event_id, actor=spec.user, uid=uid)
+                return SubmitOutcome(record, True, warnings)
 
-    async def _submit(self, spec: JobSpec, caller: Caller, key: str) -> tuple[JobRecord, bool]:
+    async def _submit(
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, caller: Caller, key: str
+    ) -> tuple[JobRecord, bool]:
         """Return the job, and whether this request submitted it."""
         event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
         await self._none_under_way(event_id)
         if key and (job_id := self._job_registry.submission(event_id)) is not None:
-            return await self._earlier_job(job_id, spec, key), False
-        with self._exclusive(event_id, caller):
-            return await self._record(spec, event_id, actor=caller.user), True
+            return await self._earlier_job(job_id, specs[0], key), False
+        with self._exclusive(event_id, caller, len(specs)):
+            return await self._record(specs, parsed, event_id, actor=caller.user), True
 
     async def _none_under_way(self, event_id: str) -> None:
         while (other := self._under_way.get(event_id)) is not None:
             await other.wait()
 
-    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> tuple[JobSpec, tuple[FieldWarning, ...]]:
-        """Return the job that a manifest describes, without its id, and the parts that are not honoured."""
+    def _parse_and_check(
+        self, manifest: Mapping[str, Any], caller: Caller
+    ) -> tuple[ParsedManifest, JobSpec, tuple[FieldWarning, ...]]:
+        """Return a manifest, the job that it describes, without its id, and the parts that are not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         spec = replace(parsed.spec, user=caller.user)
         self._refuse_unknown_pool(spec)
-        return spec, tuple(self._warnings(parsed))
+        return parsed, spec, tuple(self._warnings(parsed))
 
-    async def _record(self, spec: JobSpec, event_id: str, *, actor: str, uid: str = "") -> JobRecord:
-        """Append the submission under the first free id, with the object that it comes from, if any."""
-        store, view, clock = self._backend.store, self._backend.view, self._backend.clock
+    def _tasks(self, parsed: ParsedManifest, spec: JobSpec) -> Sequence[JobSpec]:
+        """Return the jobs of an array."""
+        assert parsed.array is not None, "the manifest is an array's"
+        specs = list(task_specs(spec, parsed.array))
+        if (size := len(specs) * len(msgspec.json.encode(spec.manifest))) > _MOST_ARRAY_BYTES:
+            raise InvalidField(
+                ARRAY_FIELD,
+                f"{ARRAY_FIELD}: the manifests of {len(specs):,} tasks have {size:,} bytes, expected up to"
+                f" {_MOST_ARRAY_BYTES:,}: submit several arrays, or shorten the manifest",
+            )
+        return specs
+
+    async def _record(
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
+    ) -> JobRecord:
+        """Append the submissions under the first free ids, with the object that the job comes from, if any."""
+        store, view, spec = self._backend.store, self._backend.view, specs[0]
         for _ in range(_MOST_TRIES):
-            identified = self._identified(spec, may_share_name=bool(uid))
-            now = clock.now()
-            submit = JobSubmitted(spec=identified)
-            facts = [Fact(data=submit, event_id=event_id, recorded_at=now, actor=actor)]
-            if uid:
-                register = JobRegistered(job_id=identified.job_id, uid=uid, kind=spec.kind)
-                facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=actor))
+            identified = self._ids.identified(specs, parsed, may_share_name=bool(uid))
+            own_ids = [event_id, *(f"{event_id}-{number}" for number in range(1, len(identified)))]
+            now = self._backend.clock.now()
+            appends = [
+                Append(f"job.{one.job_id}", 0, _submission(one, own_id, actor, now, uid=uid), 0)
+                for one, own_id in zip(identified, own_ids, strict=True)
+            ]
             try:
-                position = await store.append(submit.stream, 0, facts)
+                position = await store.append_all(appends)
             except VersionConflict:
                 # Another request took the id: read what it wrote before the next attempt.
                 await view.wait_for(await store.position())
@@ -172,40 +206,19 @@ class JobSubmitter:
         return record
 
     @contextmanager
-    def _exclusive(self, event_id: str, caller: Caller) -> Iterator[None]:
-        """Let other requests with the same event wait, and count the job as the user's meanwhile."""
-        self._refuse_too_many(caller)
+    def _exclusive(self, event_id: str, caller: Caller, jobs: int = 1) -> Iterator[None]:
+        """Let other requests with the same event wait, and count the jobs as the user's meanwhile."""
+        self._refuse_too_many(caller, jobs)
         done = self._under_way[event_id] = asyncio.Event()
-        self._coming[caller.user] += 1
+        self._coming[caller.user] += jobs
         try:
             yield
         finally:
             del self._under_way[event_id]
             done.set()
-            self._coming[caller.user] -= 1
+            self._coming[caller.user] -= jobs
             if not self._coming[caller.user]:
                 del self._coming[caller.user]
-
-    def _identified(self, spec: JobSpec, *, may_share_name: bool = False) -> JobSpec:
-        base = full_name(spec.namespace, spec.name)
-        if not may_share_name and (live := self._job_registry.live_named(spec.namespace, spec.name)) is not None:
-            raise AlreadyExists(
-                f"job {live} has the name {spec.name!r} and is live: delete it or wait for its end, or choose another"
-                " name"
-            )
-        return validated(replace(spec, job_id=self._free(base)))
-
-    def _free(self, base: str) -> str:
-        """Return the base, else the base with a number, that no job has had; O(log n) lookups."""
-        is_known = self._job_registry.is_known
-        if not is_known(base):
-            return base
-        free = 2
-        while is_known(f"{base}-{free}"):
-            free *= 2
-        numbers = range(free // 2 + 1, free)
-        first = bisect_left(numbers, True, key=lambda number: not is_known(f"{base}-{number}"))
-        return f"{base}-{numbers.start + first}"
 
     def _refuse_unknown_pool(self, spec: JobSpec) -> None:
         if spec.pool not in self._backend.pools:
@@ -215,12 +228,24 @@ class JobSubmitter:
                 f" {', '.join(self._backend.pools)}",
             )
 
-    def _refuse_too_many(self, caller: Caller) -> None:
+    async def _refuse_without_account(self, owner: str) -> None:
+        """Raise InvalidInput where jobs run as their users and the owner has no account."""
+        if self._backend.local_users is not None:
+            await self._backend.local_users.job_account(owner)
+
+    def _refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
         most = self._backend.limits.jobs_per_user
         live = self._job_registry.live_count(caller.user) + self._coming[caller.user]
-        if caller.role != "admin" and live >= most:
+        if caller.role != "admin" and jobs > most:
+            raise InvalidField(
+                ARRAY_FIELD,
+                f"{ARRAY_FIELD}: it has {jobs:,} tasks, and a user may have {most:,} live jobs: submit smaller arrays,"
+                " one after the other",
+            )
+        if caller.role != "admin" and live + jobs > most:
+            more = "" if jobs == 1 else f", too many for {jobs} more"
             raise TooManyJobs(
-                f"user {caller.user} has {live} live jobs, and {most} is the most: wait until some have ended"
+                f"user {caller.user} has {live} live jobs, and {most} is the most{more}: wait until some have ended"
             )
 
     def _warnings(self, parsed: ParsedManifest) -> Iterator[FieldWarning]:
@@ -236,6 +261,25 @@ class JobSubmitter:
         if nodes and room < spec.min_replicas:
             message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
             yield FieldWarning(field=parsed.job.size_path, message=message)
+
+
+def _submission(spec: JobSpec, event_id: str, actor: str, now: float, *, uid: str) -> Sequence[Fact]:
+    """Return the facts that submit a job, and tie the object to it, if any."""
+    facts = [Fact(data=JobSubmitted(spec=spec), event_id=event_id, recorded_at=now, actor=actor)]
+    if uid:
+        register = JobRegistered(job_id=spec.job_id, uid=uid, kind=spec.kind)
+        facts.append(Fact(data=register, event_id=registration_id(uid), recorded_at=now, actor=actor))
+    return facts
+
+
+def _refuse_whole_array(parsed: ParsedManifest) -> None:
+    """Raise for an object that says that it is a whole array: it is one object, so it is one task."""
+    if parsed.array is not None:
+        raise InvalidField(
+            ARRAY_FIELD,
+            f"{ARRAY_FIELD}: an object is one task: give it {ARRAY_NAME} and {ARRAY_TASK} too, or submit the array with"
+            " voda submit --array, which creates an object for each task",
+        )
 
 
 def adoption_id(uid: str) -> str:

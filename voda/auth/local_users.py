@@ -4,7 +4,6 @@ Rule: nothing that a caller sends counts. Of the peer's credentials only the use
 a process may have taken on, or given up, groups of its own.
 """
 
-import os
 from typing import Final, NamedTuple
 
 from voda.accounts import Account, Accounts
@@ -55,22 +54,21 @@ class LocalUsers:
         return Caller(user=account.name, role=role, found_by="socket")
 
     async def job_account(self, owner: str) -> Account | None:
-        """Return the account as which the jobs of an owner run, None = that of the user who runs voda.
-
-        voda's own administrator is the user who runs voda.
+        """Return the account as which the jobs of an owner run; None = that of the user who runs voda.
 
         Raises:
-            InvalidInput: the owner has no account.
-            TransientError: as `identify`.
+            InvalidInput: the owner has none.
+            TransientError: the accounts of this machine cannot be read at this moment.
         """
-        if owner == ADMIN:
+        if owner in (ADMIN, ROOT):
             return None
-        if (account := await self._accounts.account_of(owner)) is None:
+        account = await self._accounts.account_of(owner)
+        if account is None:
             raise InvalidInput(
-                f"user {owner[:80] or '(none)'} has no account on this machine, where jobs run as their users: make one"
-                " (useradd), or submit as a user who has one"
+                f"user {owner[:80]!r} has no account on this machine, and jobs here run as their users: make one of"
+                " that name, or submit as another user"
             )
-        return None if account.uid == os.geteuid() else account
+        return account
 
     async def _is_admin(self, account: Account) -> bool:
         admins = await self._accounts.group_id(ADMIN_GROUP)

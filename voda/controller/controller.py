@@ -130,8 +130,11 @@ class Controller:
         # 1. Read the log to its end; that says whether a decision is due, and why.
         await self.catch_up()
 
-        # 2. End canceled jobs whose workers are gone.
+        # 2. End canceled jobs whose workers are gone, and cancel the jobs that wait in vain for others: their ends may
+        #    leave more jobs to wait in vain.
         await self._cancel_idle()
+        while await self._cancel_unsatisfiable():
+            await self._cancel_idle()
 
         # 3. Let the policy move jobs between its queues; a move makes a decision due.
         cluster = self.live.cluster
@@ -185,6 +188,19 @@ class Controller:
             await self._append(*records)
             await self.catch_up()
         self._requeue_at = policy.requeue_due_at(self._state(), self._clock.now())
+
+    async def _cancel_unsatisfiable(self) -> bool:
+        """Request the cancellation of the jobs whose dependencies can no longer be met; return whether there were any.
+
+        If an answer is lost, or another leader is as fast, the same event comes again: it is recorded once.
+        """
+        unsatisfiable, before = self.live.cluster.unsatisfiable(self.pool), self.live.position
+        for job_id, why in sorted(unsatisfiable.items()):
+            fact = self._fact(facts.JobCancelRequested(job_id=job_id, reason=why), f"unsatisfiable-{job_id}")
+            await self._store.append(f"job.{job_id}", ANY_VERSION, [fact])
+        if unsatisfiable:
+            await self.catch_up()
+        return self.live.position > before
 
     async def _cancel_idle(self) -> None:
         idle = self._idle()

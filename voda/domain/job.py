@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from voda.domain.dependency import Dependency
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
+from voda.domain.job_array import ArrayTask
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -46,6 +48,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     user: str = ""
     kind: str = "MPIJob"
     manifest: Mapping[str, Any] | None = None
+    after: tuple[Dependency, ...] = ()
+    """Jobs and arrays that have to end first."""
+    array: ArrayTask | None = None
+    """Its place in an array of jobs, if it is in one."""
 
     @property
     def requested(self) -> int:
@@ -93,6 +99,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
+    waits_for: tuple[Dependency, ...] = ()
+    """Those of `spec.after` that are not met yet: until then no plan gives it workers."""
+    unsatisfiable: str = ""
+    """Why one of them can no longer be met, such as `train failed`: then the leader cancels the job."""
     refusals: Mapping[str, str] = {}
     """Node -> why it cannot take a worker of the job; without those that were lifted."""
 

@@ -46,6 +46,11 @@ def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
 
 
+def _job_submitted_3(data: dict[str, Any]) -> dict[str, Any]:
+    """Jobs of schema 3 waited for no other job, and were in no array."""
+    return data
+
+
 def _job_progressed_1(data: dict[str, Any]) -> dict[str, Any]:
     """Writers of schema 1 left out the seconds of an epoch during which the workers changed, as they saw it."""
     return data
@@ -72,6 +77,7 @@ def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
     ("job.submitted", 2): _job_submitted_2,
+    ("job.submitted", 3): _job_submitted_3,
     ("job.progressed", 1): _job_progressed_1,
     ("plan.adopted", 1): _plan_adopted_1,
     ("policy.changed", 1): _policy_changed_1,

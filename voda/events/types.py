@@ -52,7 +52,7 @@ class PoolFact(Data, frozen=True, kw_only=True):
 
 class JobSubmitted(Data, frozen=True, kw_only=True):
     TYPE = "job.submitted"
-    SCHEMA = 3
+    SCHEMA = 4
     MAKES_PLAN_DUE = True
     MAKES_CLUSTER_STALE = False
     spec: JobSpec

@@ -4,7 +4,7 @@ Rule: appends take effect in the order of arrival, each whole or not at all, and
 others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ class Append(NamedTuple):
     expected_version: int
     facts: Sequence[Fact]
     epoch: int
+    others: tuple["Append", ...] = ()
+    """Appends to other streams that take effect with this one, all or none; they have no others themselves."""
 
 
 EventRow = tuple[int, str, int, str, str, float, bytes, str]
@@ -56,8 +58,25 @@ class GroupPlan(NamedTuple):
         return any(isinstance(outcome, Exception) for outcome in self.outcomes)
 
 
+def together(appends: Sequence[Append]) -> Append:
+    """Return the one append by which all of these take effect, or none; at least one, each of another stream."""
+    if not appends:
+        raise ValueError("an append needs at least one fact")
+    first, *others = appends
+    return first._replace(others=tuple(others))
+
+
+def parts_of(group: Iterable[Append]) -> Iterator[Append]:
+    """Yield the appends of a group, each followed by those that take effect with it."""
+    for append in group:
+        yield append
+        yield from append.others
+
+
 def refuse_unstorable(append: Append) -> None:
     """Raise InvalidInput for what some database cannot store (NUL, half a character): it would fail its whole group."""
+    for other in append.others:
+        refuse_unstorable(other)
     names = "".join([append.stream, *[fact.event_id for fact in append.facts]])
     if "\0" in names or not _is_encodable(names):
         raise InvalidInput(f"stream {append.stream!a}: a name holds a character that cannot be stored")
@@ -94,19 +113,41 @@ def plan_group(
     plan = GroupPlan([], {}, [])
     recorded = dict(known)
     for append in group:
-        head = plan.heads.get(append.stream) or heads.get(append.stream, _EMPTY)
         try:
-            rows, head = seal_batch(append, head, position=position, recorded=recorded)
+            rows, grown = seal_together(
+                append, lambda stream: plan.heads.get(stream) or heads.get(stream, _EMPTY), position, recorded
+            )
         except Exception as error:  # the answer to this append alone
             plan.outcomes.append(error)
             continue
         if rows:
             position += len(rows)
             plan.rows.extend(rows)
-            plan.heads[append.stream] = head
+            plan.heads.update(grown)
             recorded.update(map(_ID_AND_POSITION, rows))
-        plan.outcomes.append(recorded[append.facts[-1].event_id])
+        plan.outcomes.append(max(recorded[part.facts[-1].event_id] for part in parts_of([append])))
     return plan
+
+
+def seal_together(
+    append: Append, head_of: Callable[[str], Head], position: int, recorded: Mapping[str, int]
+) -> tuple[list[EventRow], dict[str, Head]]:
+    """Return the events that an append and its others add, and the new heads; see seal_batch."""
+    if not append.others:
+        rows, head = seal_batch(append, head_of(append.stream), position=position, recorded=recorded)
+        return rows, {append.stream: head} if rows else {}
+    found: list[EventRow] = []
+    heads: dict[str, Head] = {}
+    ids = (fact.event_id for part in parts_of([append]) for fact in part.facts)
+    known = {event_id: recorded[event_id] for event_id in ids if event_id in recorded}
+    for part in parts_of([append]):
+        head = heads.get(part.stream) or head_of(part.stream)
+        rows, head = seal_batch(part, head, position=position + len(found), recorded=known)
+        if rows:
+            found += rows
+            heads[part.stream] = head
+            known.update(map(_ID_AND_POSITION, rows))
+    return found, heads
 
 
 def seal_batch(
@@ -124,7 +165,7 @@ def seal_batch(
         InvalidInput: a fact cannot be sealed.
         ValueError: the append has no facts.
     """
-    stream, expected_version, facts, epoch = append
+    stream, expected_version, facts, epoch, _ = append
     if not facts:
         raise ValueError(f"stream {stream}: an append needs at least one fact")
     # Two facts with one id are the same fact, recorded once.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from voda.domain.errors import LogDamaged, StoreNotWritable
-from voda.log.append_plan import Append, Outcome
+from voda.log.append_plan import Append, Outcome, parts_of
 
 LARGEST_GROUP = 10_000
 """With so many facts a group is full, so that a commit takes a fraction of a second."""
@@ -108,7 +108,7 @@ class GroupCommit:
             waiting = self._waiting.popleft()
             if not waiting.answer.cancelled():
                 group.append(waiting)
-                facts += len(waiting.append.facts)
+                facts += sum(len(part.facts) for part in parts_of([waiting.append]))
         return group
 
     async def _outcomes(self, group: Sequence[_PendingAppend]) -> Sequence[Outcome]:

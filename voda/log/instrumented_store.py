@@ -9,6 +9,7 @@ from typing import Final
 from voda.clock import stopwatch
 from voda.domain.errors import Fenced, StoreNotWritable, StoreUnavailable, VersionConflict
 from voda.events.envelope import Fact
+from voda.log.append_plan import Append
 from voda.log.store import DelegatingStore, EventStore
 from voda.metrics import APPEND_DURATION, FACTS_APPENDED, NO_TELEMETRY, Telemetry
 
@@ -38,11 +39,14 @@ class InstrumentedStore(DelegatingStore[EventStore]):
         self._appended = appended
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        return await self.append_all([Append(stream, expected_version, facts, epoch)])
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
         laps: list[float] = []
         outcome = "failed"
         try:
             with stopwatch(laps):
-                position = await super().append(stream, expected_version, facts, epoch=epoch)
+                position = await super().append_all(appends)
             outcome, self.refusal = "ok", ""
         except Exception as error:
             outcome = next((name for kind, name in OUTCOMES.items() if isinstance(error, kind)), outcome)
@@ -52,7 +56,7 @@ class InstrumentedStore(DelegatingStore[EventStore]):
         finally:
             self._telemetry.observe(APPEND_DURATION, laps[0], outcome)
             if outcome == "ok":
-                self._telemetry.count(FACTS_APPENDED, by=len(facts))
+                self._telemetry.count(FACTS_APPENDED, by=sum(len(append.facts) for append in appends))
             if self._appended is not None:
                 self._appended(outcome)
         return position

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_batch
+from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_together, together
 from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, refuse_other_end
 from voda.log.tail import TAIL_PAGE, GrowthSignal
 
@@ -77,15 +77,17 @@ class MemoryStore(DurableStore):
         self._base = Base()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        head = self._heads.get(stream, _EMPTY)
-        batch = Append(stream, expected_version, facts, epoch)
-        refuse_unstorable(batch)
-        rows, head = seal_batch(batch, head, position=self._events.end, recorded=self._ids)
+        return await self.append_all([Append(stream, expected_version, facts, epoch)])
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        whole = together(appends)
+        refuse_unstorable(whole)
+        rows, heads = seal_together(whole, lambda stream: self._heads.get(stream, _EMPTY), self._events.end, self._ids)
         if rows:
             self._keep(rows)
-            self._heads[stream] = head
+            self._heads.update(heads)
             self._growth.wake()
-        return self._ids[facts[-1].event_id]
+        return max(self._ids[append.facts[-1].event_id] for append in appends)
 
     async def restore(self, batches: Iterator[GroupPlan]) -> None:
         """Take over the events of another log, all or nothing; raises InvalidInput if this log is not empty."""

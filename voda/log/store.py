@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from voda.domain.errors import LogArchived, LogDamaged, VersionConflict
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.log.append_plan import EventRow, GroupPlan
+from voda.log.append_plan import Append, EventRow, GroupPlan
 
 SNAPSHOTS_KEPT = 8
 """So many of the newest snapshots of each name a store keeps; older ones would only speed up travel to the far past."""
@@ -113,6 +113,9 @@ class EventStore(Protocol):
             StoreNotWritable: disk full or read-only.
         """
 
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        """Record facts of several streams, all or none, and return the last one's position; see `append`."""
+
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         """Return up to `limit` events with position > `after`, in order; of one stream where given.
 
@@ -155,6 +158,9 @@ class DelegatingStore(EventStore, Generic[StoreT]):
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
         return await self._store.append(stream, expected_version, facts, epoch=epoch)
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        return await self._store.append_all(appends)
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         return await self._store.read(after, limit, stream=stream)

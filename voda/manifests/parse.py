@@ -4,16 +4,19 @@ Rule: a refusal names the field by its path and says what to write instead; an a
 nothing in it fails later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from voda.domain.dependency import DependencyRequest
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
+from voda.domain.job_array import ArrayRange, indices_of
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
 from voda.manifests import names
+from voda.manifests.arrays import array_range, array_task, dependencies
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.ignored_fields import ignored_fields
 from voda.manifests.programs import refuse_large_expansions
@@ -34,6 +37,10 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
     """Complete but for its job_id, which is the name until the job is submitted."""
     warnings: tuple[FieldWarning, ...] = ()
     """Fields that voda ignores on every cluster."""
+    after: Sequence[DependencyRequest] = ()
+    """The jobs that have to end first, which `spec` lacks until they are looked up."""
+    array: ArrayRange | None = None
+    """The tasks that the manifest stands for; None: it is one job."""
 
 
 def parse(
@@ -51,7 +58,10 @@ def parse(
     refuse_large_expansions(job)
     settings = JobSettings(job)
     least, most, requested = replica_bounds(job, settings)
-    names.refuse_long_worker_name(name, most)
+    tasks = array_range(settings)
+    task = array_task(settings, tasks)
+    array = tasks if task is None else None
+    names.refuse_long_worker_name(name if array is None else f"{name}-{indices_of(array.indices)[-1]}", most)
     spec = JobSpec(
         job_id=name,
         name=name,
@@ -66,8 +76,16 @@ def parse(
         category=_category(settings, name),
         kind=job.kind,
         manifest=manifest,
+        array=task,
     )
-    return ParsedManifest(raw=manifest, job=job, spec=spec, warnings=tuple(ignored_fields(job, manifest)))
+    return ParsedManifest(
+        raw=manifest,
+        job=job,
+        spec=spec,
+        warnings=tuple(ignored_fields(job, manifest)),
+        after=dependencies(settings),
+        array=array,
+    )
 
 
 def _number(settings: JobSettings, setting: str, *, least: int, most: int) -> int:

@@ -26,6 +26,10 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "priority": ("voda.dev/priority", ("JOB_PRIORITY",)),
     "pool": ("voda.dev/pool", ()),
     "category": ("", ("JOB_NAME",)),
+    "after": ("voda.dev/after", ()),
+    "array": ("voda.dev/array", ()),
+    "array_name": ("voda.dev/array-name", ()),
+    "array_task": ("voda.dev/array-task", ()),
 }
 VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
 

@@ -1,7 +1,7 @@
 """Decides on one plan: which jobs get how many replicas, on which nodes, and why; and makes the fact that records it.
 
-Rules: pure, the controller and `voda replay --verify` call the same functions; no policy sees a halted job; no GPUs
-are kept for a job that the nodes cannot hold now: the policy is asked again without it.
+Rules: pure, the controller and `voda replay --verify` call the same functions; no policy sees a job that is held; no
+GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
 from collections.abc import Callable, Set
@@ -14,7 +14,8 @@ from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState, Settings
 from voda.events.types import PlanAdopted
 from voda.placement import PLACERS, Placer
-from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_halted, without_jobs
+from voda.planner.eligibility import eligible_view
+from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.priority import allocate, place
 from voda.policies import POLICIES, Policy
 
@@ -27,9 +28,9 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
 
     `cause` is the type of the event that made the decision due, or `tick`; `now` is in seconds since the epoch.
     """
-    # 1. Leave out the jobs that are halted, and those that the nodes could not hold even if they were empty.
-    resumed, halted = without_halted(view)
-    candidates, left_out = feasible_view(resumed)
+    # 1. Leave out the jobs that are held, and those that the nodes could not hold even if they were empty.
+    eligible, held = eligible_view(view)
+    candidates, left_out = feasible_view(eligible)
     caps: dict[str, tuple[int, str]] = {}
     for attempts_left in reversed(range(_MOST_ATTEMPTS)):
         # 2. The policy says how many replicas each job gets, jobs of higher priority first.
@@ -55,7 +56,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         decided_at=now,
         cause=cause,
         placement=placement,
-        reasons={**allocation.reasons, **short.reasons, **at_cap, **left_out, **halted},
+        reasons={**allocation.reasons, **short.reasons, **at_cap, **left_out, **held},
     )
 
 

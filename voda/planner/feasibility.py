@@ -26,12 +26,6 @@ class Shortfall(Struct, frozen=True, kw_only=True):
     """Jobs that have less because nodes refuse them -> the size they have, and why."""
 
 
-def without_halted(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
-    """Return the view without the jobs that are halted, and why they have no workers."""
-    halted = {job_id: job.halt_reason for job_id, job in view.jobs.items() if job.is_halted and not job.is_canceling}
-    return (without_jobs(view, halted.keys()) if halted else view), halted
-
-
 def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
     """Return the view without the jobs that the nodes could not hold if they were empty, and why not."""
     # Of workers of one GPU that fit any node, a policy counts right.

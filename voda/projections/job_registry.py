@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
+from voda.projections.array_index import ArrayIndex
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
 from voda.projections.job_names import JobNames, full_name
@@ -39,6 +40,7 @@ class JobRegistry(Projection):
     def __init__(self, most_ended: int = _MOST_ENDED) -> None:
         self.changed_jobs: set[str] = set()
         """Jobs that the last event changed. Not part of the state."""
+        self.arrays = ArrayIndex()
         self._most_ended = most_ended
         self._records: dict[str, JobRecord] = {}
         self._ended: dict[str, None] = {}
@@ -101,8 +103,10 @@ class JobRegistry(Projection):
         self._index.load(index)
         self._names = JobNames()
         self._live_counts = Counter(record.spec.user for record in records if record.is_live)
+        self.arrays = ArrayIndex()
         for record in records:
             self._names.add(record.spec, is_live=record.is_live)
+            self.arrays.add(record)
 
     def _live_record(self, job_id: str) -> JobRecord | None:
         """Return the record of a live job; only exits of workers change the record of an ended one."""
@@ -130,6 +134,7 @@ class JobRegistry(Projection):
         del self._ended[job_id]
         record = self._records.pop(job_id)
         self._names.forget(record.spec)
+        self.arrays.forget(record)
 
     def _forget_reports(self, job_id: str) -> None:
         if job_id in self._with_reports:
@@ -151,6 +156,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
     record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     registry._mark(record, event)
     registry._names.add(record.spec, is_live=True)
+    registry.arrays.add(record)
     registry._live_counts[fact.spec.user] += 1
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
 

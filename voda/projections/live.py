@@ -20,6 +20,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.projections.base import Projection
+from voda.projections.dependencies import Dependencies
 from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 from voda.projections.learning import Learning
 
@@ -49,6 +50,9 @@ class LiveCluster(Projection):
         self._outlived_in: dict[str, LivePool] = {}
         self._refused_by: dict[str, set[str]] = {}
         """Node -> jobs it refuses: an index of `Job.refusals`."""
+        self._dependencies = Dependencies(self._pool_of.__contains__)
+        self._unsatisfiable: dict[str, dict[str, None]] = {}
+        """Pool -> jobs whose dependencies cannot be met any more: an index of `Job.unsatisfiable`."""
 
     def apply(self, event: Event) -> None:
         self.changed_pools.clear()
@@ -63,6 +67,15 @@ class LiveCluster(Projection):
         """Return a live job."""
         pool = self._pool_of.get(job_id)
         return pool.jobs[job_id] if pool else None
+
+    def unsatisfiable(self, pool: str) -> Mapping[str, str]:
+        """Return the live jobs whose dependencies can no longer be met, and why not, but for those being canceled."""
+        jobs = self._pool(pool).jobs
+        return {
+            job_id: jobs[job_id].unsatisfiable
+            for job_id in self._unsatisfiable.get(pool, ())
+            if not jobs[job_id].is_canceling
+        }
 
     def undecided(self, pool: str) -> frozenset[str]:
         return frozenset(self._pool(pool).undecided)
@@ -97,16 +110,23 @@ class LiveCluster(Projection):
 
     def dump(self) -> bytes:
         """Return the whole state as MessagePack; folding the same log gives the same bytes."""
-        return msgspec.msgpack.encode((self.position, self._pools))
+        return msgspec.msgpack.encode((self.position, self._pools, self._dependencies.dump()))
 
     def load(self, state: bytes) -> None:
-        self.position, self._pools = msgspec.msgpack.decode(state, type=tuple[int, dict[str, LivePool]])
+        kind = tuple[int, dict[str, LivePool], bytes]
+        self.position, self._pools, dependencies = msgspec.msgpack.decode(state, type=kind)
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
+        self._dependencies = Dependencies(self._pool_of.__contains__)
+        self._dependencies.load(dependencies)
+        self._unsatisfiable = {}
         self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
         self._refused_by = {}
         for pool in self._pools.values():
             for job_id, job in pool.jobs.items():
                 _index(self, job_id, job.refusals)
+                self._dependencies.index(job)
+                if job.unsatisfiable:
+                    self._unsatisfiable.setdefault(pool.plan.pool, {})[job_id] = None
 
     def rebase(self) -> None:
         """Make this state the beginning of another log, whose first event is at position 1."""
@@ -140,7 +160,12 @@ def _submitted(live: LiveCluster, fact: facts.JobSubmitted, event: Event) -> Non
     if job_id in live._pool_of:
         return
     pool = live._pool_of[job_id] = live._change_pool(fact.spec.pool)
-    pool.jobs[job_id] = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at)
+    waits_for = tuple(dependency for dependency in fact.spec.after if not dependency.is_met)
+    job = Job(spec=fact.spec, submitted_at=event.recorded_at, counted_at=event.recorded_at, waits_for=waits_for)
+    pool.jobs[job_id] = job
+    live._dependencies.add(fact.spec)
+    live._dependencies.index(job)
+    _resolve(live, job_id, event.position)
     pool.undecided[job_id] = event.position
 
 
@@ -150,6 +175,9 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
         live.changed_pools.add(pool.plan.pool)
         job = pool.jobs.pop(fact.job_id)
         _unindex(live, job)
+        live._unsatisfiable.get(pool.plan.pool, {}).pop(fact.job_id, None)
+        for waiting in live._dependencies.end(job, END_PHASES[type(fact)]):
+            _resolve(live, waiting, event.position)
         if job.workers:
             pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
             live._outlived_in[fact.job_id] = pool
@@ -158,6 +186,20 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
         if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
             reasons = {job_id: reason for job_id, reason in pool.plan.reasons.items() if job_id != fact.job_id}
             pool.plan = replace(pool.plan, reasons=reasons)
+
+
+def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
+    """Drop the dependencies of a live job that are met."""
+    pool = live._pool_of[job_id]
+    before = pool.jobs[job_id]
+    if (job := live._dependencies.resolved(before)) is before:
+        return
+    live._store(job)
+    if job.unsatisfiable:
+        live._unsatisfiable.setdefault(pool.plan.pool, {})[job_id] = None
+    if not job.waits_for:
+        # The next plan gives another reason why it waits.
+        pool.undecided[job_id] = position
 
 
 @LiveCluster.folds

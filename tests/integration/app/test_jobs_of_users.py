@@ -103,7 +103,9 @@ async def test_job_of_an_owner_without_an_account_is_refused_with_what_to_do() -
         for query in ("", "?dry_run=true"):
             status, problem = await up.ask(BOB, "POST", f"/api/v1/jobs{query}", a_manifest("a", "true"), token)
             assert status == 422
-            assert "user ghost has no account on this machine, where jobs run as their users: make one" in str(problem)
+            assert "user 'ghost' has no account on this machine, and jobs here run as their users: make one" in str(
+                problem
+            )
 
 
 async def test_token_that_a_job_forges_from_its_own_is_refused() -> None:

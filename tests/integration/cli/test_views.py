@@ -9,7 +9,6 @@ import pytest
 from tests.integration.cli.conftest import LINES
 from tests.served import Server, served
 from voda.cli.http.client import open_client
-from voda.cli.http.remote_log import follow_stream
 from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobProgressed
@@ -106,7 +105,7 @@ def test_events_when_the_connection_is_lost_go_on_where_they_stopped(server: Ser
         async def read() -> list[str]:
             seen: list[str] = []
             async with open_client(ServerOptions(home=server.home)) as client:
-                async for message in follow_stream(client, after=0):
+                async for message in client.follow_events(after=0):
                     seen.append(message.id)
                     if len(seen) in (3, 8):
                         server.loop.call_soon_threadsafe(relay.cut)

@@ -10,6 +10,7 @@ from tests.telemetry import RecordingTelemetry
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.controller.follower import take_snapshots
+from voda.domain.dependency import Dependency
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
@@ -18,6 +19,7 @@ from voda.events.types import (
     AnyFact,
     JobCanceled,
     JobCancelRequested,
+    JobFailed,
     JobProgressed,
     JobQueueLevelChanged,
     JobSubmitted,
@@ -29,6 +31,7 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.log.append_plan import Append
 from voda.log.memory import MemoryStore
 from voda.metrics import CONTROLLER_STEP_DURATION, REPLAN_DURATION
 from voda.placement import PLACERS
@@ -476,3 +479,54 @@ async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) 
     fresh = stage.a_controller()
     await fresh.warm()
     assert fresh.live.state_hash() == standby.live.state_hash()
+
+
+class CrashingStore(MemoryStore):
+    """Fails at one append to a job's stream, with or without having recorded it."""
+
+    crashes_at = -1
+    records_first = False
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        if not appends[0].stream.startswith("job.") or appends[0].expected_version == 0:
+            return await super().append_all(appends)
+        self.crashes_at -= 1
+        if self.crashes_at == 0 and not self.records_first:
+            raise StoreUnavailable("it crashed before")
+        position = await super().append_all(appends)
+        if self.crashes_at == 0:
+            raise StoreUnavailable("it crashed after")
+        return position
+
+
+@pytest.mark.parametrize("records_first", [False, True])
+@pytest.mark.parametrize("crashes_at", range(1, 7))
+async def test_jobs_that_wait_in_vain_are_canceled_once_wherever_the_leader_crashes(
+    crashes_at: int, records_first: bool
+) -> None:
+    stage = Stage()
+    stage.store = store = CrashingStore()
+    stage.controller = stage.a_controller()
+    await stage.begin(ratelimit_s=0)
+    for job_id, after in {"a": "", "b": "a", "c": "b", "d": "c"}.items():
+        spec = a_spec(job_id, after=(Dependency(job_id=after),) if after else ())
+        fact = Fact(data=JobSubmitted(spec=spec), event_id=f"submit-{job_id}", recorded_at=stage.clock.now())
+        await store.append(f"job.{job_id}", 0, [fact])
+    await stage.step_at(1100)
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1"}))
+    await stage.add(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=1))
+    await stage.add(JobFailed(job_id="a", reason="exit code 1"))
+    store.crashes_at, store.records_first = crashes_at, records_first
+    with pytest.raises(StoreUnavailable):
+        await stage.step_at(1200)
+    stage.controller = stage.a_controller()
+    await stage.controller.lead("another")
+    await stage.step_at(1201)
+    requests = [event.data for event in await stage.recorded(JobCancelRequested)]
+    assert requests == [
+        JobCancelRequested(job_id="b", reason="a failed"),
+        JobCancelRequested(job_id="c", reason="b was canceled"),
+        JobCancelRequested(job_id="d", reason="c was canceled"),
+    ]
+    assert [event.stream for event in await stage.recorded(JobCanceled)] == ["job.b", "job.c", "job.d"]
+    assert dict(stage.controller.live.cluster.jobs("default")) == {}

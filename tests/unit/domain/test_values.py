@@ -91,3 +91,14 @@ def test_settings_and_estimates_when_nothing_is_known_are_what_the_documentation
 def test_time_left_when_replicas_give_speed_shrinks_and_without_any_is_unknown() -> None:
     estimate = Estimate(speedup=(0.0, 1.0, 1.5), remaining_s=300.0)
     assert [estimate.time_left_s(replicas) for replicas in range(3)] == [math.inf, 300.0, 200.0]
+
+
+def test_settings_when_nothing_is_set_are_those_of_the_documentation() -> None:
+    settings = Settings()
+    assert (settings.policy, settings.placer, settings.heeds_resize_cost) == ("elastic-fifo", "steady", True)
+    assert (settings.ratelimit_s, settings.resize_cost_s, settings.span_penalty) == (30.0, 60.0, 0.1)
+
+
+def test_estimate_when_nothing_is_known_costs_nothing() -> None:
+    nothing = Estimate(speedup=(0.0, 1.0))
+    assert (nothing.remaining_s, nothing.resize_cost_s, nothing.span_penalty) == (math.inf, 0.0, 0.0)

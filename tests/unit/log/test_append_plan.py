@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tests.builders import a_fact
 from voda.domain.errors import Fenced, InvalidInput, VersionConflict
 from voda.events.envelope import ANY_VERSION, Head
-from voda.log.append_plan import Append, Outcome, plan_group
+from voda.log.append_plan import Append, Outcome, plan_group, together
 
 
 def planned(
@@ -47,3 +47,16 @@ def test_append_when_some_of_its_events_are_new_needs_the_version() -> None:
     append = Append("job.a", 3, [a_fact("1"), a_fact("2")], 0)
     (outcome,) = planned(append, heads={"job.a": Head(7, "0" * 64, 0)}, known={"1": 4})
     assert isinstance(outcome, VersionConflict)
+
+
+def test_appends_that_take_effect_together_are_refused_together() -> None:
+    good, bad = Append("job.a", 0, [a_fact("1")], 0), Append("job.b", 3, [a_fact("2")], 0)
+    plan = plan_group([together([good, bad]), good], position=0, heads={}, known={})
+    assert isinstance(plan.outcomes[0], VersionConflict)
+    assert (plan.outcomes[1], [row[1] for row in plan.rows]) == (1, ["job.a"])
+
+
+def test_appends_that_take_effect_together_follow_one_another_in_one_stream_too() -> None:
+    first, second = Append("job.a", 0, [a_fact("1")], 0), Append("job.a", 1, [a_fact("2"), a_fact("1")], 0)
+    plan = plan_group([together([first, second])], position=0, heads={}, known={})
+    assert (plan.outcomes, [row[:4] for row in plan.rows]) == ([1], [(1, "job.a", 1, "1"), (2, "job.a", 2, "2")])

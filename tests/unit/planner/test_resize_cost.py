@@ -18,3 +18,14 @@ def test_gpus_of_a_growth_that_does_not_pay_serve_as_many_waiting_jobs_as_they_a
     assert replicas == {"a": 1, "b": 1, "c": 1, "d": 0}
     assert reasons["a"] == "kept at 1: growing to 5 would save 80 s and cost 500 s"
     assert reasons["b"] == "starts on 1: to grow other jobs by these GPUs would not pay"
+
+
+def test_growth_of_a_job_on_nodes_of_one_gpu_that_does_not_pay_is_left_out() -> None:
+    running = a_job("a", max_replicas=3, workers={0: "n1"})
+    view = a_state(
+        jobs=[running],
+        nodes=[a_node("n1", gpus=1), a_node("n2", gpus=2)],
+        placement={"a": ("n1",)},
+        estimates={"a": Estimate(speedup=(0, 1, 2, 3), remaining_s=100.0, resize_cost_s=500.0)},
+    )
+    assert without_thrash(view, {"a": 3})[0] == {"a": 1}

@@ -47,6 +47,14 @@ def test_ffdl_when_every_combination_is_tried_has_the_best(equal_gpus: bool) -> 
         assert total(view, answer) == pytest.approx(best_total(view), rel=1e-9), f"seed {seed}"
 
 
+def test_ffdl_when_one_gpu_is_left_gives_it_to_the_job_that_gains_most_from_one() -> None:
+    jobs = [a_job(name, submitted_at=place, max_replicas=3) for place, name in enumerate("abcd")]
+    curves = {"a": (0, 1, 1.2, 1.3), "b": (0, 1, 6.0, 20.0), "c": (0, 1, 1.5, 2.5), "d": (0, 1, 1.5, 2.5)}
+    estimates = {name: Estimate(speedup=curve) for name, curve in curves.items()}
+    view = a_state(jobs=jobs, nodes=[a_node(gpus=5)], estimates=estimates)
+    assert Ffdl().allocate(view, 0.0).replicas == {"a": 1, "b": 2, "c": 1, "d": 1}
+
+
 def test_ffdl_when_gains_are_equal_prefers_the_earlier_job() -> None:
     jobs = [a_job("b", submitted_at=1, max_replicas=4), a_job("a", submitted_at=2, max_replicas=4)]
     answer = Ffdl().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=5)]), 0.0)

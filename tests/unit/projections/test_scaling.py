@@ -92,11 +92,12 @@ def means(epochs: dict[int, float]) -> EpochMeans:
 CATEGORY = {1: 100.0, 2: 60.0, 4: 45.0}
 
 
-def test_job_when_its_epochs_differ_from_its_category_by_their_length_alone_shares_the_law() -> None:
+@pytest.mark.parametrize("longer", [1.0, 10.0, 0.001])
+def test_job_when_its_epochs_differ_from_its_category_by_their_length_alone_shares_the_law(longer: float) -> None:
     history = CategoryHistory(means(CATEGORY))
-    scaling = estimate_scaling(means({1: 300.0, 2: 181.0}), history, 16)
+    scaling = estimate_scaling(means({1: 300.0 * longer, 2: 181.0 * longer}), history, 16)
     assert scaling.speedup == history.scaling(16).speedup
-    assert scaling.e1 == pytest.approx(100.0 * (3.0 + 181.0 / 60.0) / 2)
+    assert scaling.e1 == pytest.approx(100.0 * longer * (3.0 + 181.0 / 60.0) / 2)
     assert not scaling.is_assumed
 
 

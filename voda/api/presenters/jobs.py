@@ -3,13 +3,26 @@
 Rule: the JSON is a cache: an entry never outlives a newer revision of the job or a newer forecast.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from voda.api.schemas import ForecastView, JobView, ProgressView, ReportList, ReportView, WorkerView, instant, view_of
+from voda.api.schemas import (
+    ArrayTaskView,
+    ArrayView,
+    DependencyView,
+    ForecastView,
+    JobView,
+    ProgressView,
+    ReportList,
+    ReportView,
+    WorkerView,
+    instant,
+    view_of,
+)
 from voda.application.read_model import ReadModel
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
@@ -60,7 +73,37 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         ),
         forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NO_FORECAST,
         revision=str(record.revision),
+        after=tuple(view_of(DependencyView, dependency) for dependency in spec.after),
+        array=view_of(ArrayTaskView, spec.array) if spec.array is not None else None,
     )
+
+
+def array_of(tasks: Sequence[JobRecord]) -> ArrayView:
+    """Return an array as the API shows it; it has at least one task that is remembered."""
+    spec = tasks[0].spec
+    assert spec.array is not None, "they are tasks of an array"
+    ends = [task.finished_at for task in tasks]
+    return ArrayView(
+        array_id=spec.array.array_id,
+        name=spec.array.name,
+        namespace=spec.namespace,
+        user=spec.user,
+        pool=spec.pool,
+        indices=spec.array.indices,
+        count=spec.array.count,
+        at_once=spec.array.at_once,
+        states=Counter(_state(task) for task in tasks),
+        replicas=sum(task.job.replicas for task in tasks),
+        gpu_s=sum(task.job.attained_service_gpu_s for task in tasks),
+        submitted_at=instant(min(task.job.submitted_at for task in tasks)),
+        finished_at=instant(None if None in ends else max(end for end in ends if end is not None)),
+    )
+
+
+def _state(record: JobRecord) -> str:
+    if record.is_canceling:
+        return "Canceling"
+    return "Preempted" if record.is_preempted else record.phase.value
 
 
 def reports_of(record: JobRecord) -> ReportList:

@@ -148,6 +148,7 @@ class KubernetesService:
             "VODA_API_URL": self.options.api.url
             or f"http://voda.{self.context.namespace}.svc:{self.options.listen.port}",
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
+            **(spec.array.environment if spec.array is not None else {}),
         }
 
     # ---- what the leader does

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from voda.application.backend import Backend
+from voda.application.dependencies import UnknownDependency
 from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.status.status_annotations import differing, refused_annotations
 from voda.application.submit_job import JobSubmitter
@@ -89,12 +90,13 @@ class Adoption:
                 # Pods that the operator has made by now are not placed by voda: they go first.
                 found = await self._patched(kind, meta, kind.suspend_patch().body, {"uid": meta.uid})
             submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
+        except (AlreadyExists, TooManyJobs, UnknownDependency) as error:
+            # Soon it may be possible: a job that this one comes after may be applied right behind it.
+            await self._refuse(kind, meta, str(error), "NotAccepted")
+            raise
         except InvalidInput as error:
             await self._refuse(kind, meta, str(error), "Invalid")
             raise ObjectRefused(str(error)) from error
-        except (AlreadyExists, TooManyJobs) as error:
-            await self._refuse(kind, meta, str(error), "NotAccepted")
-            raise
         if submitted.is_new:
             self.telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)

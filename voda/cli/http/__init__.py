@@ -1,5 +1,5 @@
-"""The client of the server's API, for all commands.
+"""The commands' side of voda.client.
 
-In reading order: `target` finds the server, `client` sends requests and reads error answers, `retry` repeats those
-that can be repeated; `remote_log` reads the log and follows live events.
+In reading order: `client` (what a command asks with), `retry` (requests that survive trouble), `remote_log` (the log,
+page by page or live).
 """

@@ -1,11 +1,9 @@
 """The server's log, read over HTTP page by page, or live as server-sent events.
 
-Rules: an event type that this version does not know is shown by its name and is never an error; a live stream
-resumes after the last id it read, so it neither skips nor repeats an event.
+Rule: an event type that this version does not know is shown by its name and is never an error.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,17 +11,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.api.schemas import EventList, EventView
-from voda.cli.http.client import Client, Params, ServerUnreachable, decode
+from voda.cli.http.client import Client, Params, decode
 from voda.cli.render.terminal import note
-from voda.domain.errors import StoreUnavailable
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES, describe, subject_of
 from voda.events.types import AnyFact
 
 _PAGE = 500
-_IDLE_S = 60.0
-"""A healthy server sends something more often than this."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ class RemoteLog:
 
     async def tail(self, after: int) -> AsyncIterator[RemoteEvent]:
         """Yield every event after `after` that passes the filters, then new ones, for ever."""
-        async for message in follow_stream(self._client, after=after, params=self._filters, lost=note):
+        async for message in self._client.follow_events(after=after, params=self._filters, lost=note):
             yield _remote_event(message.data)
 
 
@@ -112,59 +106,3 @@ def known_event(shown: EventView) -> Event | None:
 
 def _remote_event(raw: bytes) -> RemoteEvent:
     return RemoteEvent(decode(raw, EventView), raw)
-
-
-@dataclass(frozen=True, slots=True)
-class SseMessage:
-    id: str
-    data: bytes
-
-
-class SseParser:
-    """Parses a stream of bytes into messages, after the HTML standard, section 9.2.6; their types are not used."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._id = ""
-        self._data: list[bytes] = []
-
-    def feed(self, piece: bytes) -> list[SseMessage]:
-        """Return the messages that this piece completes."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        return [message for line in lines if (message := self._line(line.removesuffix(b"\r")))]
-
-    def _line(self, line: bytes) -> SseMessage | None:
-        if not line:
-            data, self._data = self._data, []
-            return SseMessage(self._id, b"\n".join(data)) if data else None
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-        elif field == b"id" and b"\0" not in value:
-            self._id = value.decode("utf-8", "replace")
-        return None
-
-
-async def follow_stream(
-    client: Client, *, after: int, params: Params | None = None, lost: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[SseMessage]:
-    """Yield the events after a position, for ever; after a loss, call `lost` with a sentence and reconnect."""
-    last, pause_s = str(after), _FIRST_PAUSE_S
-    is_lost = False
-    while True:
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": last}
-        query = {**(params or {}), "watch": "true", "after": last}
-        try:
-            parser = SseParser()
-            async for piece in client.stream("/events", params=query, headers=headers, idle_s=_IDLE_S):
-                is_lost, pause_s = False, _FIRST_PAUSE_S
-                for message in parser.feed(piece):
-                    last = message.id or last
-                    yield message
-        except (ServerUnreachable, StoreUnavailable) as error:
-            if not is_lost:
-                lost(str(error))
-                is_lost = True
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -13,13 +13,11 @@ import msgspec
 from voda.backoff import delay_s
 from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable
 from voda.cli.render.terminal import note
+from voda.client.http import FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRY_S, pause_after
 from voda.domain.errors import StoreUnavailable, VersionConflict, VodaError
 
 T = TypeVar("T")
 
-RETRY_S = 20.0
-"""How long a request is retried."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 3.0
 _CHANGES = 5
 """Attempts to change a resource that others change at the same time."""
 
@@ -33,7 +31,8 @@ async def retry_while_away(attempt: Callable[[], Awaitable[T]]) -> T:
             return await attempt()
         except (ServerUnreachable, StoreUnavailable) as error:
             failures += 1
-            pause_s = delay_s(failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+            pause_s = delay_s(failures, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
+            pause_s = max(pause_s, pause_after(error))
             if loop.time() + pause_s > gives_up_at:
                 raise
             if failures == 1:

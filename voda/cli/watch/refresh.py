@@ -13,10 +13,11 @@ from rich.console import Group
 from rich.live import Live
 
 from voda.cli.http.client import Client, Params, ServerUnreachable
-from voda.cli.http.remote_log import RemoteLog, SseMessage, follow_stream
+from voda.cli.http.remote_log import RemoteLog
 from voda.cli.options import Output
 from voda.cli.render.terminal import console, note, print_answer, print_bytes, print_names
 from voda.cli.watch.lists import Listing, ListSource
+from voda.client.sse import SseMessage
 from voda.domain.errors import StoreUnavailable
 
 SETTLE_S = 0.15
@@ -61,7 +62,7 @@ async def wake_on_change(
     wait = ChangeWait(every_s)
 
     async def follow() -> None:
-        async for message in follow_stream(client, after=position, params=params, lost=lost):
+        async for message in client.follow_events(after=position, params=params, lost=lost):
             seen(message)
             wait.wake()
 

@@ -18,11 +18,12 @@ from rich.live import Live
 
 from voda.api.schemas import EventView
 from voda.cli.http.client import Client, ServerUnreachable
-from voda.cli.http.remote_log import RemoteLog, SseMessage
+from voda.cli.http.remote_log import RemoteLog
 from voda.cli.render.terminal import console, now
 from voda.cli.watch.lists import fetch_jobs, fetch_nodes, fetch_pools
 from voda.cli.watch.refresh import wake_on_change
 from voda.cli.watch.top_screen import PLANS, PlanChanges, ScreenState, frame
+from voda.client.sse import SseMessage
 from voda.domain.errors import StoreUnavailable
 
 _EVERY_S = 1.0

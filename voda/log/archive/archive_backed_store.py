@@ -11,6 +11,7 @@ from threading import Lock
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed
+from voda.log.append_plan import Append
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
 from voda.log.store import DelegatingStore, DurableStore, EventStore, Snapshot, SnapshotStore
@@ -51,6 +52,9 @@ class SegmentStore(EventStore):
         self._in_use = Lock()
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        return await self.append_all(())
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
         raise StoreNotWritable(f"{self.place} is an archive, which cannot be written: see 'voda log restore --help'")
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:

@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of
+from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, together
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream import settings
 from voda.log.jetstream.bounds import forget, refuse_cut, restore
@@ -156,8 +156,11 @@ class JetStreamStore(DurableStore):
     # ---- events
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+        return await self.append_all([Append(stream, expected_version, facts, epoch)])
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
         _refuse_read_only(self.place, self._read_only)
-        append = Append(stream, expected_version, facts, epoch)
+        append = together(appends)
         refuse_unstorable(append)
         position = await self._commits.append(append)
         self._growth.wake()
@@ -178,14 +181,14 @@ class JetStreamStore(DurableStore):
         return [row_of(sealed, body_of(sealed)) for sealed in await self._reader.sealed(after, limit)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        return self._growth.tail(after, self._next, poll_s=_POLL_S, full_page=1)
+        async def following(after: int) -> Sequence[Event]:
+            await self._listener.listen()
+            # First the events that the nearest server has; if none, those that the leader knows.
+            reader = self._reader
+            found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
+            return [unseal(sealed) for sealed in found]
 
-    async def _next(self, after: int) -> Sequence[Event]:
-        await self._listener.listen()
-        # First the events that the nearest server has; if none, those that the leader knows.
-        reader = self._reader
-        found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
-        return [unseal(sealed) for sealed in found]
+        return self._growth.tail(after, following, poll_s=_POLL_S, full_page=1)
 
     async def position(self) -> int:
         return (await self._log.sync()).position

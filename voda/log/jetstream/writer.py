@@ -12,7 +12,7 @@ from contextlib import suppress
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
+from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.group_commit import Committer
 from voda.log.jetstream.marks import CHECKPOINT, IDS, PLACES, BlobKey
 from voda.log.jetstream.messages import OutgoingGroup, encode_group
@@ -166,7 +166,7 @@ class JetStreamWriter(Committer):
             is_fresh = True
 
     async def _plan(self, group: Sequence[Append], state: LogState) -> GroupPlan:
-        ids = [fact.event_id for append in group for fact in append.facts]
+        ids = [fact.event_id for append in parts_of(group) for fact in append.facts]
         while True:
             position = state.position
             known = await self._recorded_ids(ids, state)

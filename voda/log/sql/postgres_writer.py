@@ -18,7 +18,7 @@ from asyncpg import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from voda.events.envelope import Head
-from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
+from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.sql import schema
 from voda.log.sql.postgres_engine import CHANNEL, give_up
 from voda.log.sql.rows import StoredHead
@@ -124,15 +124,15 @@ class PostgresWriter:
         return plan
 
     async def _add_heads(self, group: Sequence[Append]) -> None:
-        unread = [append.stream for append in group if append.stream not in self._heads]
+        unread = [append.stream for append in parts_of(group) if append.stream not in self._heads]
         if unread:
             # If another process wrote meanwhile these heads are newer than the position, and the write fails.
             self._heads.update({row[0]: StoredHead(*row).proven() for row in await self._driver.fetch(_HEADS, unread)})
 
     async def _write_after_read(self, group: Sequence[Append]) -> GroupPlan:
         self._forget()
-        streams = [append.stream for append in group]
-        ids = [fact.event_id for append in group for fact in append.facts]
+        streams = [append.stream for append in parts_of(group)]
+        ids = [fact.event_id for append in parts_of(group) for fact in append.facts]
         position, known = 0, {}
         for kind, name, number, *rest in await self._driver.fetch(_READ_STATE, streams, ids):
             match kind:

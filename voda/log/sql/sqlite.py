@@ -19,7 +19,7 @@ import aiosqlite
 
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
 from voda.events.envelope import Head
-from voda.log.append_plan import Append, GroupPlan, Outcome, plan_group
+from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.sql import schema, sqlite_file
 from voda.log.sql.rows import StoredHead
 from voda.log.sql.sqlite_file import is_busy, translate_error, translate_errors
@@ -90,7 +90,7 @@ class SqliteDatabase(Database):
             self._took(loop.time() - began_s)
 
     def commit_at_once(self, group: Sequence[Append]) -> Sequence[Outcome] | None:
-        is_small = sum(len(append.facts) for append in group) <= INLINE_FACTS
+        is_small = sum(len(append.facts) for append in parts_of(group)) <= INLINE_FACTS
         if not self._writer or self._recent_commit_s > INLINE_BELOW_S or not is_small:
             return None
         loop = asyncio.get_running_loop()
@@ -273,14 +273,14 @@ class _Writer:
             return self._record(self._plan(group, known=self._recorded_ids(group)))
 
     def _plan(self, group: Sequence[Append], known: Mapping[str, int]) -> GroupPlan:
-        unread = [append.stream for append in group if append.stream not in self._heads]
+        unread = [append.stream for append in parts_of(group) if append.stream not in self._heads]
         if unread:
             for row in self._connection.execute(_HEADS, (json.dumps(unread),)):
                 self._heads[row[0]] = StoredHead(*row).proven()
         return plan_group(group, position=self._position, heads=self._heads, known=known)
 
     def _recorded_ids(self, group: Sequence[Append]) -> dict[str, int]:
-        ids = [fact.event_id for append in group for fact in append.facts]
+        ids = [fact.event_id for append in parts_of(group) for fact in append.facts]
         return dict(self._connection.execute(_KNOWN, (json.dumps(ids),)))
 
     def _record(self, plan: GroupPlan) -> list[Outcome]:

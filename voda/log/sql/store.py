@@ -13,7 +13,7 @@ from msgspec.structs import astuple
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
-from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable
+from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, together
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
 from voda.log.sql.rows import StoredHead, base_of, read_stream, readable_end, snapshot_of
@@ -116,7 +116,10 @@ class SqlStore(DurableStore):
         """As read last; it only moves forwards."""
 
     async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        append = Append(stream, expected_version, facts, epoch)
+        return await self.append_all([Append(stream, expected_version, facts, epoch)])
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        append = together(appends)
         refuse_unstorable(append)
         position = await self._commits.append(append)
         self._growth.wake()
@@ -155,11 +158,11 @@ class SqlStore(DurableStore):
         return rows[0][0], {stream: Head(*head) for _, stream, *head in rows if stream is not None}
 
     def tail(self, after: int) -> AsyncIterator[Event]:
-        return self._growth.tail(after, self._next, poll_s=self.database.poll_s)
+        async def following(after: int) -> Sequence[Event]:
+            await self.database.listen(self._growth.wake)
+            return await self.read(after, TAIL_PAGE)
 
-    async def _next(self, after: int) -> Sequence[Event]:
-        await self.database.listen(self._growth.wake)
-        return await self.read(after, TAIL_PAGE)
+        return self._growth.tail(after, following, poll_s=self.database.poll_s)
 
     async def position(self) -> int:
         return int((await self.database.fetch(schema.POSITION, {}))[0][0])

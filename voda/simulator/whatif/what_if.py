@@ -192,6 +192,8 @@ def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[Schedule
         if isinstance(event.data, _INPUTS)
         and not isinstance(event.data, facts.JobSubmitted)
         and _is_about(event.data, pool)
+        # The controller of the simulation decides anew which jobs wait in vain for others.
+        and not (isinstance(event.data, facts.JobCancelRequested) and event.actor.startswith("controller/"))
     ]
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from voda.api.schemas import Problem
-from voda.cli.http.client import error_of
+from voda.client.errors import error_of
 from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound, PermanentError, TransientError
 
 

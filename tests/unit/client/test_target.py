@@ -8,8 +8,8 @@ import pytest
 
 from tests.accounts import as_account, passable_folder
 from voda import config
-from voda.cli.http.target import target
 from voda.cli.options import ServerOptions
+from voda.client.target import target
 from voda.domain.errors import InvalidInput, NotFound
 
 HERE = "http://127.0.0.1:8470"

@@ -3,16 +3,14 @@
 Rule: the admin token of this machine's voda is only ever sent to this machine's voda.
 """
 
+import json
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
-import msgspec
-from msgspec import Struct
-
 from voda import config
-from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotFound
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -23,7 +21,21 @@ class _NotOurs(InvalidInput):
     """The file belongs to another user's voda."""
 
 
-class _RunningServer(Struct):
+class NamedServer(Protocol):
+    """What the user says about the server; empty or None = not said."""
+
+    @property
+    def server(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def home(self) -> Path | None: ...
+    @property
+    def ca(self) -> Path | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningServer:
     url: str = ""
     certificate: str = ""
     socket: str = ""
@@ -49,7 +61,7 @@ class Target:
         return bool(self.socket) or urlsplit(self.url).hostname in _LOOPBACK
 
 
-def target(where: ServerOptions) -> Target:
+def target(where: NamedServer) -> Target:
     """Return the server: the one named, else VODA_SERVER's, else the one that runs on the data folder, else the
     machine's, which root runs for all users.
 
@@ -89,11 +101,16 @@ def target(where: ServerOptions) -> Target:
 
 
 def _server_file(file: Path) -> _RunningServer:
-    text = _read(file)
+    if not (text := _read(file)):
+        return _RunningServer()
     try:
-        return msgspec.json.decode(text, type=_RunningServer) if text else _RunningServer()
-    except msgspec.MsgspecError as error:
+        found = json.loads(text)
+        texts = [found.get(name, "") for name in ("url", "certificate", "socket")]
+    except (ValueError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidInput(f"{file} is not what `voda up` writes; name the server with --server")
+    return _RunningServer(*texts)
 
 
 def _read(file: Path) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voda.cli.http.remote_log import SseMessage, SseParser
+from voda.client.sse import SseMessage, SseParser
 
 STREAM = (
     b': heartbeat\n\nid: 7\nevent: job.submitted\ndata: {"a":\ndata:1}\n\n'

@@ -1,0 +1,84 @@
+"""The ids of new jobs and arrays, and of the jobs that they come after.
+
+Rules: a name belongs to one live job or array at a time; an id belongs to one job for ever. The id of an array is that
+of the task that was submitted first.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.application import dependencies
+from voda.domain.errors import AlreadyExists
+from voda.domain.job import JobSpec, validated
+from voda.manifests.parse import ParsedManifest
+from voda.projections.job_names import full_name
+from voda.projections.job_registry import JobRegistry
+
+
+class JobIds(Struct, frozen=True):
+    """Gives out ids by what the registry knows."""
+
+    registry: JobRegistry
+
+    def identified(
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False
+    ) -> Sequence[JobSpec]:
+        """Return the jobs of one manifest, at least one, with free ids, and those of the jobs that they come after.
+
+        Raises:
+            AlreadyExists: a live job or array has one of the names.
+            InvalidField: a job that they come after does not exist, or did not complete.
+        """
+        namespace = specs[0].namespace
+        if not may_share_name:
+            self._refuse_live_names(specs, parsed.spec.name)
+        after = dependencies.resolve(parsed.after, self.registry, namespace)
+        found = [
+            validated(replace(spec, job_id=self._free(full_name(namespace, spec.name)), after=after)) for spec in specs
+        ]
+        array_id = self._array_id(found)
+        return [replace(spec, array=spec.array and replace(spec.array, array_id=array_id)) for spec in found]
+
+    def _array_id(self, specs: Sequence[JobSpec]) -> str:
+        """Return the id of the array of these jobs: a single task joins the live array that it says it is of."""
+        arrays, task = self.registry.arrays, specs[0].array
+        if len(specs) == 1 and task is not None:
+            live = arrays.live(full_name(specs[0].namespace, task.name))
+            others = [other.spec.array for other in arrays.tasks(live or "")]
+            if live and all(
+                other is not None
+                and (other.indices, other.at_once) == (task.indices, task.at_once)
+                and other.index != task.index
+                for other in others
+            ):
+                return live
+        return specs[0].job_id
+
+    def _refuse_live_names(self, specs: Sequence[JobSpec], name: str) -> None:
+        """Raise AlreadyExists where a live job or array has the name of one of these jobs, or that of their array."""
+        namespace = specs[0].namespace
+        for one in dict.fromkeys([name, *(spec.name for spec in specs)]):
+            if (live := self.registry.live_named(namespace, one)) is not None:
+                raise AlreadyExists(
+                    f"job {live} has the name {one!r} and is live: delete it or wait for its end, or choose another"
+                    " name"
+                )
+        if self.registry.arrays.live(full_name(namespace, name)) is not None:
+            raise AlreadyExists(
+                f"array {name} is live: delete it or wait for its end, or choose another name than {name!r}"
+            )
+
+    def _free(self, base: str) -> str:
+        """Return the base, else the base with a number, that no job has had; O(log n) lookups."""
+        is_known = self.registry.is_known
+        if not is_known(base):
+            return base
+        free = 2
+        while is_known(f"{base}-{free}"):
+            free *= 2
+        numbers = range(free // 2 + 1, free)
+        first = bisect_left(numbers, True, key=lambda number: not is_known(f"{base}-{number}"))
+        return f"{base}-{numbers.start + first}"

@@ -1,0 +1,295 @@
+"""The client: what can be asked of a server, as methods.
+
+Rules: a job is named by its id, by its name (the latest job of that name) or by what a method returned; each method
+raises voda's errors with the server's sentence, and repeats its request for `retry_s` while the server is away.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypedDict, Unpack
+
+from voda.client.connection import Cancellation, HttpCall
+from voda.client.decoding import decode
+from voda.client.errors import WaitTimeout
+from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
+from voda.client.job_output import JobOutput
+from voda.client.records import Event, HasJobId, Identity, Job, Jobs, JobsPage, Settings, Submission
+from voda.clock import SystemClock
+from voda.domain.errors import InvalidInput, WrongState
+
+JobName = str | HasJobId
+Manifest = Mapping[str, Any] | str | bytes | os.PathLike[str]
+JobGoal = Literal["ended", "completed", "running"]
+_PAGE: Final = 100
+_MOST_MANIFEST_BYTES: Final = 3_000_000
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
+"""Between two looks at a job that is waited for."""
+
+
+class JobFilters(TypedDict, total=False):
+    """Which jobs, and in which order."""
+
+    phase: str | Sequence[str]
+    """Such as Running; `live` stands for all that have not ended."""
+    pool: str
+    user: str
+    namespace: str
+    name: str
+    sort: str
+    """submitted_at, priority, name, phase or replicas; descending with `-` before it."""
+
+
+class JobChanges(TypedDict, total=False):
+    """What of a live job can be changed."""
+
+    min_replicas: int
+    max_replicas: int
+    requested_replicas: int
+    priority: int
+    epochs: int
+
+
+class SettingsChanges(TypedDict, total=False):
+    """What of a pool's settings can be changed."""
+
+    policy: str
+    placer: str
+    ratelimit_s: float
+    parameters: Mapping[str, Mapping[str, Any]]
+    resize_cost_s: float
+    span_penalty: float
+    heeds_resize_cost: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ServerArguments:
+    server: str
+    token: str
+    home: Path | None
+    ca: Path | None
+
+
+class Client:
+    """A client of one server; its methods may be called from several threads.
+
+    Args:
+        server: its address; by default VODA_SERVER, else the voda that runs on this machine.
+        token: by default VODA_TOKEN, else that of this machine's voda, which no other server is shown.
+        ca: the certificate to trust, a file; by default VODA_CA.
+        home: data folder of this machine's voda; by default VODA_HOME.
+        timeout_s: how long one answer may take.
+        retry_s: how long the server may be away before a call fails.
+    """
+
+    def __init__(  # noqa: PLR0913 - each may be given
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        where = _ServerArguments(
+            server=server or "", token=token or "", home=Path(home) if home else None, ca=Path(ca) if ca else None
+        )
+        self._http = HttpClient(where, timeout_s=timeout_s, retry_s=retry_s)
+
+    def with_cancellation(self, cancellation: Cancellation) -> Self:
+        """Return the same client, ended by this cancellation."""
+        other = type(self).__new__(type(self))
+        other._http = self._http.with_cancellation(cancellation)
+        return other
+
+    def close(self) -> None:
+        """End all requests; the client cannot be used any more."""
+        self._http.cancellation.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def server(self) -> str:
+        """The address of the server."""
+        return self._http.target.url
+
+    def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
+        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file.
+
+        Submits with the same `key` count once; by default each call has a new one, so that a lost answer never
+        submits a job twice. `dry_run` checks the manifest and submits nothing.
+        """
+        body, media_type = _encoded(manifest)
+        headers = {"Content-Type": media_type, "Idempotency-Key": key or SystemClock().new_id()}
+        query = {"dry_run": "true"} if dry_run else None
+        call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=body)
+        return decode(self._http.ask_repeatedly(call).body, Submission)
+
+    def get(self, job: JobName) -> Job:
+        """Return a job as it is now."""
+        return decode(self._http.ask_repeatedly(HttpCall(path=_path(job))).body, Job)
+
+    def list(self, *, limit: int = 500, **filters: Unpack[JobFilters]) -> Jobs:
+        """Return the jobs that match, live and ended, as they were submitted; at most `limit`, 0 = all."""
+        query = _given(filters)
+        found: tuple[Job, ...] = ()
+        while True:
+            size = min(_PAGE, limit - len(found)) if limit else _PAGE
+            call = HttpCall(path="/jobs", params={**query, "limit": size})
+            page = decode(self._http.ask_repeatedly(call).body, JobsPage)
+            found += page.items
+            if not page.next or not page.items or len(found) == limit:
+                return Jobs(found, total=page.total)
+            query["continue"] = page.next
+
+    def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> Job:
+        """Wait until a job has ended, has completed, or runs, and return it.
+
+        Raises:
+            WaitTimeout: not within `timeout_s`.
+            WrongState: the job has ended otherwise.
+        """
+        ends_at = math.inf if timeout_s is None else time.perf_counter() + timeout_s
+        pause_s, path = _FIRST_LOOK_S, _path(job)
+        while True:
+            left_s = max(0.0, ends_at - time.perf_counter())
+            found = decode(self._http.ask_repeatedly(HttpCall(path=path), within_s=left_s).body, Job)
+            if _has_reached(found, for_):
+                return found
+            if (left_s := ends_at - time.perf_counter()) <= 0:
+                raise WaitTimeout(f"job {found.job_id} is {found.phase.lower()}, not {for_} within {timeout_s:g} s")
+            # A later job may get the name.
+            path = _path(found)
+            self._http.cancellation.pause(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
+
+    def logs(
+        self, job: JobName, *, replica: str | None = None, tail: int | None = None, follow: bool = False
+    ) -> Generator[str, None, None]:
+        """Yield what a job printed, line by line: that of its launcher, or of its first worker, or of `replica`.
+
+        Args:
+            job: which one.
+            replica: such as worker-1.
+            tail: only so many last lines.
+            follow: wait for its start, and go on until it has ended; a connection that is cut resumes, except with
+                `tail`.
+        """
+        path = _path(job)
+
+        def has_ended() -> bool:
+            return decode(self._http.ask(HttpCall(path=path)).body, Job).has_ended
+
+        output = JobOutput(http=self._http, path=f"{path}/logs", replica=replica or "", has_ended=has_ended)
+        return output.lines(tail=tail, follow=follow)
+
+    def cancel(self, job: JobName, *, reason: str = "") -> Job:
+        """Cancel a job and return it; a job that has ended stays as it is."""
+        query = {"reason": reason} if reason else None
+        return decode(self._http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, Job)
+
+    def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> Job:
+        """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""
+        return decode(self._http.patch(_path(job), {**changes})[1].body, Job)
+
+    def events(
+        self, *, job: JobName | None = None, types: Sequence[str] = (), after: int | None = None
+    ) -> Generator[Event, None, None]:
+        """Yield what happens, for ever: each event once and in order, also where the connection is cut.
+
+        Args:
+            job: only events about this job.
+            types: only events of these types, such as job.completed.
+            after: begin behind this position, 0 = the beginning of the log; by default now.
+        """
+        begins = self._position() if after is None else after
+        params = _given({"job": None if job is None else _name(job), "type": [*types]})
+        for message in self._http.follow_events(after=begins, params=params):
+            yield decode(message.data, Event)
+
+    def settings(self, pool: str | None = None) -> Settings:
+        """Return how a pool is decided; by default the only one."""
+        return decode(self._http.ask_repeatedly(HttpCall(path=self._settings_path(pool))).body, Settings)
+
+    def change_settings(self, pool: str | None = None, **changes: Unpack[SettingsChanges]) -> Settings:
+        """Change how a pool is decided, and return it; the rest stays."""
+        return decode(self._http.patch(self._settings_path(pool), {**changes})[1].body, Settings)
+
+    def whoami(self) -> Identity:
+        """Return whom the server takes you for."""
+        return decode(self._http.ask_repeatedly(HttpCall(path="/whoami")).body, Identity)
+
+    def _position(self) -> int:
+        return decode(self._http.ask_repeatedly(HttpCall(path="")).body, _Service).position
+
+    def _settings_path(self, pool: str | None) -> str:
+        if pool is None:
+            pools = decode(self._http.ask_repeatedly(HttpCall(path="")).body, _Service).pools
+            if len(pools) != 1:
+                raise InvalidInput(f"which pool? there are {', '.join(pools)}: name one of them")
+            pool = pools[0]
+        return resource_path("pools", pool, "settings")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    pools: tuple[str, ...]
+    position: int
+
+
+def _name(job: JobName) -> str:
+    """Return what names a job; one that the server returned is meant itself, also where a newer job has its name."""
+    return job if isinstance(job, str) else f"@{job.job_id}"
+
+
+def _path(job: JobName) -> str:
+    if not (name := _name(job)):
+        raise InvalidInput("which job? its id or name is empty")
+    return resource_path("jobs", name)
+
+
+def _given(filters: Mapping[str, Any]) -> dict[str, str | int | list[str]]:
+    """Return the filters that are given, as parameters of a query."""
+    given = {name: value for name, value in filters.items() if value}
+    return {name: value if isinstance(value, str | int) else [*value] for name, value in given.items()}
+
+
+def _encoded(manifest: Manifest) -> tuple[bytes, str]:
+    """Return a manifest as the body of a request, and its media type."""
+    if isinstance(manifest, Mapping):
+        try:
+            return json.dumps({**manifest}, allow_nan=False).encode(), "application/json"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"the manifest is not what JSON can hold: {error}") from error
+    if isinstance(manifest, bytes | str):
+        return manifest.encode() if isinstance(manifest, str) else manifest, "application/yaml"
+    try:
+        with open(manifest, "rb") as file:
+            body = file.read(_MOST_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"{os.fspath(manifest)} cannot be read: {error.strerror}") from error
+    if len(body) > _MOST_MANIFEST_BYTES:
+        raise InvalidInput(f"{os.fspath(manifest)} has more than {_MOST_MANIFEST_BYTES:,} bytes: that is no manifest")
+    return body, "application/yaml"
+
+
+def _has_reached(job: Job, goal: JobGoal) -> bool:
+    """Return whether a job is where it is waited for; WrongState if it never will be."""
+    if goal == "ended" or not job.has_ended:
+        return job.has_ended if goal == "ended" else goal == "running" and job.phase == "Running"
+    if job.has_completed if goal == "completed" else job.started_at is not None:
+        return True
+    why = f": {job.reason}" if job.reason else ""
+    raise WrongState(f"job {job.job_id} has ended ({job.phase.lower()}{why}): it will never be {goal}")

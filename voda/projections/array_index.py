@@ -1,0 +1,46 @@
+"""Arrays by their names, and the tasks of each: an index of the job registry.
+
+Rule: it is made from the records, in their order, and has no state of its own.
+"""
+
+from collections.abc import Sequence
+
+from voda.projections.job_names import full_name
+from voda.projections.job_record import JobRecord
+
+
+class ArrayIndex:
+    """Looks up arrays; of one whose tasks ended long ago, only those that are remembered are left."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, dict[str, JobRecord]] = {}
+        self._latest: dict[str, str] = {}
+        """Name, with its namespace unless that is `default` -> array id."""
+
+    def add(self, record: JobRecord) -> None:
+        if (task := record.spec.array) is not None:
+            self._tasks.setdefault(task.array_id, {})[record.spec.job_id] = record
+            self._latest[full_name(record.spec.namespace, task.name)] = task.array_id
+
+    def forget(self, record: JobRecord) -> None:
+        if (task := record.spec.array) is None or (tasks := self._tasks.get(task.array_id)) is None:
+            return
+        tasks.pop(record.spec.job_id, None)
+        if not tasks:
+            del self._tasks[task.array_id]
+            name = full_name(record.spec.namespace, task.name)
+            if self._latest.get(name) == task.array_id:
+                del self._latest[name]
+
+    def tasks(self, array_id: str) -> Sequence[JobRecord]:
+        """Return the tasks of an array, in the order of submission."""
+        return list(self._tasks.get(array_id, {}).values())
+
+    def latest(self, name: str) -> str | None:
+        """Return the id of the array of that name that was submitted last."""
+        return self._latest.get(name)
+
+    def live(self, name: str) -> str | None:
+        """Return the id of the array of that name, if it has live tasks."""
+        array_id = self.latest(name)
+        return array_id if array_id and any(task.is_live for task in self._tasks[array_id].values()) else None

@@ -1,0 +1,109 @@
+"""Which live jobs wait for others to end, and what has become of those: the part of the live cluster behind `--after`.
+
+Rules: a dependency, once met, is dropped from its job; one that cannot be met any more stays, and says why. The ends of
+the newest 10,000 jobs and arrays are remembered, as a job may end while another that names it is being submitted.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.dependency import Dependency
+from voda.domain.job import Job, JobSpec, Phase
+
+_MOST_ENDS: Final = 10_000
+_FAILURES: Final = {Phase.FAILED: "failed", Phase.CANCELED: "was canceled"}
+
+
+class LiveArray(Struct, kw_only=True):
+    """An array of which some tasks are live; changed in place."""
+
+    live: dict[str, None] = {}
+    """Job ids."""
+    failure: str = ""
+    """The first task that did not complete: `sweep-3 failed`."""
+
+
+class Dependencies:
+    """Follows the ends of jobs; it is asked and changed by the live cluster alone."""
+
+    def __init__(self, is_live: Callable[[str], bool]) -> None:
+        self._is_live = is_live
+        self._arrays: dict[str, LiveArray] = {}
+        self._ends: dict[str, str] = {}
+        """Key of a dependency -> why it did not complete; empty: it completed."""
+        self._waiting: dict[str, dict[str, None]] = {}
+        """Key of a dependency -> jobs that wait for it: an index of `Job.waits_for`."""
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode((self._arrays, self._ends))
+
+    def load(self, state: bytes) -> None:
+        self._arrays, self._ends = msgspec.msgpack.decode(state, type=tuple[dict[str, LiveArray], dict[str, str]])
+        self._waiting = {}
+
+    def add(self, spec: JobSpec) -> None:
+        """Note that a job is live."""
+        if spec.array is not None:
+            self._arrays.setdefault(spec.array.array_id, LiveArray()).live[spec.job_id] = None
+
+    def index(self, job: Job) -> None:
+        """Note what a live job waits for."""
+        for dependency in job.waits_for:
+            self._waiting.setdefault(dependency.key, {})[job.spec.job_id] = None
+
+    def end(self, job: Job, phase: Phase) -> Iterator[str]:
+        """Note the end of a job, and yield the jobs that waited for it or its array, to be resolved."""
+        job_id, array = job.spec.job_id, job.spec.array
+        for dependency in job.waits_for:
+            self._waiting.get(dependency.key, {}).pop(job_id, None)
+        failure = f"{job_id} {_FAILURES[phase]}" if phase in _FAILURES else ""
+        yield from self._note(job_id, failure)
+        if array is None or (tasks := self._arrays.get(array.array_id)) is None:
+            return
+        tasks.live.pop(job_id, None)
+        is_first = bool(failure) and not tasks.failure
+        tasks.failure = tasks.failure or failure
+        key = f"array {array.array_id}"
+        if not tasks.live:
+            del self._arrays[array.array_id]
+            yield from self._note(key, tasks.failure)
+        elif is_first:
+            yield from list(self._waiting.get(key, ()))
+
+    def resolved(self, job: Job) -> Job:
+        """Return a job without the dependencies that are met by now, and with the one that cannot be met any more."""
+        left: list[Dependency] = []
+        never = ""
+        for dependency in job.waits_for:
+            is_open, failure = self._state(dependency)
+            if dependency.condition == "any":
+                left += [dependency] if is_open else []
+            elif failure or is_open:
+                left.append(dependency)
+                never = never or failure
+        if len(left) == len(job.waits_for) and never == job.unsatisfiable:
+            return job
+        return replace(job, waits_for=tuple(left), unsatisfiable=never)
+
+    def _state(self, dependency: Dependency) -> tuple[bool, str]:
+        """Return whether what is waited for is live, and why it can no longer complete."""
+        tasks = self._arrays.get(dependency.job_id) if dependency.array else None
+        if tasks is not None:
+            return True, tasks.failure and f"{tasks.failure}, of {dependency.target}"
+        if not dependency.array and self._is_live(dependency.job_id):
+            return True, ""
+        failure = self._ends.get(dependency.key)
+        if failure is None:
+            return False, f"{dependency.target} ended too long ago to know how"
+        return False, failure and (f"{failure}, of {dependency.target}" if dependency.array else failure)
+
+    def _note(self, key: str, failure: str) -> Iterator[str]:
+        self._ends.pop(key, None)
+        self._ends[key] = failure
+        if len(self._ends) > _MOST_ENDS:
+            del self._ends[next(iter(self._ends))]
+        yield from self._waiting.pop(key, ())
