@@ -174,11 +174,8 @@ class JobState:
         expected, found = None if account is None else account.uid, self.folder.uid
         if expected == found:
             return ""
-        names = {None: "the user who runs voda"}
-        return (
-            f"its folder {self.folder.path} belongs to {names.get(found, f'uid {found}')}, expected"
-            f" {names.get(expected, f'uid {expected}')}, as whom it has to run"
-        )
+        names = ["the user who runs voda" if uid is None else f"uid {uid}" for uid in (found, expected)]
+        return f"its folder {self.folder.path} belongs to {names[0]}, expected {names[1]}, as whom it has to run"
 
     def save(self, *, durably: bool = False) -> None:
         """Write the record, now or a little later; `durably` waits for the disk."""
