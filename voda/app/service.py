@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from voda import __version__, config
-from voda.accounts import Accounts
+from voda.accounts import Account, Accounts, unmapped_uid
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.app.election import LOG_TIMEOUTS
@@ -75,7 +75,7 @@ class MachineService:
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
-        self.users = LocalUsers(Accounts()) if options.is_multi_user else None
+        self.users = LocalUsers(Accounts(), unmapped_uid=unmapped_uid()) if options.is_multi_user else None
         """The users of this machine; None where jobs of all users run as the one who runs voda."""
         self.socket = socket_path(options)
         self.machine = Machine(options)
@@ -104,7 +104,8 @@ class MachineService:
         if self.leadership is not None:
             lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
-            lines.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
+            needed = "for programs over TCP" if self.socket else "the command line finds it by itself"
+            lines.append(f"token {self.home.folder / 'admin.token'} ({needed})")
         else:
             lines.append("no tokens: whoever reaches the port may do anything")
         if self.users is not None and (obstacle := self.home.obstacle()) is not None:
@@ -139,6 +140,11 @@ class MachineService:
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
             **(spec.array.environment if spec.array is not None else {}),
         }
+
+    async def job_account(self, spec: JobSpec) -> Account | None:
+        """Return the account that a job runs with, None = that of the user who runs voda; see `LocalUsers`."""
+        account = None if self.users is None else await self.users.job_account(spec.user)
+        return None if account is None or account.uid == os.geteuid() else account
 
     def backend(self) -> Backend:
         return Backend(
@@ -179,7 +185,8 @@ class MachineService:
         Raises:
             ExceptionGroup: of Fenced where another process took over.
         """
-        clusters = self.machine.clusters(self.clock, self.spec, self.environment)
+        account = None if self.users is None else self.job_account
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment, account)
         self.loops = [
             pool_loop(
                 pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
