@@ -205,6 +205,7 @@ def test_suggestion_when_a_smaller_minimum_fits_names_the_largest_that_does() ->
 
 def test_suggestion_when_another_policy_would_start_it_says_at_whose_cost() -> None:
     running = a_job("old", workers=dict.fromkeys(range(4), "n1"), min_replicas=1, max_replicas=4)
+    running = replace(running, spec=replace(running.spec, requested_replicas=4))
     state = a_state(
         jobs=[running, a_job("new", submitted_at=1.0, min_replicas=1, max_replicas=4)],
         nodes=[a_node("n1", gpus=4)],
