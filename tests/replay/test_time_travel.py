@@ -214,9 +214,8 @@ def test_suggestion_when_another_policy_would_start_it_says_at_whose_cost() -> N
     )
     told = explain_live(state, "new", 2.0, policies=POLICIES, placer=PLACERS.choose("steady"))
     under = [one for one in told.suggestions if one.startswith("would start at once under")]
-    assert under
-    assert "elastic-fifo" in under[0]
-    assert under[0].endswith(", at the cost of old (4 -> 2)")
+    assert under[0] == "would start at once under afs-l, ffdl, at the cost of old (4 -> 3)"
+    assert any("elastic-fifo" in one and one.endswith(", at the cost of old (4 -> 2)") for one in under)
 
 
 def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start() -> None:
