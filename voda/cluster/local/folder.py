@@ -185,7 +185,7 @@ class JobFolder:
 
     def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
-        return self._read(_RECORD, LocalJobRecord)
+        return self._read(_RECORD, LocalJobRecord, most_bytes=RECORD_BYTES)
 
     def load_or_problem(self) -> LocalJobRecord | str:
         """Return the record, or why it cannot be read, one sentence."""
@@ -276,8 +276,7 @@ class JobFolder:
         """Return the replicas with a folder, as many as a job can have."""
         return self.files.list_names(_REPLICAS, most=MOST_NAMES, wanted=is_replica)
 
-    def _read(self, path: str, kind: type[_Kind]) -> _Kind | None:
-        most_bytes = RECORD_BYTES if kind is LocalJobRecord else _TRACE_BYTES
+    def _read(self, path: str, kind: type[_Kind], *, most_bytes: int = _TRACE_BYTES) -> _Kind | None:
         try:
             return msgspec.json.decode(self.files.read(path, most_bytes), type=kind)
         except _UNREADABLE:
