@@ -29,6 +29,8 @@ NOT_RUNNABLE = 126
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+CLEAR_TRIES = 250
+"""Of removing a control group, 0.02 s apart."""
 SECRET_BYTES = 64 << 10
 """Most that the file of a variable may hold."""
 RESERVED_BYTES = 2048
@@ -79,6 +81,8 @@ def main(words: list[str]) -> int:
         return cannot_write(folder, error)
     finally:
         kill_descendants()
+        for group in program["cgroups"]:
+            clear(group)
     return 0
 
 
@@ -188,6 +192,32 @@ def join(group: str) -> None:
     opened = os.open(os.path.join(group, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
     os.write(opened, b"0")
     os.close(opened)
+
+
+def clear(group: str) -> None:
+    """Kill what is left in a control group, say whether its memory was too little, and remove it."""
+    for file in ("memory.events", "memory.oom_control"):
+        killed = [line.split()[1] for line in lines_of(group, file) if line.startswith("oom_kill ")]
+        if killed and killed[0] != "0":
+            os.write(OUTPUT, b"voda: the kernel killed processes of this replica: its memory limit was reached\n")
+    for _ in range(CLEAR_TRIES):
+        for pid in lines_of(group, "cgroup.procs"):
+            kill(int(pid))
+        try:
+            os.rmdir(group)
+            return
+        except OSError:
+            reaped(0)
+            signal.sigtimedwait({signal.SIGCHLD}, 0.02)
+
+
+def lines_of(group: str, file: str) -> list[str]:
+    """Return the lines of a file of a control group; none where it is not there."""
+    try:
+        with open(os.path.join(group, file), encoding="ascii") as opened:
+            return opened.read().splitlines()
+    except OSError:
+        return []
 
 
 def entered(folder: str) -> bool:
