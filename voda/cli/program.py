@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 import typer
 from typer.core import TyperCommand
 
+from voda.cli.options import seconds_of
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from voda.manifests.launchers import LauncherChoice
 
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_TIME: Final = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_UNITS_S: Final = (86_400, 3_600, 60, 1)
-_MOST_TIME_S: Final = 2**31 - 1
 _MOST_WORKERS: Final = 4_096
 _MOST_GPUS: Final = 1_024
 _LONGEST_DEFAULT_NAME: Final = 40
@@ -128,7 +126,7 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
         env=variables(options.export or (), options.env_file or (), options.env or (), config.environment()),
         env_files=_env_files(options),
         working_dir=_folder(options),
-        time_limit_s=_seconds(options.time),
+        time_limit_s=seconds_of(options.time, option="--time") if options.time else 0,
         image=options.image,
     )
     document = Document(source=shown, manifest=program_manifest(job))
@@ -202,16 +200,6 @@ def _bounds(text: str) -> tuple[int, int]:
     if not 1 <= least <= most <= _MOST_WORKERS:
         raise InvalidInput(f"--workers: expected 1 to {_MOST_WORKERS:,}, such as 2 or 1-4, got {text[:40]!r}")
     return least, most
-
-
-def _seconds(text: str) -> int:
-    if not text:
-        return 0
-    match = _TIME.fullmatch(text)
-    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
-    if not 1 <= total <= _MOST_TIME_S:
-        raise InvalidInput(f"--time: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
-    return total
 
 
 def _env_files(options: ProgramOptions) -> tuple[tuple[str, str], ...]:
