@@ -34,6 +34,7 @@ ALLOWED = {
     ("cgroups.py", "is_dir"): "as above",
     ("cgroups.py", "read_text"): "/proc/self and control groups",
     ("cgroups.py", "glob"): "of /dev",
+    ("cgroups.py", "rmdir"): "as above",
     ("rsh_agent.py", "open"): "runs as the job itself",
     ("rsh_agent.py", "listdir"): "runs as the job itself",
     ("rsh_agent.py", "exists"): "runs as the job itself",

@@ -1,6 +1,7 @@
 """Limits that the kernel of this machine keeps, as far as its control groups are voda's to use."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, a_ground, a_torch_job, an_mpi_job
-from tests.waiting import until
+from tests.waiting import is_alive, until
 from voda.cluster.local.devices import Device
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups, group_name
 from voda.cluster.local.isolation.limits import Limits
 from voda.events.types import JobCompleted, JobFailed
@@ -106,3 +108,25 @@ async def test_device_files_of_gpus_that_a_job_was_not_given_are_refused(
         assert printed[0] == "own"
         assert printed[-1] == "refused"
         assert "Operation not permitted" in printed[1]
+
+
+async def test_stray_without_a_mark_when_its_shim_is_killed_ends_with_its_group(tmp_path: Path, found: Cgroups) -> None:
+    needs(found, "pids")
+    script = f"env -u VODA_REPLICA setsid sleep 1000 & echo $! > stray; echo began; {FOREVER}"
+    async with a_ground(tmp_path, settings={"cgroups": found, "pids_limit": 100}) as ground:
+        await ground.start(a_job(script, Limits()))
+        await ground.until_logged("began", replica="worker-0")
+        folder = JobFolder(ground.folder, "a")
+        shim = folder.alive("worker-0", 1)
+        assert shim is not None
+        stray = int(folder.files.read("stray"))
+        os.kill(shim.pid, signal.SIGKILL)
+        await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
+        await until(lambda: not is_alive(stray))
+
+
+async def test_folder_of_a_job_is_its_owners_alone_also_where_that_is_who_runs_voda(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_job("stat -c %a .", Limits()))
+        await ground.until_told(JobCompleted(job_id="a"))
+        assert ground.log(replica="worker-0") == "700\n"

@@ -87,6 +87,8 @@ class JobReplicas:
                 self._unknown[name] = status
                 self._state.later(_LOOK_AGAIN_S, lambda: self._inspect(name, self._unknown.pop(name, None)))
             return
+        if isinstance(replica, Exit):
+            self._state.context.config.cgroups.remove(self._state.group(name))
         if isinstance(replica, ReplicaProcess):
             self._watch(replica)
         elif replica is not None and record.judged.get(name) != replica.run:

@@ -9,6 +9,7 @@ itself goes into a group of its own first. Device files are refused with v1 only
 import hashlib
 import os
 import re
+import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -89,6 +90,17 @@ class Cgroups(Struct, frozen=True, kw_only=True):
             if (each.base / name).is_dir():
                 _write(each.base / name, each.settings(limits, self.gpus))
 
+    def remove(self, name: str) -> None:
+        """Kill what is left in the groups of a replica whose shim could not, and remove them if they are empty then."""
+        for group in (each.base / name for each in self.hierarchies):
+            if not group.is_dir():
+                continue
+            with suppress(OSError):
+                for pid in (group / "cgroup.procs").read_text().split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                group.rmdir()
+
     def _limits(self, limits: Limits, controller: str) -> bool:
         if controller == DEVICES:
             return limits.gpus is not None and not self.gpus <= limits.gpus
@@ -118,7 +130,8 @@ def find_cgroups(proc: Path = Path("/proc/self"), system: Path = Path("/run/syst
             if (hierarchy := _hierarchy(mount, own, is_managed=is_managed)) is not None:
                 found.append(hierarchy)
         except OSError as error:
-            obstacle = str(error) if isinstance(error, _NotDelegated) else f"{error.filename}: {error.strerror}"
+            why = f"{error.filename or mount['point']}: {error.strerror}"
+            obstacle = str(error) if isinstance(error, _NotDelegated) else why
     return Cgroups(hierarchies=tuple(found), obstacle=obstacle, gpus=_gpus(Path("/dev")))
 
 
