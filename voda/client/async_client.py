@@ -54,7 +54,7 @@ class AsyncClient:
         return await self._run(lambda client: client.list(limit=limit, **filters))
 
     async def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> Job:
-        """Wait until a job has ended, has completed, or runs, and return it."""
+        """Wait until a job is in a state, and return it; one that has run and ended counts as running, too."""
         return await self._run(lambda client: client.wait(job, for_=for_, timeout_s=timeout_s))
 
     def logs(
@@ -68,6 +68,18 @@ class AsyncClient:
     async def cancel(self, job: JobName, *, reason: str = "") -> Job:
         """Cancel a job and return it; a job that has ended stays as it is."""
         return await self._run(lambda client: client.cancel(job, reason=reason))
+
+    async def halt(self, job: JobName, *, reason: str = "") -> Job:
+        """Halt a job and return it: it gives its GPUs back, and gets none until it is resumed."""
+        return await self._run(lambda client: client.halt(job, reason=reason))
+
+    async def resume(self, job: JobName) -> Job:
+        """Let a halted job have GPUs again, and return it."""
+        return await self._run(lambda client: client.resume(job))
+
+    async def rerun(self, job: JobName) -> Submission:
+        """Submit the manifest of a job that has ended again, as the next run of its name."""
+        return await self._run(lambda client: client.rerun(job))
 
     async def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> Job:
         """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""

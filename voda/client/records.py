@@ -203,6 +203,8 @@ class Identity:
     user: str
     role: str
     job_id: str = ""
+    found_by: str | None = None
+    """By what the server knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,22 @@ def test_job_when_submitted_is_listed_changed_and_canceled(client: Client) -> No
     assert list(client.list(phase=["Waiting", "Running"])) == []
 
 
+def test_job_is_halted_resumed_and_run_again(server: Server, client: Client) -> None:
+    job = client.submit(a_manifest("digits")).job
+    assert client.halt(job, reason="lunch").is_halted
+    assert client.wait(job, for_="halted").is_halted
+    assert not client.resume("digits").is_halted
+    with pytest.raises(PermanentError):
+        client.rerun(job)
+    server.happens(JobCompleted(job_id="digits"))
+    again = client.rerun(job).job
+    assert (again.name, again.job_id != job.job_id) == ("digits", True)
+    # What the client returned is meant itself; the name means the latest run.
+    assert (client.get(job).job_id, client.get("digits").job_id) == (job.job_id, again.job_id)
+    with pytest.raises(InvalidInput, match="expected ended, completed"):
+        client.wait(again, for_="done")  # type: ignore[arg-type]
+
+
 def test_manifest_may_be_text_or_a_file(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text((Path(__file__).parents[3] / "examples" / "digits-mpi" / "job.yaml").read_text())
