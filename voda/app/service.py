@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from voda import __version__, config
-from voda.accounts import Accounts
+from voda.accounts import Account, Accounts
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.app.election import LOG_TIMEOUTS
@@ -140,6 +140,11 @@ class MachineService:
             **(spec.array.environment if spec.array is not None else {}),
         }
 
+    async def job_account(self, spec: JobSpec) -> Account | None:
+        """Return the account that a job runs with, None = that of the user who runs voda; see `LocalUsers`."""
+        account = None if self.users is None else await self.users.job_account(spec.user)
+        return None if account is None or account.uid == os.geteuid() else account
+
     def backend(self) -> Backend:
         return Backend(
             store=self.store,
@@ -179,7 +184,8 @@ class MachineService:
         Raises:
             ExceptionGroup: of Fenced where another process took over.
         """
-        clusters = self.machine.clusters(self.clock, self.spec, self.environment)
+        account = None if self.users is None else self.job_account
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment, account)
         self.loops = [
             pool_loop(
                 pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
