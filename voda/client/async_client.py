@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from voda.client.async_http import iterate_in_thread, run_in_thread
-from voda.client.client import Client, JobChanges, JobFilters, JobGoal, JobName, Manifest, SettingsChanges
+from voda.client.client import Client, JobChanges, JobFilters, JobGoal, JobName, SettingsChanges
+from voda.client.documents import Manifest
 from voda.client.http import ANSWER_S, RETRY_S
 from voda.client.records import Event, Identity, Job, Jobs, Settings, Submission
 
@@ -42,7 +43,7 @@ class AsyncClient:
         return self._client.server
 
     async def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
-        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file."""
+        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file; or a program."""
         return await self._run(lambda client: client.submit(manifest, dry_run=dry_run, key=key))
 
     async def get(self, job: JobName) -> Job:

@@ -4,7 +4,6 @@ Rules: a job is named by its id, by its name (the latest job of that name) or by
 raises voda's errors with the server's sentence, and repeats its request for `retry_s` while the server is away.
 """
 
-import json
 import math
 import os
 import time
@@ -16,18 +15,17 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from voda.client.connection import Cancellation, HttpCall
 from voda.client.decoding import decode
+from voda.client.documents import Manifest, documents_of
 from voda.client.errors import WaitTimeout
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
 from voda.client.job_output import JobOutput
 from voda.client.records import Event, HasJobId, Identity, Job, Jobs, JobsPage, Settings, Submission
 from voda.clock import SystemClock
-from voda.domain.errors import InvalidInput, WrongState
+from voda.domain.errors import AlreadyExists, InvalidInput, WrongState
 
 JobName = str | HasJobId
-Manifest = Mapping[str, Any] | str | bytes | os.PathLike[str]
 JobGoal = Literal["ended", "completed", "failed", "canceled", "running", "waiting", "halted"]
 _PAGE: Final = 100
-_MOST_MANIFEST_BYTES: Final = 3_000_000
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 """Between two looks at a job that is waited for."""
 
@@ -126,16 +124,26 @@ class Client:
         return self._http.target.url
 
     def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
-        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file.
+        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file; or a program.
 
         Submits with the same `key` count once; by default each call has a new one, so that a lost answer never
-        submits a job twice. `dry_run` checks the manifest and submits nothing.
+        submits a job twice. `dry_run` checks the manifest and submits nothing. On the server's own machine, a mapping
+        or a program begins in the present folder where it names none.
         """
-        body, media_type = _encoded(manifest)
-        headers = {"Content-Type": media_type, "Idempotency-Key": key or SystemClock().new_id()}
+        folder = os.getcwd() if self._http.target.is_here else ""
         query = {"dry_run": "true"} if dry_run else None
-        call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=body)
-        return decode(self._http.ask_repeatedly(call).body, Submission)
+        failure: AlreadyExists | None = None
+        for document in documents_of(manifest, folder=folder):
+            headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
+            call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
+            try:
+                return decode(self._http.ask_repeatedly(call).body, Submission)
+            except AlreadyExists as error:
+                if key:
+                    raise
+                failure = error
+        assert failure is not None, "there is a document at least"
+        raise failure
 
     def get(self, job: JobName) -> Job:
         """Return a job as it is now."""
@@ -285,25 +293,6 @@ def _given(filters: Mapping[str, Any]) -> dict[str, str | int | list[str]]:
     """Return the filters that are given, as parameters of a query."""
     given = {name: value for name, value in filters.items() if value}
     return {name: value if isinstance(value, str | int) else [*value] for name, value in given.items()}
-
-
-def _encoded(manifest: Manifest) -> tuple[bytes, str]:
-    """Return a manifest as the body of a request, and its media type."""
-    if isinstance(manifest, Mapping):
-        try:
-            return json.dumps({**manifest}, allow_nan=False).encode(), "application/json"
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"the manifest is not what JSON can hold: {error}") from error
-    if isinstance(manifest, bytes | str):
-        return manifest.encode() if isinstance(manifest, str) else manifest, "application/yaml"
-    try:
-        with open(manifest, "rb") as file:
-            body = file.read(_MOST_MANIFEST_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{os.fspath(manifest)} cannot be read: {error.strerror}") from error
-    if len(body) > _MOST_MANIFEST_BYTES:
-        raise InvalidInput(f"{os.fspath(manifest)} has more than {_MOST_MANIFEST_BYTES:,} bytes: that is no manifest")
-    return body, "application/yaml"
 
 
 _REACHED: Final[Mapping[JobGoal, Callable[[Job], bool]]] = {

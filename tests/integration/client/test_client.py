@@ -22,12 +22,13 @@ from voda.client import (
     InvalidInput,
     NotFound,
     PermanentError,
+    Program,
     RetryLater,
     ServerUnreachable,
     WaitTimeout,
     WrongState,
 )
-from voda.events.types import JobCanceled, JobCompleted, JobProgressed, WorkerStarted
+from voda.events.types import JobCanceled, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 
 PRINTED = "first\nsecond ✓\nlast without an end"
 
@@ -76,6 +77,36 @@ def test_job_when_submitted_is_listed_changed_and_canceled(client: Client) -> No
     assert [one.job_id for one in client.list(phase="live", user=job.user)] == ["digits"]
     assert client.cancel(job, reason="wrong data").is_canceling
     assert list(client.list(phase=["Waiting", "Running"])) == []
+
+
+def test_program_is_submitted_without_a_manifest(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import torch.distributed\n")
+    program = Program(["python", "train.py"], workers="1-4", env={"SEED": 7}, time="4h", priority=5, epochs=3)
+    first, second = (client.submit(program).job for _ in range(2))
+    assert (first.name, first.kind, first.min_replicas, first.max_replicas) == ("train", "PyTorchJob", 1, 4)
+    assert (first.priority, first.progress.epochs, second.name) == (5, 3, "train-2")
+    with pytest.raises(AlreadyExists):
+        client.submit(Program(["python", "train.py"], name="train"))
+    with pytest.raises(InvalidInput, match=r"nothing\.py: there is no such file here"):
+        client.submit(Program(["python", "nothing.py"]))
+    with pytest.raises(InvalidInput, match="a program is a list of words"):
+        client.submit(Program("python train.py"))
+
+
+def test_program_begins_in_the_folder_of_its_user(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    client.submit(Program(["sleep", "1"]))
+    client.submit(a_manifest("digits"))
+    for position in (2, 3):
+        (event,) = server.does(server.service.backend.store.read(position - 1, 1))
+        assert isinstance(event.data, JobSubmitted)
+        manifest = event.data.spec.manifest or {}
+        assert manifest["metadata"]["annotations"]["voda.dev/working-dir"] == str(tmp_path)
 
 
 def test_job_is_halted_resumed_and_run_again(server: Server, client: Client) -> None:
