@@ -20,11 +20,13 @@ from voda.client.async_client import AsyncClient
 from voda.client.client import Client
 from voda.client.errors import ClientClosed, RetryLater, ServerUnreachable, WaitTimeout
 from voda.client.records import (
+    ArrayPlace,
     Event,
     Forecast,
     Identity,
     IgnoredField,
     Job,
+    JobDependency,
     Jobs,
     Progress,
     Replica,
@@ -47,6 +49,7 @@ from voda.programs.program import Program
 
 __all__ = [
     "AlreadyExists",
+    "ArrayPlace",
     "AsyncClient",
     "Client",
     "ClientClosed",
@@ -57,6 +60,7 @@ __all__ = [
     "InvalidField",
     "InvalidInput",
     "Job",
+    "JobDependency",
     "Jobs",
     "NotAllowed",
     "NotFound",

@@ -39,6 +39,8 @@ class JobFilters(TypedDict, total=False):
     user: str
     namespace: str
     name: str
+    selector: str
+    """Of labels, such as team=vision,stage!=test."""
     sort: str
     """submitted_at, priority, name, phase or replicas; descending with `-` before it."""
 

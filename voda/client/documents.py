@@ -54,9 +54,12 @@ def _with_options(manifest: dict[str, Any], program: Program) -> dict[str, Any]:
     """Return the program's manifest with what its user says of the job."""
     options = {"priority": program.priority, "epochs": program.epochs, "pool": program.pool or None}
     given = {f"voda.dev/{name}": str(value) for name, value in options.items() if value is not None}
-    namespace = {"namespace": program.namespace} if program.namespace else {}
-    metadata = manifest["metadata"]
-    return {**manifest, "metadata": {**metadata, **namespace, "annotations": {**metadata["annotations"], **given}}}
+    metadata = {**manifest["metadata"], "annotations": {**manifest["metadata"]["annotations"], **given}}
+    if program.namespace:
+        metadata["namespace"] = program.namespace
+    if program.labels:
+        metadata["labels"] = dict(program.labels)
+    return {**manifest, "metadata": metadata}
 
 
 def _json(manifest: Mapping[str, Any], folder: str) -> SubmitBody:

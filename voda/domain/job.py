@@ -47,6 +47,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = "default"
     user: str = ""
     kind: str = "MPIJob"
+    labels: Mapping[str, str] = {}
+    """By which users choose jobs (voda.domain.labels)."""
     manifest: Mapping[str, Any] | None = None
     after: tuple[Dependency, ...] = ()
     """Jobs and arrays that have to end first."""

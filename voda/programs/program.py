@@ -20,11 +20,9 @@ from voda.programs.launchers import (
     script_in_command,
 )
 from voda.programs.program_manifest import ProgramJob
+from voda.text import seconds_of
 
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_TIME: Final = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_UNITS_S: Final = (86_400, 3_600, 60, 1)
-_MOST_TIME_S: Final = 2**31 - 1
 _MOST_WORKERS: Final = 4_096
 _LONGEST_DEFAULT_NAME: Final = 40
 _MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -52,6 +50,7 @@ class Program:
     launcher: Launcher | None = field(default=None, kw_only=True)
     """By default what the program imports decides."""
     namespace: str = field(default="", kw_only=True)
+    labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     pool: str = field(default="", kw_only=True)
     priority: int | None = field(default=None, kw_only=True)
     """Higher goes first, whatever the policy."""
@@ -95,7 +94,7 @@ def start_of(options: Program) -> ProgramStart:
         env=tuple((name, str(value)) for name, value in options.env.items()),
         env_files=_env_files(options),
         working_dir=_folder(options),
-        time_limit_s=_seconds(options.time),
+        time_limit_s=seconds_of(options.time, option="--time") if options.time else 0,
         image=options.image,
     )
     how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
@@ -149,16 +148,6 @@ def _bounds(text: str) -> tuple[int, int]:
     if not 1 <= least <= most <= _MOST_WORKERS:
         raise InvalidInput(f"--workers: expected 1 to {_MOST_WORKERS:,}, such as 2 or 1-4, got {text[:40]!r}")
     return least, most
-
-
-def _seconds(text: str) -> int:
-    if not text:
-        return 0
-    match = _TIME.fullmatch(text)
-    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
-    if not 1 <= total <= _MOST_TIME_S:
-        raise InvalidInput(f"--time: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
-    return total
 
 
 def _env_files(options: Program) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,10 +85,12 @@ def test_program_is_submitted_without_a_manifest(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import torch.distributed\n")
-    program = Program(["python", "train.py"], workers="1-4", env={"SEED": 7}, time="4h", priority=5, epochs=3)
+    options: dict[str, Any] = {"env": {"SEED": 7}, "time": "4h", "priority": 5, "epochs": 3, "labels": {"sweep": "lr"}}
+    program = Program(["python", "train.py"], workers="1-4", **options)
     first, second = (client.submit(program).job for _ in range(2))
     assert (first.name, first.kind, first.min_replicas, first.max_replicas) == ("train", "PyTorchJob", 1, 4)
     assert (first.priority, first.progress.epochs, second.name) == (5, 3, "train-2")
+    assert [job.labels for job in client.list(selector="sweep=lr")] == [{"sweep": "lr"}] * 2
     with pytest.raises(AlreadyExists):
         client.submit(Program(["python", "train.py"], name="train"))
     with pytest.raises(InvalidInput, match=r"nothing\.py: there is no such file here"):

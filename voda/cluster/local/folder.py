@@ -4,7 +4,7 @@
       logs/<replica>.log          what a replica prints
       mpi/                        what an operator mounts at /etc/mpi
       .voda/record.json           LocalJobRecord; last.json once the job is forgotten
-      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and rsh_agent.py
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json, cut: see shim.py and rsh_agent.py
 
 Rules: a file that is read again is written whole or not at all; a job can write all of this, so nothing in it is opened
 but by `files` (see untrusted_files.py). Of a job that runs as another user, only VODA_JOB_DIR is the user's: all else
@@ -238,6 +238,10 @@ class JobFolder:
         home = f"{_REPLICAS}/{replica}"
         traces = (self._read(f"{home}/process.json", ShimProcess), self._read(f"{home}/exit.json", Exit))
         return max((trace.run for trace in traces if trace is not None), default=0)
+
+    def was_cut(self, replica: str) -> bool:
+        """Return whether the beginning of a replica's output was dropped."""
+        return self.files.exists(f"{_REPLICAS}/{replica}/cut")
 
     def open_log(self, replica: str) -> int:
         """Return a descriptor of a replica's output, to append to and to cut; the job's user may read it.

@@ -37,6 +37,7 @@ OUTPUT = 1
 """Descriptor of the output, open for reading and appending."""
 KEPT_BYTES = 1 << 20
 """How much stays of an output that outgrew its limit."""
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
 SIGNAL_LAG_S = 0.05
 """How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
@@ -68,17 +69,17 @@ def main(words: list[str]) -> int:
     except OSError as error:
         return cannot_write(folder, error)
     pid, problem = start(program)
-    ending, was_told = watch(pid, float(grace_s), int(log_bytes))
+    ending, was_told = watch(folder, pid, float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
-    was_told_json = "true" if was_told else "false"
     now = time.time()  # noqa: TID251 - stands alone
-    ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now},"problem":"{problem}"'
+    ended = f'"code":{code},"signal":{killer},"was_told":{str(was_told).lower()},"ended_at":{now},"problem":"{problem}"'
     try:
         write_exit(folder, f'{{"run":{run},{ended}}}')
     except OSError as error:
         return cannot_write(folder, error)
     finally:
         kill_descendants()
+        trim(folder, int(log_bytes))  # a lot may have been printed since the last look
     return 0
 
 
@@ -223,30 +224,34 @@ def reason_of(error: OSError) -> str:
     return error.strerror or "refused"
 
 
-def trim(most: int) -> None:
-    """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
+def trim(folder: str, most: int) -> int:
+    """Cut an output that outgrew a size to its end, where its writers go on, as they append; return its size."""
     try:
         size = os.fstat(OUTPUT).st_size
-        if size <= most:
-            return
-        kept = min(KEPT_BYTES, most // 2)
-        end = os.pread(OUTPUT, kept, size - kept)
-        os.ftruncate(OUTPUT, 0)
-        os.write(OUTPUT, f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
+        if size > most:
+            kept = min(KEPT_BYTES, most // 2)
+            end = os.pread(OUTPUT, kept, size - kept)
+            os.ftruncate(OUTPUT, 0)
+            os.write(OUTPUT, b"[voda: output before this was dropped, it outgrew %d bytes]\n" % most + end)
+            replace(folder, "cut", b"\n")  # what is printed meanwhile may come before the notice
+        return os.fstat(OUTPUT).st_size
     except OSError:
-        return
+        return 0
 
 
-def watch(pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
+def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
+    pause_s, size = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size
     while True:
         ended = reaped(pid)
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        trim(log_bytes)
-        received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
+        before, size = size, trim(folder, log_bytes)
+        full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
+        pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
+        received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
             signal_group(pid, signal.SIGTERM)
             signal_group(pid, signal.SIGCONT)
