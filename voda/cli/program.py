@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import typer
-from typer.core import TyperCommand
 
+from voda.cli.options import PlainCommand
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _MOST_GPUS: Final = 1_024
 _PROGRAM: Final = "voda.program"
 
 
-class ProgramCommand(TyperCommand):
+class ProgramCommand(PlainCommand):
     """A command that takes a program with its arguments after `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
