@@ -113,7 +113,8 @@ def _server_file(file: Path) -> _RunningServer:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"{file} is not what `voda up` writes; name the server with --server")
-    return _RunningServer(*texts, is_gone=_is_gone(found.get("pid")))
+    url, certificate, socket = texts
+    return _RunningServer(url=url, certificate=certificate, socket=socket, is_gone=_is_gone(found.get("pid")))
 
 
 def _is_gone(pid: object) -> bool:
