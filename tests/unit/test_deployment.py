@@ -2,7 +2,10 @@
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
+from configparser import ConfigParser
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ import yaml
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
+from tests.needs import missing
 from tests.service import a_backend
+from voda import config
 from voda.api.routes.service import ServiceRoutes
 from voda.app.kubernetes.options import KubernetesOptions, read_options
 
@@ -215,3 +220,42 @@ def test_commands_of_the_documents_name_files_that_there_are() -> None:
     named = set(re.findall(r"(?<![\w/.-])(?:deploy|examples|voda)/[\w./-]*\w", text))
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def unit(name: str) -> dict[str, dict[str, str]]:
+    """Return the sections of a unit of systemd; no key of ours stands there twice."""
+    parser = ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # systemd tells Type from type
+    parser.read_string((DEPLOY / "systemd" / name).read_text("utf-8"))
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+@pytest.mark.parametrize("name", ["voda.service", "voda-system.service"])
+def test_unit_when_it_stops_leaves_the_jobs_training(name: str) -> None:
+    assert unit(name)["Service"]["KillMode"] == "process"
+
+
+def test_unit_of_the_machine_serves_all_users_at_the_usual_places_and_lets_them_through() -> None:
+    service = unit("voda-system.service")["Service"]
+    assert service["ExecStart"].split()[1:] == ["up"]
+    assert service["Environment"] == f"VODA_HOME={config.MACHINE_HOME}"
+    assert (service["StateDirectory"], service["StateDirectoryMode"]) == (config.MACHINE_HOME.name, "0711")
+    assert f"/run/{service['RuntimeDirectory']}" == str(config.MACHINE_SOCKET.parent)
+    assert (service["RuntimeDirectoryMode"], service["Delegate"]) == ("0755", "yes")
+    # Without a user of its own it runs as root, which alone can give jobs to their users.
+    assert not {"User", "DynamicUser", "NoNewPrivileges", "PrivateTmp", "ProtectHome"} & set(service)
+    assert service["OOMPolicy"] == "continue"
+
+
+def test_unit_of_the_machine_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        missing("systemd-analyze is not installed")
+    text = (DEPLOY / "systemd" / "voda-system.service").read_text("utf-8")
+    # Its own program need not be installed here.
+    (tmp_path / "voda.service").write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE))
+    verified = subprocess.run(
+        [analyze, "verify", str(tmp_path / "voda.service")], capture_output=True, text=True, timeout=60, check=False
+    )
+    # A key that an older systemd does not know is ignored.
+    wrong = [line for line in verified.stderr.splitlines() if "DelegateSubgroup" not in line]
+    assert (verified.returncode, wrong) == (0, [])

@@ -4,13 +4,12 @@ Rule: nothing that a caller sends counts. Of the peer's credentials only the use
 a process may have taken on, or given up, groups of its own.
 """
 
-import os
 from typing import Final, NamedTuple
 
 from voda.accounts import Account, Accounts
 from voda.auth.callers import Caller, CallerRole
 from voda.auth.tokens import ADMIN
-from voda.domain.errors import NotAllowed
+from voda.domain.errors import InvalidInput, NotAllowed
 
 ADMIN_GROUP: Final = "voda-admin"
 ROOT: Final = "root"
@@ -54,14 +53,22 @@ class LocalUsers:
         role: CallerRole = "admin" if await self._is_admin(account) else "user"
         return Caller(user=account.name, role=role, found_by="socket")
 
-    async def account_of(self, owner: str) -> Account | None:
-        """Return the account as which the jobs of an owner run, None where there is none.
+    async def job_account(self, owner: str) -> Account | None:
+        """Return the account as which the jobs of an owner run; None = that of the user who runs voda.
 
-        voda's own administrator is the user who runs voda. Raises TransientError as `identify` does.
+        Raises:
+            InvalidInput: the owner has none.
+            TransientError: the accounts of this machine cannot be read at this moment.
         """
-        if owner == ADMIN:
-            return await self._accounts.account_of_uid(os.geteuid())
-        return await self._accounts.account_of(owner)
+        if owner in (ADMIN, ROOT):
+            return None
+        account = await self._accounts.account_of(owner)
+        if account is None:
+            raise InvalidInput(
+                f"user {owner[:80]!r} has no account on this machine, and jobs here run as their users: make one of"
+                " that name, or submit as another user"
+            )
+        return account
 
     async def _is_admin(self, account: Account) -> bool:
         admins = await self._accounts.group_id(ADMIN_GROUP)

@@ -1,13 +1,11 @@
 """Claims about users of this machine, told by their accounts."""
 
-import os
-
 import pytest
 
-from voda.accounts import Account, Accounts, account_of_uid
+from voda.accounts import Account, Accounts
 from voda.auth.callers import Caller
 from voda.auth.local_users import LocalUsers, Peer
-from voda.domain.errors import NotAllowed, TransientError
+from voda.domain.errors import InvalidInput, NotAllowed, TransientError
 
 ADMINS = 900
 ACCOUNTS = {
@@ -28,7 +26,7 @@ class Names:
         return next((account for account in ACCOUNTS.values() if account.name == name), None)
 
     def account_of_uid(self, uid: int) -> Account | None:
-        return ACCOUNTS.get(uid) or (account_of_uid(uid) if uid == os.geteuid() else None)
+        return ACCOUNTS.get(uid)
 
     def group_id(self, name: str) -> int | None:
         return self.admins if name == "voda-admin" else None
@@ -81,10 +79,12 @@ async def test_root_gets_in_and_others_hear_why_not_when_the_name_service_fails(
         await users.identify(Peer(pid=1, uid=1001, gid=0))
 
 
-async def test_account_of_an_owner_is_the_one_of_that_name_and_for_the_admin_of_voda_who_runs_it() -> None:
+async def test_jobs_run_with_the_account_of_their_owner_and_those_of_the_admin_as_who_runs_voda() -> None:
     users = LocalUsers(Accounts(Names()))
-    assert await users.account_of("ada") == ACCOUNTS[1001]
-    assert await users.account_of("nobody-here") is None
-    own = await users.account_of("admin")
-    assert own is not None
-    assert own.uid == os.geteuid()
+    assert await users.job_account("ada") == ACCOUNTS[1001]
+    assert await users.job_account("admin") is None
+    assert await users.job_account("root") is None
+    with pytest.raises(InvalidInput, match="user 'nobody-here' has no account on this machine"):
+        await users.job_account("nobody-here")
+    with pytest.raises(InvalidInput, match="user '' has no account"):
+        await users.job_account("")
