@@ -16,6 +16,7 @@ from rich.text import Text
 from voda.api.schemas import ExplanationView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
+from voda.cli.render.arrays import after_text, bound_text
 from voda.cli.render.explanation import decisions_table, outlook
 from voda.cli.render.job_text import exactly, forecast, has_ended, progress, ran_s, state_text, waited_s
 from voda.cli.render.terminal import plain
@@ -91,6 +92,13 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
     yield "Of", _origin(job)
+    if job.array is not None:
+        yield (
+            "Array",
+            f"task {job.array.index} of {job.array.name}[{job.array.indices}], {bound_text(job.array.at_once)}",
+        )
+    if job.after:
+        yield "After", after_text(job.after)
     yield "Replicas", _size(job)
     if job.reason or not has_ended(job):
         yield "Why", job.reason or "no plan has considered this job yet"
