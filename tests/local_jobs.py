@@ -68,6 +68,8 @@ class Ground:
     told: list[Observation] = field(default_factory=list)
     open_cluster: LocalCluster | None = None
     pool: str = "default"
+    base: Mapping[str, str] | None = None
+    """Environment that processes start from; None: that of this process."""
 
     @property
     def cluster(self) -> LocalCluster:
@@ -84,7 +86,7 @@ class Ground:
                 devices=self.devices,
                 clock=SystemClock(),
                 jobs=self._spec,
-                base=base_environment(),
+                base=base_environment() if self.base is None else self.base,
                 run_spec=self._run_spec,
                 **self.settings,
             )
@@ -157,7 +159,7 @@ class Ground:
 
     def log(self, job_id: str = "a", replica: str = "launcher") -> str:
         """Return what a replica printed so far."""
-        path = JobFolder(self.folder, job_id).path / "logs" / f"{replica}.log"
+        path = JobFolder(self.folder, job_id).mpi.parent / "logs" / f"{replica}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     async def until_logged(self, text: str, *, job_id: str = "a", replica: str = "launcher") -> None:

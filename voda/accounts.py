@@ -11,6 +11,7 @@ import pwd
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ _AT_ONCE: Final = 32
 """Lookups under way; each that hangs keeps a thread."""
 _REMEMBERED: Final = 4_096
 _FIRST_GROUPS: Final = 64
+_ALL_MAPPED: Final = ["0", "0", "4294967295"]
 
 
 class Account(Struct, frozen=True, kw_only=True):
@@ -64,6 +66,16 @@ def group_id(name: str) -> int | None:
         return grp.getgrnam(name).gr_gid
     except (KeyError, ValueError):
         return None
+
+
+def unmapped_uid(uid_map: Path = Path("/proc/self/uid_map")) -> int | None:
+    """Return the user id that stands for all users without one in this container; None where each has its own."""
+    try:
+        maps = uid_map.read_text("ascii").split()
+        overflow = int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+    return None if maps == _ALL_MAPPED else overflow
 
 
 class NameService(Protocol):

@@ -29,7 +29,7 @@ def home_folder() -> Path:
         return Path(named).expanduser()
     named = _variable("XDG_DATA_HOME")
     own = Path(named or "~/.local/share").expanduser() / "voda"
-    return MACHINE_HOME if os.geteuid() == 0 and not named and not (own / "voda.db").exists() else own
+    return MACHINE_HOME if os.geteuid() == 0 and not named and not _is_of_root(own / "voda.db") else own
 
 
 def server_url() -> str:
@@ -81,6 +81,14 @@ def kubeconfig() -> Path | None:
 def environment() -> Mapping[str, str]:
     """Return the whole environment, for the processes that are started here."""
     return dict(os.environ)
+
+
+def _is_of_root(file: Path) -> bool:
+    # After sudo, HOME may be that of another user.
+    try:
+        return file.stat().st_uid == 0
+    except OSError:
+        return False
 
 
 def _variable(variable: str) -> str:

@@ -67,10 +67,10 @@ def try_lock(file: int) -> bool:
     return True
 
 
-def marked_processes(folder: Path, mark: str = REPLICA_MARK) -> Iterator[tuple[int, bytes]]:
+def marked_processes(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield id and environment of every process whose variable `mark` is a folder or lies below it.
 
-    The environment of a zombie is empty.
+    With a `uid`, processes of any other user than that one and root are left out. The environment of a zombie is empty.
     """
     wanted = os.fsencode(f"{mark}={folder}")
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -80,15 +80,26 @@ def marked_processes(folder: Path, mark: str = REPLICA_MARK) -> Iterator[tuple[i
             continue
         # Most processes are dismissed by the first look.
         entries = environment.split(b"\0") if wanted in environment else ()
-        if any(entry == wanted or entry.startswith(wanted + b"/") for entry in entries):
+        is_marked = any(entry == wanted or entry.startswith(wanted + b"/") for entry in entries)
+        if is_marked and (uid is None or _user_of(name) in (uid, 0)):
             yield int(name), environment
 
 
-def kill_marked(folder: Path, mark: str = REPLICA_MARK) -> list[int]:
-    """Kill every process whose variable `mark` is a folder or lies below it, and return their ids."""
+def kill_marked(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None = None) -> list[int]:
+    """Kill every process that `marked_processes` yields, and return their ids."""
     killed = []
-    for pid, _ in marked_processes(folder, mark):
+    for pid, _ in marked_processes(folder, mark, uid=uid):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
     return killed
+
+
+def _user_of(name: str) -> int | None:
+    """Return the real uid of a process, None if it is gone."""
+    try:
+        status = Path(f"/proc/{name}/status").read_bytes()
+    except OSError:
+        return None
+    line = next(line for line in status.splitlines() if line.startswith(b"Uid:"))
+    return int(line.split()[1])

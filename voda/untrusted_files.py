@@ -110,13 +110,19 @@ class UntrustedFolder:
         except OSError:
             return []
 
-    def make(self, path: str = "") -> None:
-        """Make the folder, or one below it, and those on the way; raises UnsafeFile where something else is there."""
-        with self._folder((*self._names, *(_split(path) if path else ())), make=True):
-            pass
+    def make(self, path: str = "", *, mode: int | None = None) -> None:
+        """Make the folder, or one below it, and those on the way; raises UnsafeFile where something else is there.
 
-    def write(self, path: str, content: bytes, *, durably: bool = False, mode: int = 0o644) -> None:
+        Without a `mode` it has the usual one, as the umask says.
+        """
+        with self._folder((*self._names, *(_split(path) if path else ())), make=True) as folder:
+            if mode is not None:
+                os.fchmod(folder, mode)
+
+    def write(self, path: str, content: bytes, *, durably: bool = False, mode: int | None = None) -> None:
         """Write a file whole or not at all, in place of whatever is there; `durably` waits until it is on the disk.
+
+        Without a `mode` it has the usual one, as the umask says.
 
         Raises:
             UnsafeFile: a folder lies there, or none on the way.
@@ -131,7 +137,7 @@ class UntrustedFolder:
                     if durably:
                         file.flush()
                         os.fsync(file.fileno())
-                    if mode != 0o644:
+                    if mode is not None:
                         os.fchmod(file.fileno(), mode)
                 os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
                 if durably:

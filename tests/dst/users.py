@@ -222,7 +222,7 @@ class Users:
         answered = _answered(kind, tag, told)
         if not answered.is_acknowledged or answered.position is None:
             return
-        path = f"/api/v1/jobs/{answered.job_id}?after={answered.position}"
+        path = f"/api/v1/jobs/@{answered.job_id}?after={answered.position}"
         answer = await self._answer(world, "GET", path)
         if answer is None or answer.status >= 500:
             return

@@ -135,6 +135,17 @@ def test_user_cannot_cancel_or_read_the_job_of_another_nor_report_for_it(machine
     assert machine.ask("daemon", "DELETE", "/api/v1/jobs/mine")[0] in (200, 202)
 
 
+def test_job_runs_as_its_user_and_reaches_neither_token_nor_log_nor_the_rights_of_others(machine: Machine) -> None:
+    tries = f"id -un; for file in admin.token voda.db secret; do cat {machine.home}/$file || echo $file is shut; done"
+    token = f'printf "%s" "$VODA_JOB_TOKEN" | head -c 11; echo; touch {machine.home}/mine || echo nothing is made'
+    assert machine.ask("daemon", "POST", "/api/v1/jobs", manifest("tries", f"{tries}; {token}"))[0] == 201
+    until(lambda: machine.ask("daemon", "GET", "/api/v1/jobs/tries")[1]["phase"] == "Completed", "the job to end")
+    _, printed = machine.ask("daemon", "GET", "/api/v1/jobs/tries/logs")
+    lines = [line for line in str(printed).splitlines() if "Permission denied" not in line]
+    shut = ["admin.token is shut", "voda.db is shut", "secret is shut"]
+    assert lines == ["daemon", *shut, "vjob_tries.", "nothing is made"], printed
+
+
 def test_command_line_of_root_asks_at_the_socket_and_says_so(machine: Machine) -> None:
     assert machine.voda("whoami").splitlines()[:3] == [
         "user    root",

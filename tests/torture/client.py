@@ -106,19 +106,19 @@ class Client:
         # Of this operation alone, so that the log can be searched for it.
         priority = self._operations * 100 + self._chance.randrange(100)
         wish = {"does": "change", "job_id": job_id, "priority": priority}
-        self._note(await self._ask(wish, "PATCH", f"/api/v1/jobs/{job_id}", body={"priority": priority}), job_id)
+        self._note(await self._ask(wish, "PATCH", f"/api/v1/jobs/@{job_id}", body={"priority": priority}), job_id)
 
     async def _delete(self, job_id: str) -> None:
         self._operations += 1
         reason = f"{self.user} operation {self._operations}"
         wish = {"does": "delete", "job_id": job_id, "reason": reason}
-        self._note(await self._ask(wish, "DELETE", f"/api/v1/jobs/{job_id}", query={"reason": reason}), job_id)
+        self._note(await self._ask(wish, "DELETE", f"/api/v1/jobs/@{job_id}", query={"reason": reason}), job_id)
 
     async def _read(self, job_id: str) -> None:
         self._operations += 1
         # What was last seen may have been told by another replica: this one has to read up to there first.
         wish = {"does": "read", "job_id": job_id, "after": self._seen}
-        self._note(await self._ask(wish, "GET", f"/api/v1/jobs/{job_id}", query={"after": str(self._seen)}), job_id)
+        self._note(await self._ask(wish, "GET", f"/api/v1/jobs/@{job_id}", query={"after": str(self._seen)}), job_id)
 
     async def _read_page(self) -> None:
         self._operations += 1

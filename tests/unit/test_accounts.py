@@ -5,10 +5,11 @@ import grp
 import os
 import pwd
 import threading
+from pathlib import Path
 
 import pytest
 
-from voda.accounts import Account, Accounts, account_of, account_of_uid, group_id
+from voda.accounts import Account, Accounts, account_of, account_of_uid, group_id, unmapped_uid
 from voda.domain.errors import TransientError
 
 ADA = Account(name="ada", uid=70_001, gid=70_001, groups=(70_001,), home="/home/ada")
@@ -110,3 +111,10 @@ async def test_accounts_of_this_machine_are_found_off_the_loop() -> None:
     accounts = Accounts()
     assert await accounts.account_of("root") == await accounts.account_of_uid(0) == account_of("root")
     assert await accounts.group_id("no-such-group") is None
+
+
+def test_user_ids_when_not_all_are_mapped_have_one_that_stands_for_the_others(tmp_path: Path) -> None:
+    (tmp_path / "all").write_text("         0          0 4294967295\n")
+    (tmp_path / "some").write_text("         0       1000          1\n         1     100000      65536\n")
+    assert unmapped_uid(tmp_path / "all") is None
+    assert unmapped_uid(tmp_path / "some") == 65_534

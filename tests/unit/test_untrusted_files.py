@@ -11,7 +11,7 @@ import pytest
 from voda.untrusted_files import UnsafeFile, UntrustedFolder
 
 ROOT = Path(__file__).resolve().parents[2] / "voda"
-READERS = (*sorted((ROOT / "cluster/local").glob("*.py")), ROOT / "reconcilers/progress.py")
+READERS = (*sorted((ROOT / "cluster/local").rglob("*.py")), ROOT / "reconcilers/progress.py")
 """Modules that read or write what a job can write."""
 OPENERS = frozenset(
     {"open", "write_whole", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "glob", "rglob", "walk"}
@@ -20,7 +20,10 @@ OPENERS = frozenset(
 )
 ALLOWED = {
     ("cluster.py", "mkdir"): "the folder of all jobs, which voda makes",
-    ("command.py", "is_dir"): "the working directory that the manifest names; asked for, not read",
+    ("user_folders.py", "open"): "folders that only voda can name, without following a link; a user's, once",
+    ("user_folders.py", "mkdir"): "in folders that only voda can write",
+    ("user_folders.py", "listdir"): "of a folder that is voda's own still",
+    ("user_folders.py", "lstat"): "of a name in a folder that only voda can write",
     ("shim.py", "open"): "stands alone: files of its folder by open_regular and open_new, and /proc",
     ("shim.py", "unlink"): "stands alone: a link is removed, not followed",
     ("shim.py", "rename"): "stands alone: goes through no link",
@@ -60,8 +63,8 @@ def test_shim_when_it_opens_a_file_by_its_name_does_so_in_two_functions() -> Non
         for call in ast.walk(function)
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "os.open"
     }
-    # The folder itself, to flush it, is opened as one.
-    assert openers == {"open_regular", "open_new", "write_exit"}
+    # The folder itself, to flush it, is opened as one; beside it, no file but /dev/null and those of the kernel.
+    assert openers == {"open_regular", "open_new", "write_exit", "program_to_start", "join"}
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from voda.application.lookup import array_tasks
 from voda.application.read_model import ReadModel
 from voda.domain.errors import InvalidField
+from voda.domain.labels import matches, parse_selector
 from voda.projections.job_record import JobRecord
 
 MAX_PAGE: Final = 500
@@ -67,6 +68,14 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
     user: Annotated[str, Meta(description="Jobs of this user.")] = ""
     namespace: Annotated[str, Meta(description="Jobs of this namespace.")] = ""
     name: Annotated[str, Meta(description="Jobs of this name, live and ended.")] = ""
+    selector: Annotated[
+        str,
+        Meta(
+            max_length=2_000,
+            description="Jobs with these labels, as Kubernetes writes it: team=vision,tier!=test,stage in (dev,prod),"
+            "!paused.",
+        ),
+    ] = ""
     array: Annotated[str, Meta(description="Tasks of the array of that name, or id: the one submitted last.")] = ""
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
@@ -151,6 +160,8 @@ def _filters(query: JobsQuery) -> Iterable[Callable[[JobRecord], bool]]:
         yield lambda record: record.spec.pool in query.pool
     if query.namespace:
         yield lambda record: record.spec.namespace == query.namespace
+    if selector := parse_selector(query.selector):
+        yield lambda record: matches(selector, record.spec.labels)
 
 
 def _is_in(record: JobRecord, phase: PhaseFilter) -> bool:

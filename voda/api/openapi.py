@@ -28,7 +28,8 @@ Submit elastic training, watch it grow and shrink, and ask why.
 
 Every call under /api/v1, and the ancestor's, needs a token: `Authorization: Bearer TOKEN`.
 The admin's is the file `admin.token` of the data folder, or of the Secret that `voda serve` mounts.
-`voda token create NAME` makes others.
+`voda token create NAME` makes others. At the Unix socket of a `voda up` that root runs none is
+needed: the account of the calling process counts.
 
 Errors are `application/problem+json`. Whatever can be asked with GET, HEAD asks without the body.
 """

@@ -27,10 +27,12 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer | None:
     connected = transport.get_extra_info("socket")
     if connected is None or connected.family != socket.AF_UNIX:
         return None
-    # By a socket of our own: the one that uvloop shows cannot be asked.
-    with socket.socket(fileno=os.dup(connected.fileno())) as own:
-        found = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Peer(*_CREDENTIALS.unpack(found))
+    # Another object for the same file: the one that uvloop shows cannot be asked.
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=connected.fileno())
+    try:
+        return Peer(*_CREDENTIALS.unpack(own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
+    finally:
+        own.detach()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ speed on one says little about its speed on another; without a GPU, CPU slots ma
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,11 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda import config
+from voda.accounts import Account
 from voda.api.unix_socket import MOST_BYTES
 from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
+from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
@@ -146,9 +148,16 @@ class Machine:
         return [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
 
     def clusters(
-        self, clock: Clock, specs: Specs, environment: Callable[[JobSpec], Mapping[str, str]]
+        self,
+        clock: Clock,
+        specs: Specs,
+        environment: Callable[[JobSpec], Mapping[str, str]],
+        output_bytes: Callable[[str], int],
+        account: Callable[[JobSpec], Awaitable[Account | None]] | None = None,
     ) -> dict[str, LocalCluster]:
-        """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job."""
+        """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job,
+        `output_bytes` returns the most that a job of a pool may print, `account` finds that of a job.
+        """
         return {
             pool: LocalCluster(
                 LocalClusterConfig(
@@ -157,8 +166,10 @@ class Machine:
                     devices=devices,
                     clock=clock,
                     jobs=partial(specs, pool),
-                    base=self._options.environment,
+                    base=clean_environment(self._options.environment),
                     environment=environment,
+                    output_bytes=partial(output_bytes, pool),
+                    account=account,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
             )

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from voda import __version__, config
-from voda.accounts import Accounts
+from voda.accounts import Account, Accounts, unmapped_uid
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
 from voda.app.election import LOG_TIMEOUTS
@@ -33,10 +33,12 @@ from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, po
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
+from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
+from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.leader_epochs import LeaderEpochs
@@ -75,9 +77,16 @@ class MachineService:
         self.clock = clock
         self.view = ReadModel(self.store)
         self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
-        self.users = LocalUsers(Accounts()) if options.is_multi_user else None
+        self.users = LocalUsers(Accounts(), unmapped_uid=unmapped_uid()) if options.is_multi_user else None
         """The users of this machine; None where jobs of all users run as the one who runs voda."""
         self.socket = socket_path(options)
+        self.keeper = FolderKeeper(
+            LocalJobFolders(home.jobs.absolute()),
+            store=self.store,
+            clock=clock,
+            view=self.view,
+            telemetry=self.telemetry,
+        )
         self.machine = Machine(options)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
@@ -104,7 +113,8 @@ class MachineService:
         if self.leadership is not None:
             lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
-            lines.append(f"token {self.home.folder / 'admin.token'} (the command line finds it by itself)")
+            needed = "for programs over TCP" if self.socket else "the command line finds it by itself"
+            lines.append(f"token {self.home.folder / 'admin.token'} ({needed})")
         else:
             lines.append("no tokens: whoever reaches the port may do anything")
         if self.users is not None and (obstacle := self.home.obstacle()) is not None:
@@ -133,12 +143,15 @@ class MachineService:
         trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
             **trusted,
-            "VODA_JOB_ID": spec.job_id,
-            "VODA_JOB_NAME": spec.name or spec.job_id,
+            **spec.environment,
             "VODA_API_URL": self.options.api_url or self.url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
-            **(spec.array.environment if spec.array is not None else {}),
         }
+
+    async def job_account(self, spec: JobSpec) -> Account | None:
+        """Return the account that a job runs with, None = that of the user who runs voda; see `LocalUsers`."""
+        account = None if self.users is None else await self.users.job_account(spec.user)
+        return None if account is None or account.uid == os.geteuid() else account
 
     def backend(self) -> Backend:
         return Backend(
@@ -149,6 +162,7 @@ class MachineService:
             local_users=self.users,
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
+            folders=self.keeper,
             warnings=_warnings,
             not_ready=self.failure,
             log_warning=lambda: self.log_health.warning,
@@ -179,7 +193,8 @@ class MachineService:
         Raises:
             ExceptionGroup: of Fenced where another process took over.
         """
-        clusters = self.machine.clusters(self.clock, self.spec, self.environment)
+        account = None if self.users is None else self.job_account
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment, self.keeper.output_bytes, account)
         self.loops = [
             pool_loop(
                 pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
@@ -221,6 +236,7 @@ class MachineService:
         async with asyncio.TaskGroup() as group:
             group.create_task(snapshots.run())
             group.create_task(self.log_health.verify())
+            group.create_task(self.keeper.run())
             for loop in self.loops:
                 group.create_task(loop.run(leader, epoch))
             for cluster in clusters:

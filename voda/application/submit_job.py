@@ -76,10 +76,12 @@ class JobSubmitter:
             InvalidInput: the manifest, the pool, the key or a job that it comes after is wrong.
             AlreadyExists: a live job has that name.
             TooManyJobs: the user has too many live jobs.
+            TransientError: the accounts of this machine cannot be read at this moment.
             StoreUnavailable: try again with the same key.
             StoreNotWritable: the log cannot be written.
         """
         parsed, spec, warnings = self._parse_and_check(manifest, caller)
+        await self._refuse_without_account(spec.user)
         specs = [spec] if parsed.array is None else self._tasks(parsed, spec)
         if is_dry_run:
             self._refuse_too_many(caller, len(specs))
@@ -98,6 +100,7 @@ class JobSubmitter:
             raise WrongState(f"job {record.spec.job_id} was submitted without a manifest: it cannot run again")
         owner = replace(caller, user=record.spec.user)
         parsed, spec, warnings = self._parse_and_check(fact.spec.manifest, owner)
+        await self._refuse_without_account(spec.user)
         return SubmitOutcome(*await self._submit([spec], parsed, caller, f"rerun {key}" if key else ""), warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
@@ -226,6 +229,11 @@ class JobSubmitter:
                 f"metadata.annotations[voda.dev/pool]: there is no pool {spec.pool[:80]!r}, expected one of"
                 f" {', '.join(self._backend.pools)}",
             )
+
+    async def _refuse_without_account(self, owner: str) -> None:
+        """Raise InvalidInput where jobs run as their users and the owner has no account."""
+        if self._backend.local_users is not None:
+            await self._backend.local_users.job_account(owner)
 
     def _refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
         most = self._backend.limits.jobs_per_user

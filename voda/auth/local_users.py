@@ -26,8 +26,10 @@ class Peer(NamedTuple):
 class LocalUsers:
     """Tells callers by the user ids of their processes, and accounts by the names of jobs' owners."""
 
-    def __init__(self, accounts: Accounts) -> None:
+    def __init__(self, accounts: Accounts, *, unmapped_uid: int | None = None) -> None:
         self._accounts = accounts
+        self._unmapped_uid = unmapped_uid
+        """Stands for several users, see voda.accounts.unmapped_uid."""
 
     async def identify(self, peer: Peer) -> Caller:
         """Return the caller behind a process.
@@ -39,7 +41,8 @@ class LocalUsers:
         if peer.uid == 0:
             # Without a lookup, so that root gets in whatever is wrong with the name service.
             return Caller(user=ROOT, role="admin", found_by="socket")
-        account = await self._accounts.account_of_uid(peer.uid)
+        is_known = peer.uid != self._unmapped_uid
+        account = await self._accounts.account_of_uid(peer.uid) if is_known else None
         if account is None:
             raise NotAllowed(
                 f"user id {peer.uid} has no account on this machine, and voda knows callers of its socket by their"

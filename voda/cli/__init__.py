@@ -30,6 +30,7 @@ def build_app(*, completes: bool = True) -> typer.Typer:
     app = typer.Typer(
         name="voda",
         help="Decide which training job gets how many GPUs, and tell why.",
+        epilog="Other names: ps, ls = get; queue = get what waits; status = describe; cancel = delete.",
         no_args_is_help=True,
         add_completion=completes,
         pretty_exceptions_enable=False,

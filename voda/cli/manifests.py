@@ -86,6 +86,25 @@ def with_name_and_annotations(document: Document, *, name: str, annotations: Map
     return replace(document, manifest={**manifest, "metadata": metadata}, options={**document.options, **options})
 
 
+def with_labels(document: Document, labels: Mapping[str, str]) -> Document:
+    """Return the document with these labels beside its own."""
+    if not labels:
+        return document
+    metadata = _mapping(document.manifest.get("metadata"), "metadata", document)
+    known = _mapping(metadata.get("labels"), "metadata.labels", document)
+    manifest = {**document.manifest, "metadata": {**metadata, "labels": {**known, **labels}}}
+    options = {f"metadata.labels[{key}]": f"--label {key}" for key in labels}
+    return replace(document, manifest=manifest, options={**document.options, **options})
+
+
+def key_and_value(label: str) -> tuple[str, str]:
+    """Return a label of the command line, KEY=VALUE; InvalidInput where it is something else."""
+    key, sign, value = label.partition("=")
+    if not sign or not key:
+        raise InvalidInput(f"--label: expected KEY=VALUE, such as team=vision, got {label[:80]!r}")
+    return key, value
+
+
 def in_namespace(document: Document, namespace: str) -> Document:
     """Return the document in this namespace, empty = where it is; InvalidField where it names another one."""
     if not namespace:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 import typer
 from typer.core import TyperCommand
 
-from voda.domain.errors import VodaError
+from voda.domain.errors import InvalidInput, VodaError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -38,6 +38,9 @@ OutputOption = Annotated[
 ]
 SlotsOption = Annotated[int | None, typer.Option("--slots", help="CPU slots to offer; by default one per core.")]
 MachinePoolOption = Annotated[str, typer.Option("--pool", help="Name of the pool of this machine.")]
+SelectorOption = Annotated[
+    str, typer.Option("--selector", "-l", metavar="LABELS", help="Only jobs with these labels: k=v,k2!=v.")
+]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what voda decides and does.")]
 
 
@@ -71,12 +74,29 @@ def provided(**options: object) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def command(name: str, *, cls: type[TyperCommand] | None = None) -> Callable[[Command], Command]:
-    """Mark a function as the command of this name; `cls` reads its command line."""
+_SPAN = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
+_UNITS_S = (86_400, 3_600, 60, 1)
+_MOST_SPAN_S = 2**31 - 1
+
+
+def seconds_of(text: str, *, option: str) -> int:
+    """Return the seconds of a span such as 90m, 4h or 1d12h; raises InvalidInput naming the option."""
+    match = _SPAN.fullmatch(text)
+    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
+    if not 1 <= total <= _MOST_SPAN_S:
+        raise InvalidInput(f"{option}: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
+    return total
+
+
+def command(
+    name: str, *, cls: type[TyperCommand] | None = None, aliases: tuple[str, ...] = (), hidden: bool = False
+) -> Callable[[Command], Command]:
+    """Mark a function as the command of this name; `cls` reads its command line, and aliases are hidden in the help."""
 
     def mark(function: Command) -> Command:
         vars(function)["command_name"] = name
         vars(function)["command_class"] = cls
+        vars(function)["command_names"] = {name: hidden, **dict.fromkeys(aliases, True)}
         return function
 
     return mark
@@ -110,8 +130,10 @@ def add_commands(app: typer.Typer, module: ModuleType) -> None:
             for registered in one.registered_commands:
                 registered.cls = PlainCommand
             app.add_typer(one)
-        elif (name := getattr(one, "command_name", "")) and one.__module__ == module.__name__:
-            app.command(name, help=inspect.getdoc(one), cls=one.command_class or PlainCommand)(_with_options(one))
+        elif getattr(one, "command_name", "") and one.__module__ == module.__name__:
+            run = _with_options(one)
+            for name, hidden in one.command_names.items():
+                app.command(name, help=inspect.getdoc(one), cls=one.command_class or PlainCommand, hidden=hidden)(run)
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 import typer
 from typer.core import TyperCommand
 
+from voda.cli.options import seconds_of
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from voda.manifests.launchers import LauncherChoice
 
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_TIME: Final = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_UNITS_S: Final = (86_400, 3_600, 60, 1)
-_MOST_TIME_S: Final = 2**31 - 1
 _MOST_WORKERS: Final = 4_096
 _MOST_GPUS: Final = 1_024
 _LONGEST_DEFAULT_NAME: Final = 40
@@ -59,6 +56,16 @@ class ProgramOptions:
     env: Annotated[
         list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable; may be given several times.")
     ] = None
+    env_file: Annotated[
+        list[Path] | None, typer.Option("--env-file", metavar="FILE", help="Lines of NAME=VALUE; --env goes before.")
+    ] = None
+    export: Annotated[
+        list[str] | None, typer.Option("--export", metavar="NAME[,NAME]", help="Variables with their values here.")
+    ] = None
+    env_from_file: Annotated[
+        list[str] | None,
+        typer.Option("--env-from-file", metavar="NAME=PATH", help="A secret: each start reads it from your file."),
+    ] = None
     workdir: Annotated[
         str, typer.Option("--workdir", metavar="FOLDER", help="Where it begins; by default here, on one machine.")
     ] = ""
@@ -74,7 +81,7 @@ class ProgramOptions:
         given = ["print"] if is_printed else []
         given += [field.name for field in fields(self) if getattr(self, field.name) not in ("", None, [])]
         if given:
-            option = given[0].replace("gpus", "gpus-per-worker")
+            option = given[0].replace("gpus", "gpus-per-worker").replace("_", "-")
             raise InvalidInput(f"--{option} is for a program after --: a manifest says it itself")
 
 
@@ -91,7 +98,9 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     Raises:
         InvalidInput: an option cannot be used, or there is no such script.
     """
+    from voda import config
     from voda.cli.manifests import Document
+    from voda.cli.variables import variables
     from voda.manifests.launchers import script_in_command
     from voda.manifests.program_manifest import ProgramJob, program_manifest
     from voda.manifests.yaml_text import refuse_odd_values
@@ -114,9 +123,10 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
         least=least,
         most=most,
         gpus_per_worker=1 if options.gpus is None else options.gpus,
-        env=tuple(map(_variable, options.env or ())),
+        env=variables(options.export or (), options.env_file or (), options.env or (), config.environment()),
+        env_files=_env_files(options),
         working_dir=_folder(options),
-        time_limit_s=_seconds(options.time),
+        time_limit_s=seconds_of(options.time, option="--time") if options.time else 0,
         image=options.image,
     )
     document = Document(source=shown, manifest=program_manifest(job))
@@ -192,22 +202,15 @@ def _bounds(text: str) -> tuple[int, int]:
     return least, most
 
 
-def _seconds(text: str) -> int:
-    if not text:
-        return 0
-    match = _TIME.fullmatch(text)
-    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
-    if not 1 <= total <= _MOST_TIME_S:
-        raise InvalidInput(f"--time: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
-    return total
+def _env_files(options: ProgramOptions) -> tuple[tuple[str, str], ...]:
+    from voda.cli.variables import files_of_variables
 
-
-def _variable(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not _VARIABLE.fullmatch(name):
-        # The value may be a secret.
-        raise InvalidInput(f"--env: expected NAME=VALUE, with a name of letters, digits and _, got {name[:40]!r}")
-    return name, value
+    if options.env_from_file and options.image:
+        raise InvalidInput(
+            "--env-from-file names a file of this machine: on Kubernetes keep the secret in a Secret, and name it by"
+            " valueFrom.secretKeyRef in a manifest (voda init writes one)"
+        )
+    return files_of_variables(options.env_from_file or ())
 
 
 def _folder(options: ProgramOptions) -> str:

@@ -47,6 +47,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = "default"
     user: str = ""
     kind: str = "MPIJob"
+    labels: Mapping[str, str] = {}
+    """By which users choose jobs (voda.domain.labels)."""
     manifest: Mapping[str, Any] | None = None
     after: tuple[Dependency, ...] = ()
     """Jobs and arrays that have to end first."""
@@ -56,6 +58,12 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def requested(self) -> int:
         return self.requested_replicas or self.min_replicas
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which the job's processes know which job they are."""
+        own = {"VODA_JOB_ID": self.job_id, "VODA_JOB_NAME": self.name or self.job_id}
+        return {**own, **self.array.environment} if self.array is not None else own
 
     @property
     def is_elastic(self) -> bool:

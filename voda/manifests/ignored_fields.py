@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from voda.kinds.base import FieldWarning, JobManifest
-from voda.manifests.programs import known_value
+from voda.manifests.programs import ENV_FILE, known_value
 from voda.manifests.replicas import VARIABLES, is_gpu_count, is_gpu_share
 
 _OURS = "voda.dev/"
@@ -46,7 +46,8 @@ def ignored_fields(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[Fi
 
 def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
     for name in job.metadata.annotations or ():
-        if name.startswith(_OURS) and name not in (*ANNOTATIONS, _QUEUE) and name not in _WRITTEN_BY_VODA:
+        is_ours = name.startswith(_OURS) and not name.startswith(ENV_FILE)
+        if is_ours and name not in (*ANNOTATIONS, _QUEUE) and name not in _WRITTEN_BY_VODA:
             close = difflib.get_close_matches(name, ANNOTATIONS, 1)
             advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
             yield FieldWarning(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")

@@ -17,6 +17,7 @@ from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
 from voda.manifests.parse import ParsedManifest
+from voda.manifests.programs import ENV_FILE, env_files_annotation
 from voda.manifests.replicas import is_gpu_count
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -72,6 +73,7 @@ def kubernetes_warnings(
         runs = " and ".join(sorted(served)) or f"neither {' nor '.join(f'{name}s' for name in KINDS)}"
         raise InvalidField("kind", f"kind: {job.kind} has no operator in this cluster, which runs {runs}")
     _refuse_impossible_pods(job, raw)
+    _refuse_env_files(job)
     converted = job.in_version(raw, served[job.kind])
     return (
         *_metadata(raw["metadata"]),
@@ -89,6 +91,14 @@ def refuse_elsewhere(parsed: ParsedManifest, namespaces: Collection[str]) -> Non
     if namespaces and namespace not in namespaces:
         expected = f"expected a namespace where voda looks for jobs ({', '.join(sorted(namespaces))})"
         raise InvalidField("metadata.namespace", f"metadata.namespace: {expected}, got {namespace!r}")
+
+
+def _refuse_env_files(job: JobManifest) -> None:
+    for name in env_files_annotation(job):
+        field = f"metadata.annotations[{ENV_FILE}{name[:60]}]"
+        raise InvalidField(
+            field, f"{field}: names a file of one machine: keep it in a Secret, and name that by valueFrom.secretKeyRef"
+        )
 
 
 def _refuse_impossible_pods(job: JobManifest, raw: Mapping[str, Any]) -> None:

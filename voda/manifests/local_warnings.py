@@ -3,6 +3,7 @@
 Rule: exact paths and one sentence each; only fields that the manifest really has are named.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from voda.kinds.base import FieldWarning, JobManifest, field_warnings
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
-from voda.manifests.programs import known_value
+from voda.manifests.programs import ENV_FILE, env_files_annotation, known_value
 from voda.manifests.replicas import is_gpu_count, is_gpu_share
 
 _ONE_MACHINE = "does not apply: every process runs on this machine"
@@ -58,6 +59,7 @@ _OF_RUN_POLICY = {
     "ttlSecondsAfterFinished": "not read: what has ended stays in the log",
     "managedBy": "not honoured: voda runs the job itself",
 }
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What workers run only to be reached by the launcher.
 _IDLE_COMMANDS = ("sshd", "sleep")
 
@@ -68,11 +70,21 @@ def refuse_unrunnable(parsed: ParsedManifest) -> None:
     if job.local_launch is None:
         runs = " and ".join(f"{kind.name}s" for kind in KINDS.values() if kind.local_launch is not None)
         raise InvalidField("kind", f"kind: {job.kind} runs on Kubernetes only; one machine runs {runs}")
+    _refuse_odd_env_files(job)
     for role in job.roles:
         index, container = job.main_container(role)
         if role in job.local_roles and not (container.command or container.args):
             field = f"{job.path(role)}.template.spec.containers[{index}].command"
             raise InvalidField(field, f"{field} is missing: the image's own command cannot be known on this machine")
+
+
+def _refuse_odd_env_files(job: JobManifest) -> None:
+    for name, path in env_files_annotation(job).items():
+        field = f"metadata.annotations[{ENV_FILE}{name[:60]}]"
+        if not _VARIABLE.fullmatch(name):
+            raise InvalidField(field, f"{field}: expected the name of a variable (letters, digits and _) after the dot")
+        if not path.startswith("/") or "\0" in path:
+            raise InvalidField(field, f"{field}: expected an absolute path of a file with mode 0600, got {path[:80]!r}")
 
 
 def local_warnings(parsed: ParsedManifest) -> Iterator[FieldWarning]:

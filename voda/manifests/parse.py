@@ -14,6 +14,7 @@ from voda.domain.errors import InvalidField
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec, category_of
 from voda.domain.job_array import ArrayRange, indices_of
+from voda.domain.labels import checked_labels
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
 from voda.manifests import names
 from voda.manifests.arrays import array_range, array_task, dependencies
@@ -75,6 +76,7 @@ def parse(
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         category=_category(settings, name),
         kind=job.kind,
+        labels=checked_labels(job.metadata.labels or {}),
         manifest=manifest,
         array=task,
     )

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.manifests.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_arguments
+from voda.manifests.programs import ENV_FILE
 from voda.manifests.yaml_text import refuse_odd_values
 
 _GRACE_S: Final = 20
@@ -34,6 +35,8 @@ class ProgramJob(Struct, frozen=True, kw_only=True):
     gpus_per_worker: int = 1
     """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
     env: tuple[tuple[str, str], ...] = ()
+    env_files: tuple[tuple[str, str], ...] = ()
+    """Variables with the files on one machine that hold their values."""
     working_dir: str = ""
     time_limit_s: int = 0
     """0 = none."""
@@ -47,7 +50,8 @@ def program_manifest(job: ProgramJob) -> dict[str, Any]:
     Raises:
         InvalidInput: a text holds what no manifest can hold, or the launcher cannot have that many workers.
     """
-    refuse_odd_values([job.name, *job.words, *(text for pair in job.env for text in pair), job.working_dir, job.image])
+    pairs = (*job.env, *job.env_files)
+    refuse_odd_values([job.name, *job.words, *(text for pair in pairs for text in pair), job.working_dir, job.image])
     if job.launcher == "plain" and job.most > 1:
         raise InvalidInput(f"a plain program has one worker, not {job.most}: --launcher mpirun or torchrun starts more")
     own = launcher_in_command(job.words)
@@ -104,7 +108,9 @@ def _elastic_policy(job: ProgramJob) -> dict[str, Any]:
 
 def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {"voda.dev/min-replicas": str(job.least), "voda.dev/max-replicas": str(job.most)}
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": job.name, "annotations": sizes}, "spec": {**spec}}
+    files = {f"{ENV_FILE}{name}": path for name, path in job.env_files}
+    metadata = {"name": job.name, "annotations": {**sizes, **files}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
 
 def _role(container: Mapping[str, Any], *, replicas: int = 1) -> dict[str, Any]:

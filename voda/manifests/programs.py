@@ -13,6 +13,8 @@ from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, En
 from voda.manifests.expansion import Expansion
 
 WORKING_DIR = "voda.dev/working-dir"
+ENV_FILE = "voda.dev/env-from-file."
+"""Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 _DEFAULT_GRACE_S = 30.0
 
 POD_NAME = "VODA_POD_NAME"
@@ -117,6 +119,12 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
 def working_dir_annotation(job: JobManifest) -> str:
     """Return the folder that the annotation voda.dev/working-dir names; empty without one."""
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
+
+
+def env_files_annotation(job: JobManifest) -> Mapping[str, str]:
+    """Return variable -> file, as the annotations voda.dev/env-from-file.NAME say."""
+    named = (job.metadata.annotations or {}).items()
+    return {name.removeprefix(ENV_FILE): path for name, path in named if name.startswith(ENV_FILE)}
 
 
 def _env_pairs(container: ContainerTemplate, namespace: str) -> tuple[tuple[str, str], ...]:

@@ -160,7 +160,7 @@ class Monkey:
             return "(none)"
         wish = self.chance.choice(wanted)
         wish.is_unwanted = True
-        await self._ask("DELETE", f"/api/v1/jobs/{wish.job_id}")
+        await self._ask("DELETE", f"/api/v1/jobs/@{wish.job_id}")
         return wish.job_id
 
     async def scale(self) -> str:

@@ -217,6 +217,16 @@ async def test_clients_that_stall_hold_nobody_up_and_are_cut_off(folder: Path) -
                 writer.close()
 
 
+async def test_user_with_many_connections_takes_no_other_user_the_place(folder: Path) -> None:
+    limits = CallerLimits(connections=20, connections_per_address=5, reserved=1)
+    async with a_socket(folder, limits) as served:
+        greedy = [await asyncio.open_unix_connection(str(served.path)) for _ in range(40)]
+        for _ in range(3):
+            assert (await served.ask("daemon", "GET", "/api/v1/whoami"))[0] == 200
+        for _, writer in greedy:
+            writer.close()
+
+
 async def test_socket_when_served_is_for_all_and_gone_afterwards(folder: Path) -> None:
     async with a_socket(folder) as served:
         assert stat.S_IMODE(served.path.stat().st_mode) == 0o666

@@ -103,3 +103,15 @@ def test_delete_cancels_all_tasks_together(sweep: Server) -> None:
     sweep.happens(*(JobCanceled(job_id=f"sweep-{n}") for n in range(2, 10)))
     result = sweep.voda("delete", "sweep", exit_code=3)
     assert result.stderr == "voda: sweep[0-9] ended (1 completed, 1 failed, 8 canceled) before: nothing to delete\n"
+
+
+def test_wait_for_an_array_waits_for_all_of_its_tasks(empty: Server) -> None:
+    submit(empty, "sweep", "--array", "0-2")
+    empty.happens(*(JobCompleted(job_id=f"sweep-{n}") for n in range(3)))
+    shown = empty.voda("wait", "sweep", "sweep-1").stdout
+    assert shown.splitlines().count("sweep-2 is completed") == 1
+    submit(empty, "bad", "--array", "0-1")
+    empty.happens(JobCompleted(job_id="bad-0"), JobFailed(job_id="bad-1", reason="exit code 1"))
+    assert "bad-1 is failed: exit code 1" in empty.voda("wait", "bad", exit_code=1).stderr
+    with pytest.raises(NotFound):
+        empty.voda("wait", "nobody")

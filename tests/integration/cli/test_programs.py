@@ -58,6 +58,10 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--", "job.yaml"], "job.yaml is a manifest, not a program: voda submit job.yaml"),
         (["job.yaml", "--", "python", "train.py"], "job.yaml stands before --, and a program after it"),
         (["--env", "A=1", "job.yaml"], "--env is for a program after --"),
+        (["--env-file", "a.env", "job.yaml"], "--env-file is for a program after --"),
+        (["--export", "NO_SUCH", "--", "python", "train.py"], "--export NO_SUCH: there is no such variable here"),
+        (["--env-from-file", "A", "--", "python", "train.py"], "--env-from-file: expected NAME=PATH"),
+        (["--env-from-file", "A=b", "--image", "x:1", "--", "python", "train.py"], "valueFrom.secretKeyRef"),
         (["--gpus-per-worker", "0", "job.yaml"], "--gpus-per-worker is for a program after --"),
         (["--print", "job.yaml"], "--print is for a program after --"),
         (["--min", "1", "--", "python", "train.py"], "--min and --max are for manifests"),
@@ -110,3 +114,19 @@ def test_init_writes_the_manifest_once(empty: Server, folder: Path) -> None:
     assert "train submitted" in empty.voda("submit", "train.yaml").stdout
     with pytest.raises(InvalidInput, match=r"no program: voda init train.py"):
         empty.voda("init")
+
+
+def test_submit_passes_variables_on_and_names_the_files_of_secrets(
+    empty: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", "/data/hf")
+    (folder / "a.env").write_text("A=1\nB=2\n")
+    options = ["--export", "HF_HOME", "--env-file", "a.env", "--env", "B=3", "--env-from-file", "KEY=key.txt"]
+    printed = empty.voda("submit", "--print", *options, "--", "python", "train.py")
+    manifest = yaml.safe_load(printed.stdout)
+    assert manifest["metadata"]["annotations"]["voda.dev/env-from-file.KEY"] == str(folder / "key.txt")
+    [container] = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert {each["name"]: each["value"] for each in container["env"]} == {"HF_HOME": "/data/hf", "A": "1", "B": "3"}
+    done = empty.voda("submit", *options, "--", "python", "train.py")
+    assert "submitted" in done.stdout
+    assert "KEY" not in done.stderr  # no warning

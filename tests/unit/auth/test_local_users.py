@@ -66,6 +66,13 @@ async def test_user_without_an_account_is_refused_in_a_sentence() -> None:
         await LocalUsers(Accounts(Names())).identify(Peer(pid=1, uid=4321, gid=0))
 
 
+async def test_user_without_a_mapping_in_a_container_is_refused_since_the_kernel_shows_all_of_those_as_one() -> None:
+    users = LocalUsers(Accounts(Names()), unmapped_uid=1001)
+    with pytest.raises(NotAllowed, match="user id 1001 has no account"):
+        await users.identify(Peer(pid=1, uid=1001, gid=0))
+    assert (await users.identify(Peer(pid=1, uid=1002, gid=0))).user == "eve"
+
+
 async def test_account_with_the_name_of_the_admin_of_voda_is_refused_so_that_its_jobs_do_not_run_as_root() -> None:
     with pytest.raises(NotAllowed, match="the account admin has the name of voda's own administrator"):
         await LocalUsers(Accounts(Names())).identify(Peer(pid=1, uid=1004, gid=0))

@@ -214,3 +214,8 @@ def test_namespace_where_no_jobs_are_looked_for_is_refused() -> None:
     del manifest["metadata"]["namespace"]
     with pytest.raises(InvalidField, match="got 'default'"):
         refuse_elsewhere(parse(manifest), ("research",))
+
+
+def test_file_of_a_secret_is_refused_with_what_a_cluster_has_instead() -> None:
+    with pytest.raises(InvalidField, match=r"keep it in a Secret, and name that by valueFrom.secretKeyRef"):
+        told(mpi(annotations={"voda.dev/env-from-file.KEY": "/k"}))

@@ -170,3 +170,26 @@ def test_command_when_left_to_the_image_cannot_run_here() -> None:
 def test_annotations_when_voda_wrote_them_onto_an_object_are_no_unknown_ones() -> None:
     written = {f"voda.dev/{name}": "1" for name in ("job-id", "state", "worker-failures", "counted-failures")}
     assert parse(an_mpi_job(metadata={"annotations": written})).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "message"),
+    [
+        ("A-B", "/k", "expected the name of a variable"),
+        ("", "/k", "expected the name of a variable"),
+        ("A", "k", "expected an absolute path of a file with mode 0600, got 'k'"),
+        ("A", "~/k", "expected an absolute path"),
+    ],
+)
+def test_file_of_a_secret_that_cannot_be_read_here_is_refused(name: str, path: str, message: str) -> None:
+    manifest = without_images(an_mpi_job(annotations={f"voda.dev/env-from-file.{name}": path}))
+    with pytest.raises(InvalidField, match=message) as refused:
+        refuse_unrunnable(parse(manifest))
+    assert refused.value.field == f"metadata.annotations[voda.dev/env-from-file.{name}]"
+
+
+def test_file_of_a_secret_is_honoured_here() -> None:
+    manifest = without_images(an_mpi_job(annotations={"voda.dev/env-from-file.KEY": "/k"}))
+    refuse_unrunnable(parse(manifest))
+    assert unmet(manifest) == []
+    assert unread(manifest) == []

@@ -15,7 +15,12 @@ from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.state import Settings
 from voda.policies import POLICIES
-from voda.policies.toolkit.parameters import check_parameters, parameters_in_force, parse_assignments
+from voda.policies.toolkit.parameters import (
+    changed_parameters,
+    check_parameters,
+    parameters_in_force,
+    parse_assignments,
+)
 from voda.simulator.compare import contestants
 
 _POLICY = '''
@@ -29,7 +34,7 @@ from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import give_first, requested
 from voda.policies.toolkit.order import by_submission
-from voda.policies.toolkit.parameters import parameters
+from voda.policies.toolkit.parameters import changed_parameters, parameters
 from voda.policies.toolkit.allocation import as_requested, explained
 
 
@@ -105,6 +110,13 @@ def test_parameters_when_nobody_set_them_are_their_defaults() -> None:
         "elastic-tiresias": {"demote_gpu_s": 3600.0, "promote_knob": 8.0, "compact_pending": 10},
         "tiresias": {"demote_gpu_s": 1.0, "promote_knob": 8.0},
     }
+
+
+def test_parameters_when_changed_are_those_that_differ_from_what_is_in_force() -> None:
+    settings = Settings(parameters={"tiresias": {"demote_gpu_s": 10.0}})
+    wanted = {"tiresias": {"demote_gpu_s": 1.0, "promote_knob": 8.0}, "elastic-tiresias": {"promote_knob": 8.0}}
+    assert changed_parameters(wanted, settings) == {"tiresias": {"demote_gpu_s": 1.0}}
+    assert changed_parameters({"tiresias": {"demote_gpu_s": 10.0}}, settings) == {}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,23 @@ def a_plan(number: int, based_on: int, **fields: object) -> PlanAdopted:
     return PlanAdopted(number=number, based_on=based_on, **given)  # type: ignore[arg-type]
 
 
+def test_job_that_a_log_submits_twice_is_the_first_while_that_lives_and_then_the_second() -> None:
+    log = a_submitted_job(max_replicas=2)
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=3)), at=1)
+    assert the(log).job.spec.max_replicas == 2
+    log.add(JobCompleted(job_id="a"), at=2)
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=4)), at=3)
+    assert (the(log).job.spec.max_replicas, the(log).is_live) == (4, True)
+
+
+def test_job_that_has_ended_without_workers_is_not_changed_by_what_comes_late() -> None:
+    log = a_submitted_job()
+    log.add(JobCompleted(job_id="a"), at=2)
+    before = the(log)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=3)
+    assert (the(log).revision, the(log).job) == (before.revision, before.job)
+
+
 def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
     log = a_submitted_job(max_replicas=4, gpus_per_replica=2)
     log.add(a_plan(1, 1, placed={"a": ("n1", "n1")}, reasons={"a": "room for 2"}), at=1)

@@ -50,12 +50,6 @@ def array_row(array: ArrayView, tasks: Sequence[JobView], at: datetime) -> list[
     ]
 
 
-def array_row_wide(array: ArrayView, tasks: Sequence[JobView]) -> list[str | Text]:
-    """Return the further cells of a wide list."""
-    priority = str(tasks[0].priority) if tasks else NONE
-    return [priority, plain(array.pool), NONE, NONE, plain(array.user) or NONE, bound_text(array.at_once)]
-
-
 def bound_text(at_once: int) -> str:
     """Return how many tasks may be at work at once."""
     return f"at most {counted(at_once, 'task')} at once" if at_once else "all tasks at once"

@@ -13,11 +13,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from voda.api.schemas import ArrayView, JobView, NodeView, PoolView
-from voda.cli.render.arrays import array_row, array_row_wide, grouped
-from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text, waited_s
+from voda.cli.render.arrays import array_row, grouped
+from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
-from voda.text import short, since
+from voda.text import number, short, since
 
 _GAP = 2
 
@@ -95,6 +95,7 @@ _JOB_WIDE = (
     Column(head="POOL", cut=3, least=7),
     Column(head="NODES", cut=1, least=10),
     Column(head="WAIT"),
+    Column(head="GPU-H", right=True),
     Column(head="USER", cut=2, least=8),
     Column(head="REASON", cut=6, least=24),
 )
@@ -131,13 +132,13 @@ def jobs_table(
 ) -> list[Text]:
     """Return a line for each job, heads first; two where the `wide` ones do not fit.
 
-    Of the `arrays`, array id -> array, one line stands for all tasks.
+    Of the `arrays`, array id -> array, one line stands for all tasks, unless it is `wide`.
     """
-    groups = list(grouped(jobs, arrays or {}))
-    rows = [_job(tasks[0], at) if array is None else array_row(array, tasks, at) for array, tasks in groups]
     if not wide:
+        groups = grouped(jobs, arrays or {})
+        rows = [_job(tasks[0], at) if array is None else array_row(array, tasks, at) for array, tasks in groups]
         return table(_JOB, rows, width=width)
-    more = [_job_wide(tasks[0], at) if array is None else array_row_wide(array, tasks) for array, tasks in groups]
+    rows, more = [_job(job, at) for job in jobs], [_job_wide(job, at) for job in jobs]
     lines = table(_JOB_WIDE, [[*row, *rest] for row, rest in zip(rows, more, strict=True)], width=width)
     if width is None or max(line.cell_len for line in lines) <= width:
         return lines
@@ -147,9 +148,11 @@ def jobs_table(
 def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width: int) -> list[Text]:
     """Return the table with a second line under each job, for what has no room beside it."""
     found = lines[:1]
-    for line, (priority, _pool, nodes, wait, user, reason) in zip(lines[1:], more, strict=True):
+    for line, (priority, _pool, nodes, wait, held, user, reason) in zip(lines[1:], more, strict=True):
         where = "" if nodes == NONE else f"on {nodes}, "
-        below = Text(f"    {reason}; {where}waited {wait}, priority {priority}, user {user}", style="dim")
+        below = Text(
+            f"    {reason}; {where}waited {wait}, {held} GPU-hours, priority {priority}, user {user}", style="dim"
+        )
         below.truncate(width, overflow="ellipsis")
         found += [line, below]
     return found
@@ -191,6 +194,7 @@ def _job_wide(job: JobView, at: datetime) -> list[str | Text]:
         plain(job.pool),
         plain(per_node(worker.node for worker in job.workers)),
         short(waited_s(job, at)),
+        number(gpu_hours(job, at)),
         plain(job.user) or NONE,
         plain(job.reason) or NONE,
     ]

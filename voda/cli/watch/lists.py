@@ -13,7 +13,7 @@ from rich.text import Text
 
 from voda.api.schemas import ArrayView, JobView, NodeList, NodeView, PoolList, PoolView
 from voda.cli.http.client import Client, decode, resource_path
-from voda.cli.render.job_text import ENDED, has_ended
+from voda.cli.render.job_text import ENDED, exactly, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.cli.render.terminal import now
 from voda.domain.errors import InvalidInput, NotFound
@@ -66,6 +66,19 @@ async def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
                 raise
             raw += found.raw
     return _jobs(raw, len(raw), raw[0] if len(raw) == len(names) == 1 else None)
+
+
+async def names_of_tasks(client: Client, names: Sequence[str]) -> Sequence[str]:
+    """Return the names, with those of its tasks in place of that of an array; what is neither stays."""
+    found: list[str] = []
+    for name in names:
+        try:
+            await client.get(resource_path("jobs", name))
+            found.append(name)
+        except NotFound:
+            tasks = (await fetch_jobs(client, {"array": name}, limit=0)).items
+            found += map(exactly, tasks) if tasks else [name]
+    return found
 
 
 async def fetch_array(client: Client, name: str) -> ArrayView:

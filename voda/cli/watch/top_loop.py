@@ -38,8 +38,9 @@ _REACH = 2_000
 
 
 class LiveScreen:
-    def __init__(self, pool: str) -> None:
+    def __init__(self, pool: str, selector: str = "") -> None:
         self._pool = pool
+        self._selector = selector
         self._changes = PlanChanges()
         self._state: ScreenState | None = None
         self._quits = asyncio.Event()
@@ -92,8 +93,8 @@ class LiveScreen:
             return replace(self._state, note=str(error), at=now())
 
     async def _fetch(self, client: Client) -> ScreenState:
-        of_pool = {"pool": self._pool} if self._pool else {}
-        jobs = await fetch_jobs(client, {**of_pool, "phase": "live"}, limit=_JOBS)
+        chosen = {name: value for name, value in {"pool": self._pool, "selector": self._selector}.items() if value}
+        jobs = await fetch_jobs(client, {**chosen, "phase": "live"}, limit=_JOBS)
         nodes, _ = await fetch_nodes(client, (), self._pool)
         pools, _ = await fetch_pools(client, [self._pool] if self._pool else [])
         self._state = ScreenState(

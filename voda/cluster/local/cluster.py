@@ -13,14 +13,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from voda import process_table
+from voda.accounts import Account
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
 from voda.cluster.local.devices import GpuHealth, Slots
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
 from voda.cluster.local.job import LocalJob
-from voda.cluster.local.rendezvous import probe_transport
+from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_transport
 from voda.cluster.port import Observed
 from voda.concurrency import log_unexpected
-from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, NodeChanged, Observation
 
@@ -50,8 +51,7 @@ class LocalCluster:
         context, folder = self._context, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
         context.boot_id = process_table.boot_id()
-        chosen = self._config.transport
-        context.transport = await asyncio.to_thread(probe_transport) if chosen is None else chosen
+        await self._probe_transport()
         await self._look_at_gpus()
         # In a thread: there may be many, and on a slow disk; the API answers meanwhile.
         for job_id, record in await asyncio.to_thread(_find_records, folder):
@@ -74,8 +74,9 @@ class LocalCluster:
             job.close()
 
     async def run(self) -> None:
-        """Watch the GPUs' health for ever; without GPUs there is nothing to watch."""
+        """Watch the GPUs' health for ever, where there are GPUs, and find the accounts of the jobs taken over."""
         while True:
+            await self._find_missing_accounts()
             await asyncio.sleep(HEALTH_EVERY_S)
             await self._look_at_gpus()
 
@@ -95,17 +96,28 @@ class LocalCluster:
         )
 
     async def apply(self, action: Action) -> None:
+        account = None
+        if isinstance(action, StartJob | ResizeJob):
+            self._refuse_other_nodes(action.job_id, action.nodes)
+            try:
+                account = await self._account(action.job_id)
+            except InvalidInput as error:
+                self._fail(action.job_id, str(error))
+                return
         try:
-            self._carry_out(action)
+            self._carry_out(action, account)
         except OSError as error:
             raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
         self._forget()
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: Action, account: Account | None) -> None:
         match action:
             case StartJob() | ResizeJob():
-                self._refuse_other_nodes(action.job_id, action.nodes)
-                self._job(action.job_id).place(len(action.nodes))
+                placed = self._job(action.job_id, account)
+                if problem := placed.state.use(account):
+                    self._fail(action.job_id, problem)
+                else:
+                    placed.place(len(action.nodes))
             case MigrateWorkers():
                 self._refuse_other_nodes(action.job_id, tuple(action.moves.values()))
             case HaltJob():
@@ -123,18 +135,19 @@ class LocalCluster:
         """Return what happened since the last call, without waiting."""
         return [self._notices.get_nowait() for _ in range(self._notices.qsize())]
 
-    def _job(self, job_id: str) -> LocalJob:
+    def _job(self, job_id: str, account: Account | None) -> LocalJob:
         job = self._jobs.get(job_id)
         if job is None:
             # This refuses before anything is recorded; a folder that an earlier job of this id left is used again.
             self._context.run_spec(job_id)
-            job = self._add(LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id))
+            record = LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id)
+            job = self._add(record, account)
         return job
 
-    def _add(self, record: LocalJobRecord) -> LocalJob:
+    def _add(self, record: LocalJobRecord, account: Account | None = None) -> LocalJob:
         for index, names in record.devices.items():
             self._context.slots.hold(record.job_id, index, names)
-        job = LocalJob(self._context, JobFolder(self._config.folder, record.job_id), record)
+        job = LocalJob(self._context, JobFolder(self._config.folder, record.job_id, account=account), record)
         self._jobs[record.job_id] = job
         return job
 
@@ -147,11 +160,58 @@ class LocalCluster:
             return
         reason = f"its record cannot be read: {problem}"
         _log.warning("job_id=%s %s; its processes are killed", job_id, reason)
-        process_table.kill_marked(JobFolder(self._config.folder, job_id).replicas)
+        JobFolder(self._config.folder, job_id).kill()
+        self._fail(job_id, reason)
+
+    def _fail(self, job_id: str, reason: str) -> None:
+        """End a job that cannot be run, whether or not there is anything of it here."""
+        if (job := self._jobs.get(job_id)) is not None:
+            if not job.record.ended:
+                job.fail(reason)
+            return
         record = LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id)
         record.ended, record.reason = "failed", reason
         self._add(record)
         self._context.tell(JobFailed(job_id=job_id, reason=reason))
+
+    async def _account(self, job_id: str) -> Account | None:
+        """Find the account that a job runs with.
+
+        Raises:
+            InvalidInput: its owner has none.
+            ClusterUnavailable: it cannot be found now.
+        """
+        spec = self._config.jobs(job_id)
+        if self._config.account is None or spec is None:
+            return None
+        try:
+            return await self._config.account(spec)
+        except TransientError as error:
+            raise ClusterUnavailable(f"job {job_id}: {error}") from error
+
+    async def _find_missing_accounts(self) -> None:
+        for job_id, job in tuple(self._jobs.items()):
+            if job.state.is_account_known or job.record.ended or self._config.jobs(job_id) is None:
+                continue
+            try:
+                problem = job.state.use(await self._account(job_id))
+            except InvalidInput as error:
+                problem = str(error)
+            except ClusterUnavailable as error:
+                _log.warning("job_id=%s is not started again yet: %s", job_id, error)
+                return
+            if problem:
+                self._fail(job_id, problem)
+            job.settle()
+
+    async def _probe_transport(self) -> None:
+        context, config = self._context, self._config
+        found: Transport | None = None
+        if config.account is not None:
+            context.agent, found = await asyncio.to_thread(probe_for_users, config.folder)
+        elif config.transport is None:
+            found = await asyncio.to_thread(probe_transport)
+        context.transport = config.transport or found or "rank"
 
     def _forget(self) -> None:
         """Drop the stopped jobs without processes, and stop the idle ones that are not live in the log any more."""

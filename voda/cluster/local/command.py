@@ -7,18 +7,18 @@ Rule: the manifest's own variables go before what the operators and this machine
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from voda.cluster.local.context import LocalContext
+from voda.cluster.local.context import JobState, LocalContext
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
+from voda.cluster.local.isolation.job_environment import user_variables
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
 from voda.cluster.local.replica import ReplicaCommand
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.manifests.programs import POD_NAME, Program, expand_program
 
 
-def command_of(
-    site: LocalContext, folder: JobFolder, blueprint: RunSpec, record: LocalJobRecord, replica: str
-) -> ReplicaCommand:
+def command_of(state: JobState, blueprint: RunSpec, replica: str) -> ReplicaCommand:
     """Return what a replica runs now."""
+    site, folder, record, account = state.context, state.folder, state.record, state.account
     program = blueprint.programs[blueprint.role_of(replica)]
     index = index_of(blueprint, record, replica)
     if index is None:
@@ -27,6 +27,7 @@ def command_of(
         of_kind = agent_environment(blueprint, index, size=len(record.wanted), port=record.port)
     base = {
         **site.config.base,
+        **(user_variables(account) if account else {}),
         **_devices(site, folder, record, index),
         **of_kind,
         **site.config.environment(blueprint.spec),
@@ -37,10 +38,19 @@ def command_of(
     return ReplicaCommand(
         argv=tuple(mounted(word, folder.mpi) for word in argv),
         env={name: mounted(value, folder.mpi) for name, value in env.items()},
-        cwd=_working_dir(program, blueprint, folder),
+        folders=_folders(program, blueprint, folder),
+        files=blueprint.env_files,
+        account=account,
         grace_s=program.grace_s,
-        log_bytes=site.config.log_bytes,
+        log_bytes=min(site.config.log_bytes, site.config.output_bytes() // output_count(blueprint, record)),
     )
+
+
+def output_count(blueprint: RunSpec, record: LocalJobRecord) -> int:
+    """Return how many outputs the job has or may get; an MPIJob's workers print through its launcher."""
+    if blueprint.kind == "mpi":
+        return 1
+    return max(1, blueprint.spec.max_replicas, len(record.runs))
 
 
 def index_of(blueprint: RunSpec, record: LocalJobRecord, replica: str) -> int | None:
@@ -65,7 +75,7 @@ def _devices(site: LocalContext, folder: JobFolder, record: LocalJobRecord, inde
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(site, record, [index]))}
 
 
-def _working_dir(program: Program, blueprint: RunSpec, folder: JobFolder) -> Path:
-    if program.working_dir and Path(program.working_dir).is_dir():
-        return Path(program.working_dir)
-    return Path(blueprint.working_dir) if blueprint.working_dir else folder.path
+def _folders(program: Program, blueprint: RunSpec, folder: JobFolder) -> list[Path]:
+    """Return where a program begins: the manifest's folder if it is there, which its user finds out, else another."""
+    named = [Path(program.working_dir)] if program.working_dir else []
+    return [*named, Path(blueprint.working_dir) if blueprint.working_dir else folder.path]

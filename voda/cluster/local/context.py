@@ -7,19 +7,21 @@ voda finds out by looking at the processes.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from voda.accounts import Account
 from voda.clock import Clock
 from voda.cluster.local.devices import Device, GpuMonitor, Slots
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
-from voda.cluster.local.rendezvous import Transport
+from voda.cluster.local.rendezvous import Agent, Transport
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.retention import OUTPUT_BYTES
 from voda.events.types import Observation
 from voda.untrusted_files import UnsafeFile
 
@@ -46,6 +48,9 @@ class LocalClusterConfig:
     """Environment that every process starts from."""
     environment: Callable[[JobSpec], Mapping[str, str]] = lambda _spec: {}
     """VODA_... variables of a job's processes."""
+    account: Callable[[JobSpec], Awaitable[Account | None]] | None = None
+    """Finds the account that a job runs with, None = that of the user who runs voda; InvalidInput where its owner has
+    none, TransientError where it cannot be found now. Without this, all jobs run as the user who runs voda."""
     run_spec: Callable[[JobSpec], RunSpec] = run_spec_of
     health: GpuMonitor | None = None
     """Reads the GPUs' health; None without GPUs."""
@@ -53,6 +58,8 @@ class LocalClusterConfig:
     """How mpirun gets into a worker; None: found out when the cluster opens."""
     log_bytes: int = LOG_BYTES
     """Most bytes of one replica's output; of a longer one the last megabyte stays."""
+    output_bytes: Callable[[], int] = lambda: OUTPUT_BYTES
+    """Returns the most bytes of the output of all replicas of a job together, which share it evenly."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +70,7 @@ class LocalContext:
     slots: Slots
     tell: Callable[[Observation], None]
     transport: Transport = "rank"
+    agent: Agent = field(default_factory=Agent)
     boot_id: str = ""
     barred: frozenset[str] = frozenset()
     """Devices that no worker may get: broken ones, and those that other users' processes use."""
@@ -156,6 +164,21 @@ class JobState:
         self.folder = folder
         self.record = record
         self.is_open = True
+        self.account: Account | None = None
+        """That it runs with; None: as the user who runs voda."""
+        self.is_account_known = context.config.account is None
+        """While it is not, nothing of the job is started."""
+
+    def use(self, account: Account | None) -> str:
+        """Run the job with this account from now on, None = as the user who runs voda; return why it cannot, a sentence
+        (empty where it can).
+        """
+        self.account, self.is_account_known = account, True
+        expected, found = None if account is None else account.uid, self.folder.uid
+        if expected == found:
+            return ""
+        names = ["the user who runs voda" if uid is None else f"uid {uid}" for uid in (found, expected)]
+        return f"its folder {self.folder.path} belongs to {names[0]}, expected {names[1]}, as whom it has to run"
 
     def save(self, *, durably: bool = False) -> None:
         """Write the record, now or a little later; `durably` waits for the disk."""

@@ -9,18 +9,17 @@ CUDA_VISIBLE_DEVICES those that a launcher started by itself.
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import visible
 from voda.cluster.local.context import TRY_AGAIN_S, JobState
 from voda.cluster.local.exit_policy import FORGIVEN_S
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import ExitCause, WorkerExited
-from voda.process_table import kill_marked, marked_processes
 from voda.untrusted_files import UnsafeFile
 
 _SPARE_S: Final = 5.0
@@ -116,7 +115,7 @@ class DeviceClaims:
 
     def _record(self, run_spec: RunSpec, devices: Mapping[int, tuple[str, ...]], size: int) -> None:
         context, folder, record = self._state.context, self._state.folder, self._state.record
-        folder.make()
+        folder.make(self._state.account)
         if not record.devices:
             record.port = rendezvous.free_port() if run_spec.kind == "torch" else 0
         if record.state != "running":
@@ -139,7 +138,7 @@ class DeviceClaims:
         if run_spec.kind != "mpi":
             return
         context, folder, record = self._state.context, self._state.folder, self._state.record
-        rendezvous.write_agents(folder, run_spec.slots_per_worker)
+        rendezvous.write_agents(folder, run_spec.slots_per_worker, context.agent)
         for index in record.leaving:
             folder.revoke(f"worker-{index}")
         for index in record.wanted:
@@ -167,28 +166,28 @@ class DeviceClaims:
 
     def _vacant(self) -> Sequence[int]:
         """Return the leaving workers that have no process left; what outlived its shim is killed."""
-        record, home = self._state.record, self._state.folder.replicas
+        record = self._state.record
         leaving = sorted(record.leaving)
         if record.kind == "torch":
             return [index for index in leaving if not any(map(self._is_at_work, self._state.replicas_of([index])))]
         if record.state != "running" or record.ended:
             is_launched = self._replicas.is_running(LAUNCHER) or self._state.folder.is_locked(LAUNCHER)
-            return () if is_launched or kill_marked(home) else leaving
+            return () if is_launched or self._state.folder.kill() else leaving
         return [index for index in leaving if self._is_unused(index)]
 
     def _is_at_work(self, name: str) -> bool:
-        home = self._state.folder.replicas / name
-        return self._replicas.is_running(name) or self._state.folder.is_locked(name) or bool(kill_marked(home))
+        folder = self._state.folder
+        return self._replicas.is_running(name) or folder.is_locked(name) or bool(folder.kill(name))
 
     def _is_unused(self, index: int) -> bool:
         """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed."""
-        home = self._state.folder.replicas / f"worker-{index}"
+        name, folder = f"worker-{index}", self._state.folder
         gpus = visible(self._state.context, self._state.record, [index])
-        if not self._state.folder.is_locked(home.name) and not _is_used(home, gpus):
+        if not folder.is_locked(name) and not _is_used(folder, name, gpus):
             return True
         if _loop_time() >= self._kill_at.get(index, 0.0):
             self._forgive()
-            kill_marked(home)
+            folder.kill(name)
         return False
 
     def _forgive(self) -> None:
@@ -199,12 +198,12 @@ class DeviceClaims:
             self._state.save()
 
 
-def _is_used(home: Path, gpus: Iterable[str]) -> bool:
-    """Return whether any process is in the worker with this folder, or was given one of its GPUs."""
-    names, mark = {name.encode() for name in gpus}, f"VODA_REPLICA={home}".encode()
+def _is_used(folder: JobFolder, worker: str, gpus: Iterable[str]) -> bool:
+    """Return whether any process of the job is in this worker, or was given one of its GPUs."""
+    names, mark = {name.encode() for name in gpus}, f"VODA_REPLICA={folder.replicas / worker}".encode()
     return any(
         mark in entries or names & _gpus_in(entries)
-        for entries in (environment.split(b"\0") for _, environment in marked_processes(home.parent))
+        for entries in (environment.split(b"\0") for _, environment in folder.marked())
     )
 
 

@@ -4,14 +4,15 @@
       logs/<replica>.log          what a replica prints
       mpi/                        what an operator mounts at /etc/mpi
       .voda/record.json           LocalJobRecord; last.json once the job is forgotten
-      .voda/replicas/<replica>/   lock, grant, process.json, exit.json: see shim.py and rsh_agent.py
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json, cut: see shim.py and rsh_agent.py
 
 Rules: a file that is read again is written whole or not at all; a job can write all of this, so nothing in it is opened
-but by `files` (see untrusted_files.py). The record is written
-before an act (the intent) and after it (the outcome); the names on the disk stay, since a new voda reads the records of
-an older one.
+but by `files` (see untrusted_files.py). Of a job that runs as another user, only VODA_JOB_DIR is the user's: all else
+lies where the user cannot write (see isolation/user_folders.py). The record is written before an act (the intent) and
+after it (the outcome); the names on the disk stay, since a new voda reads the records of an older one.
 """
 
+import errno
 import os
 import re
 import sys
@@ -23,10 +24,12 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from voda.accounts import Account
+from voda.cluster.local.isolation.user_folders import RECORDS, make_user_folders, user_of_folder
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
 from voda.events.types import ExitCause
-from voda.process_table import try_lock
+from voda.process_table import kill_marked, marked_processes, try_lock
 from voda.untrusted_files import UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
@@ -136,26 +139,44 @@ _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
 
 
 class JobFolder:
-    def __init__(self, jobs: Path, job_id: str, *, uid: int | None = None) -> None:
-        """Name the folder without creating it; `uid` owns the job's files, by default our own does.
+    def __init__(self, jobs: Path, job_id: str, *, account: Account | None = None) -> None:
+        """Name the folder without creating it; without the job's account, what lies there shows whose it is.
 
         Raises:
             ActionRefused: the job's id is no name of a folder.
         """
         if not _NAME.fullmatch(job_id):
             raise ActionRefused(f"job {job_id[:80]!r}: cannot be the name of a folder")
+        self.uid = user_of_folder(jobs, job_id) if account is None else account.uid
+        """Of the user whose job it is; None: of the user who runs voda."""
+        kept = f"{RECORDS}/{job_id}" if self.is_users else job_id
         self.path = jobs / job_id
-        self.mpi = self.path / "mpi"
-        self.replicas = self.path / ".voda" / "replicas"
-        self.files = UntrustedFolder(jobs, job_id, uid=os.geteuid() if uid is None else uid)
+        self.mpi = jobs / kept / "mpi"
+        self.replicas = jobs / kept / ".voda" / "replicas"
+        self.files = UntrustedFolder(jobs, kept, uid=None if self.is_users else os.geteuid())
 
-    def make(self) -> None:
-        for folder in ("logs", "mpi", _REPLICAS):
-            self.files.make(folder)
+    @property
+    def is_users(self) -> bool:
+        """Whether the job runs as another user than voda, which keeps its records apart from the job's files."""
+        return self.uid is not None
+
+    def make(self, account: Account | None = None) -> None:
+        """Create the folder; `account` is that of the job, None where it runs as the user who runs voda.
+
+        Raises:
+            UnsafeFile: something else is there, or the folder is another's.
+        """
+        if account is not None:
+            make_user_folders(self.path.parent, self.path.name, account)
+        elif self.is_users:
+            raise UnsafeFile(errno.EPERM, f"{self.path.name} belongs to uid {self.uid}, expected {os.geteuid()}")
+        else:
+            for folder in ("logs", "mpi", _REPLICAS):
+                self.files.make(folder)
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
-        self.files.write(_RECORD, msgspec.json.encode(record), durably=durably)
+        self.files.write(_RECORD, msgspec.json.encode(record), durably=durably, mode=0o600 if self.is_users else None)
 
     def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
@@ -175,9 +196,15 @@ class JobFolder:
             self.files.rename(_RECORD, "last.json")
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
-        """Let processes of a replica start, on these devices."""
-        self.files.make(f"{_REPLICAS}/{replica}")
-        self.files.write(f"{_REPLICAS}/{replica}/grant", f"{run}\n{','.join(devices) or '-'}\n".encode())
+        """Let processes of a replica start, on these devices; those of run 0 enter by themselves (see rsh_agent.py)."""
+        home = f"{_REPLICAS}/{replica}"
+        self.files.make(home, mode=(0o700 if run else 0o711) if self.is_users else None)
+        if self.uid is not None and run == 0:
+            with self.files.opened(f"{home}/lock", os.O_RDWR | os.O_CREAT) as file:
+                os.fchown(file, self.uid, -1)
+                os.fchmod(file, 0o600)
+        content = f"{run}\n{','.join(devices) or '-'}\n".encode()
+        self.files.write(f"{home}/grant", content, mode=0o644 if self.is_users else None)
 
     def revoke(self, replica: str) -> None:
         """Let no more processes of a replica start."""
@@ -212,6 +239,34 @@ class JobFolder:
         traces = (self._read(f"{home}/process.json", ShimProcess), self._read(f"{home}/exit.json", Exit))
         return max((trace.run for trace in traces if trace is not None), default=0)
 
+    def was_cut(self, replica: str) -> bool:
+        """Return whether the beginning of a replica's output was dropped."""
+        return self.files.exists(f"{_REPLICAS}/{replica}/cut")
+
+    def open_log(self, replica: str) -> int:
+        """Return a descriptor of a replica's output, to append to and to cut; the job's user may read it.
+
+        Raises:
+            UnsafeFile: it is no regular file.
+        """
+        handle = self.files.open(log_path(replica), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        if self.uid is not None:
+            os.fchown(handle, self.uid, -1)
+            os.fchmod(handle, 0o600)
+        os.set_blocking(handle, True)
+        return handle
+
+    def marked(self, replica: str = "") -> Iterator[tuple[int, bytes]]:
+        """Yield id and environment of the job's processes, of one replica or all; see `marked_processes`.
+
+        Another user's process is none of the job's, whatever its environment says.
+        """
+        return marked_processes(self.replicas / replica, uid=self.uid)
+
+    def kill(self, replica: str = "") -> list[int]:
+        """Kill the job's processes, of one replica or all, and return their ids."""
+        return kill_marked(self.replicas / replica, uid=self.uid)
+
     def replica_names(self) -> list[str]:
         """Return the replicas with a folder, as many as a job can have."""
         return self.files.list_names(_REPLICAS, most=MOST_NAMES, wanted=is_replica)
@@ -235,5 +290,7 @@ def is_replica(name: str) -> bool:
 
 def job_ids(jobs: Path) -> tuple[str, ...]:
     """Return the jobs with a record in a folder of jobs; a folder whose name no job could have is left out."""
-    named = UntrustedFolder(jobs, uid=None).list_names("", most=sys.maxsize, wanted=_NAME.fullmatch)
+    named: set[str] = set()
+    for place in ("", RECORDS):
+        named.update(UntrustedFolder(jobs, place, uid=None).list_names("", most=sys.maxsize, wanted=_NAME.fullmatch))
     return tuple(job_id for job_id in sorted(named) if JobFolder(jobs, job_id).files.exists(_RECORD))

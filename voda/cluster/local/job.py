@@ -41,11 +41,11 @@ class LocalJob:
     def __init__(self, context: LocalContext, folder: JobFolder, record: LocalJobRecord) -> None:
         self.record = record
         self._context = context
-        self._state = JobState(context, folder, record)
-        self._replicas = JobReplicas(self._state, on_exit=self._on_exit, settle=self.settle)
-        self._claims = DeviceClaims(self._state, self._replicas)
-        self._next_look = Timer(self._state.later, self.settle)
-        self._deadline = Timer(self._state.later, self._check_deadline)
+        self.state = JobState(context, folder, record)
+        self._replicas = JobReplicas(self.state, on_exit=self._on_exit, settle=self.settle)
+        self._claims = DeviceClaims(self.state, self._replicas)
+        self._next_look = Timer(self.state.later, self.settle)
+        self._deadline = Timer(self.state.later, self._check_deadline)
         self._is_failing = False
         """Its last lines are being read; nothing is done about it meanwhile."""
 
@@ -69,14 +69,14 @@ class LocalJob:
             self._claims.terminate(surplus)
         elif not new and record.size != size:
             record.size = size
-            self._state.save()
+            self.state.save()
             if not self._replicas and waits_only_for_removed_workers(run_spec, record):
                 self._complete()
         if new:
             try:
                 self._claims.take(run_spec, new, size)
             except UnsafeFile as error:
-                self._fail(f"its folder cannot be used: {error}")
+                self.fail(f"its folder cannot be used: {error}")
                 return
             self._context.tell(WorkerStarted(job_id=record.job_id, workers=dict.fromkeys(new, self._context.node)))
             self._check_deadline()
@@ -96,7 +96,7 @@ class LocalJob:
         if record.succeeded_at and reason != "canceled":
             # It completed, and the other replicas are about to end by themselves.
             record.state = "stopping"
-            self._state.save()
+            self.state.save()
             self.settle()
         else:
             self._end("stopping")
@@ -112,7 +112,7 @@ class LocalJob:
     @property
     def is_forgotten(self) -> bool:
         """Whether the job is stopped and all its processes are gone."""
-        return not self._state.is_open
+        return not self.state.is_open
 
     def adopt(self) -> None:
         """Take over what an earlier voda left: running processes, and exits that it did not deal with."""
@@ -126,7 +126,7 @@ class LocalJob:
             self._replicas.inspect(name)
         if record.ended and record.wanted:
             left_s = record.succeeded_at + record.grace_s - self._context.now()
-            self._state.later(min(left_s, record.grace_s), self._terminate_all)
+            self.state.later(min(left_s, record.grace_s), self._terminate_all)
         elif record.wanted and record.state == "running":
             # A crash may have come between the record and the files.
             self._claims.refresh_files()
@@ -137,7 +137,7 @@ class LocalJob:
         """Let all workers go, as no process outlives its machine's boot; the plan will start the job again."""
         record = self.record
         for name, run in tuple(record.runs.items()):
-            ended = self._state.folder.exit(name, run)
+            ended = self.state.folder.exit(name, run)
             if ended is not None and not ended.was_told and record.judged.get(name) != run:
                 self._on_exit(name, ended)
         record.judged |= record.runs
@@ -151,22 +151,22 @@ class LocalJob:
 
     def close(self) -> None:
         """Stop watching; the processes go on."""
-        self._state.is_open = False
+        self.state.is_open = False
         self._replicas.close()
 
     # ---- what is missing is done
 
     def settle(self) -> None:
-        if not self._state.is_open or self._is_failing:
+        if not self.state.is_open or self._is_failing:
             return
         try:
             self._settle()
         except UnsafeFile as error:
             if not self.record.ended:
-                self._fail(f"its folder cannot be used: {error}")
+                self.fail(f"its folder cannot be used: {error}")
         except OSError as error:
             _log.warning("job_id=%s cannot go on: %s; tried again in %g s", self.record.job_id, error, TRY_AGAIN_S)
-            self._state.later(TRY_AGAIN_S, self.settle)
+            self.state.later(TRY_AGAIN_S, self.settle)
 
     def _settle(self) -> None:
         record = self.record
@@ -187,23 +187,25 @@ class LocalJob:
 
     def _start_missing(self) -> None:
         record = self.record
-        names = [name for name in self._state.replicas_to_run() if self._replicas.can_start(name)]
+        if not self.state.is_account_known:
+            return
+        names = [name for name in self.state.replicas_to_run() if self._replicas.can_start(name)]
         if names and (pause_s := restart_in_s(record, self._context.now())):
             self._next_look.set(pause_s)
             return
         for name in names:
             # An exit that is learned of on the way may end the job.
             if not record.ended and (problem := self._replicas.start(name, self._context.run_spec(record.job_id))):
-                self._fail(problem)
+                self.fail(problem)
 
     def _rest(self) -> None:
         record = self.record
         # Without workers it only waits, and its deadline waits with it.
         if record.state == "halting" or (record.state == "running" and not record.ended):
             record.state = "halted"
-            self._state.save()
+            self.state.save()
         elif record.state == "stopping" and not self._replicas:
-            self._state.folder.forget()
+            self.state.folder.forget()
             self.close()
 
     # ---- what follows from an exit
@@ -216,12 +218,12 @@ class LocalJob:
             ended: how.
             printed: its last lines, of a failure; None until they are read.
         """
-        record, run_spec = self.record, self._state.run_spec()
+        record, run_spec = self.record, self.state.run_spec()
         if self._is_failing:
             return
         if run_spec is None:
             record.judged[name] = ended.run
-            self._state.save()
+            self.state.save()
             return
         decision = decide_exit(run_spec, record, name, ended, now=self._context.now())
         if decision.outcome == "failed" and printed is None:
@@ -233,14 +235,14 @@ class LocalJob:
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
                 reason = f"{decision.reason}; its last lines: {printed}" if printed else decision.reason
-                self._fail(reason, ended.exit_code)
+                self.fail(reason, ended.exit_code)
             case "restart":
                 self._restart(name, decision.worker, ended, "failed")
             case "evicted":
                 self._restart(name, decision.worker, ended, "evicted")
             case "done" | "ignored":
                 record.done.update(() if decision.worker is None else (decision.worker,))
-                self._state.save()
+                self.state.save()
             case _:
                 assert_never(decision.outcome)
 
@@ -249,11 +251,11 @@ class LocalJob:
 
         def read(printed: str) -> None:
             self._is_failing = False
-            if self._state.is_open:
+            if self.state.is_open:
                 self._on_exit(name, ended, printed)
                 self.settle()
 
-        folder = self._state.folder
+        folder = self.state.folder
         self._context.in_thread(lambda: last_lines(folder, name, ended.run), read, within_s=_LAST_LINES_S)
 
     def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
@@ -263,7 +265,7 @@ class LocalJob:
         if worker is not None:
             record.leaving.add(worker)
             self._claims.note_cause([worker], cause, ended.exit_code)
-        self._state.save()
+        self.state.save()
         what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"
         _log.warning("job_id=%s %s %s; it is started again, failures=%d", record.job_id, name, what, record.failures)
 
@@ -271,34 +273,35 @@ class LocalJob:
         record = self.record
         record.ended = "completed"
         record.succeeded_at = self._context.now()
-        self._state.save(durably=True)
+        self.state.save(durably=True)
         self._context.tell(JobCompleted(job_id=record.job_id))
         if record.grace_s > 0 and any(self._replicas.is_running(name) for name in unfinished):
             # The others are about to end by themselves, perhaps still writing what they learned.
-            self._state.later(record.grace_s, self._terminate_all)
+            self.state.later(record.grace_s, self._terminate_all)
         else:
             self._terminate_all()
 
-    def _fail(self, reason: str, exit_code: int | None = None) -> None:
+    def fail(self, reason: str, exit_code: int | None = None) -> None:
+        """End the job, which has not ended yet, as failed."""
         record = self.record
         record.ended, record.reason = "failed", reason
         self._claims.note_cause(record.devices, "failed", exit_code)
-        self._state.save(durably=True)
+        self.state.save(durably=True)
         self._context.tell(JobFailed(job_id=record.job_id, reason=reason))
         self._terminate_all()
 
     def _terminate_all(self) -> None:
-        if self._state.is_open:
+        if self.state.is_open:
             self._claims.terminate(self.record.devices)
             self.settle()
 
     def _check_deadline(self) -> None:
         """Fail the job if it has been active for too long, else look again when it may have been."""
-        run_spec = self._state.run_spec()
+        run_spec = self.state.run_spec()
         if run_spec is None or (due_at := deadline_at(run_spec, self.record)) is None:
             return
         # It may have been halted meanwhile and count anew, or its timer may come a moment early.
         if (left_s := due_at - self._context.now()) > 0:
             self._deadline.set(left_s)
         else:
-            self._fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")
+            self.fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")

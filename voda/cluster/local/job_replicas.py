@@ -3,7 +3,6 @@
 Rules: a replica has one shim at a time, whichever voda started it; an exit is reported until the job has dealt with it.
 """
 
-import errno
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -53,9 +52,9 @@ class JobReplicas:
 
         Raises:
             UnsafeFile: something else lies where voda writes.
-        OSError: the folder cannot be written, or the system refuses another process.
+            OSError: the folder cannot be written, or the system refuses another process.
         """
-        folder, record = self._state.folder, self._state.record
+        folder = self._state.folder
         if (run := self._next_run(name)) is None:
             # An earlier voda started a shim a moment ago, which will write itself down or exit. Or another process
             # only checked the lock and has released it. Or the job has not dealt with the last exit.
@@ -63,16 +62,12 @@ class JobReplicas:
             self._next_start.set(_LOOK_AGAIN_S)
             return ""
         try:
-            command = command_of(self._state.context, folder, run_spec, record, name)
+            command = command_of(self._state, run_spec, name)
             self._watch(start_replica(folder, name, run, command))
         except InvalidField as error:
             return f"{name} could not run: {error}"
         except ValueError as error:
             return f"{name} could not run: its command line or environment is not valid: {error}"
-        except OSError as error:
-            if error.errno != errno.E2BIG:
-                raise
-            return f"{name} could not run: its command line or environment is too long"
         return ""
 
     def inspect(self, name: str, status: int | None = None) -> None:

@@ -11,6 +11,7 @@ elastic job gets restarts to spare; and it waits for a last call whenever fewer 
 minute by default, so the wait is made short unless the manifest says otherwise.
 """
 
+import inspect
 import os
 import re
 import shlex
@@ -21,20 +22,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from voda.cluster.local import rsh_agent
 from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.isolation.user_folders import RECORDS
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.job import JobSpec
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.kinds.pytorchjob import elastic_bounds
+from voda.untrusted_files import UntrustedFolder
 
 Transport = Literal["remote", "rank"]
 _MOUNT: Final = re.compile(r"/etc/mpi(?=$|[/\s:;,'\"])")
 _AGENT: Final = rsh_agent.__name__.rpartition(".")[2]
 _PROBE: Final = (
-    f"import os,sys; sys.path.insert(0, sys.argv[1]); import {_AGENT}; {_AGENT}.set_hostname('voda-probe');"
+    # Whoever cannot read the agent ends with another status than 0 and 1.
+    f"import os,sys; sys.path.insert(0, sys.argv[1]); sys.dont_write_bytecode = True\n"
+    f"try: import {_AGENT}\nexcept ImportError: sys.exit(2)\n"
+    f"try: {_AGENT}.set_hostname('voda-probe')\nexcept SystemExit: sys.exit(1)\n"
     "sys.exit(os.uname().nodename != 'voda-probe')"
 )
+_NOBODY: Final = 65_534
+_SYSTEM_PYTHON: Final = "/usr/bin/python3"
+_SHARED: Final = ".agent"
+"""Folder beside the records of users' jobs; no job can have that name."""
 _LONGEST_HOSTNAME: Final = 63
 _SIGKILL_AFTER_MOST_S: Final = 3600
 SPARE_RESTARTS: Final = 20
@@ -45,14 +57,49 @@ _SILENT_S: Final = 5
 _ADDRESS: Final = "127.0.0.1"
 
 
+class Agent(Struct, frozen=True, kw_only=True):
+    """What runs rsh_agent.py."""
+
+    python: str = sys.executable
+    script: str = rsh_agent.__file__
+
+
 def probe_transport() -> Transport:
     """Find out which way into a worker this machine allows; takes some tens of milliseconds."""
-    words = [sys.executable, "-I", "-S", "-c", _PROBE, os.path.dirname(rsh_agent.__file__)]
+    return "remote" if _probed(Agent()) == 0 else "rank"
+
+
+def probe_for_users(jobs: Path) -> tuple[Agent, Transport]:
+    """Find out which agent, and which way into a worker, programs of other users than root can use; as slow.
+
+    They may be unable to read where voda is installed, so the agent's script is copied to where they can.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    files = UntrustedFolder(jobs, uid=os.geteuid())
+    for folder, mode in ((RECORDS, 0o711), (f"{RECORDS}/{_SHARED}", 0o755)):
+        files.make(folder, mode=mode)
+    script = Path(rsh_agent.__file__)
+    files.write(f"{RECORDS}/{_SHARED}/{script.name}", inspect.getsource(rsh_agent).encode(), mode=0o644)
+    for python in (sys.executable, _SYSTEM_PYTHON):
+        agent = Agent(python=python, script=str(jobs / RECORDS / _SHARED / script.name))
+        if (status := _probed(agent, user=_NOBODY)) in (0, 1):
+            return agent, "remote" if status == 0 else "rank"
+    return Agent(script=str(jobs / RECORDS / _SHARED / script.name), python=_SYSTEM_PYTHON), "rank"
+
+
+def _probed(agent: Agent, user: int | None = None) -> int | None:
+    """Return 0 where a process can get a hostname of its own, 1 where it cannot, other values where no agent runs."""
+    words = [agent.python, "-I", "-S", "-c", _PROBE, os.path.dirname(agent.script)]
+    groups: tuple[int, ...] | None = None if user is None else ()
     try:
-        done = subprocess.run(words, capture_output=True, timeout=10, check=False)
+        done = subprocess.run(
+            words, capture_output=True, timeout=10, check=False, user=user, group=user, extra_groups=groups, cwd="/"
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return "rank"
-    return "remote" if done.returncode == 0 else "rank"
+        return None
+    return done.returncode
 
 
 def hostname(name: str, index: int) -> str:
@@ -80,13 +127,13 @@ def host_files(blueprint: RunSpec, indices: Sequence[int], transport: Transport)
 def write_hosts(folder: JobFolder, blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> None:
     """Rewrite hostfile and discover_hosts.sh."""
     hostfile, discovery = host_files(blueprint, indices, transport)
-    folder.files.write("mpi/hostfile", hostfile.encode())
+    folder.files.write("mpi/hostfile", hostfile.encode(), mode=0o644)
     folder.files.write("mpi/discover_hosts.sh", discovery.encode(), mode=0o755)
 
 
-def write_agents(folder: JobFolder, slots: int) -> None:
+def write_agents(folder: JobFolder, slots: int, agent: Agent) -> None:
     """Write the scripts that mpirun calls to get into a worker."""
-    python = f"exec {shlex.quote(sys.executable)} -I -S {shlex.quote(rsh_agent.__file__)}"
+    python = f"exec {shlex.quote(agent.python)} -I -S {shlex.quote(agent.script)}"
     replicas = shlex.quote(str(folder.replicas))
     folder.files.write("mpi/rsh.sh", f'#!/bin/sh\n{python} remote {replicas} "$@"\n'.encode(), mode=0o755)
     folder.files.write("mpi/rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)
@@ -94,7 +141,7 @@ def write_agents(folder: JobFolder, slots: int) -> None:
 
 def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
     """Rewrite the line that names the GPUs of all workers; `voda run` reads it at each start."""
-    folder.files.write("mpi/devices", (",".join(devices) + "\n").encode())
+    folder.files.write("mpi/devices", (",".join(devices) + "\n").encode(), mode=0o644)
 
 
 def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transport) -> dict[str, str]:
@@ -118,7 +165,7 @@ def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transp
         env["PRTE_MCA_plm_ssh_agent"] = env["OMPI_MCA_plm_rsh_agent"] = str(mpi / "rsh.sh")
     else:
         env["PRTE_MCA_odls_base_exec_agent"] = env["OMPI_MCA_orte_fork_agent"] = str(mpi / "rank.sh")
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not folder.is_users:
         for tool in ("PRTE", "OMPI"):
             env[f"{tool}_ALLOW_RUN_AS_ROOT"] = env[f"{tool}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     return env

@@ -7,22 +7,30 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
 
+from voda.accounts import Account
 from voda.cluster.local import shim
-from voda.cluster.local.folder import Exit, JobFolder, log_path
-from voda.process_table import REPLICA_MARK, exit_status, kill_marked, open_process, send_signal
+from voda.cluster.local.folder import Exit, JobFolder
+from voda.process_table import REPLICA_MARK, exit_status, open_process, send_signal
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):
     argv: Sequence[str]
     env: Mapping[str, str]
-    cwd: Path
+    folders: Sequence[Path]
+    """The program begins in the first one that its user can enter; that the last one can be is expected."""
     grace_s: float
     log_bytes: int
+    files: Mapping[str, str] = {}
+    """Variable -> the file of the job's user that holds its value."""
+    account: Account | None = None
+    """None: it runs as the user who runs voda."""
+    cgroups: Sequence[Path] = ()
 
 
 class ReplicaProcess:
@@ -64,19 +72,28 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
 
     Raises:
         UnsafeFile: its output is no regular file.
-        OSError: the system refuses another process, or so long a command line.
+        ValueError: its command line or environment is not valid.
+        OSError: the system refuses another process.
     """
-    home = folder.replicas / name
-    words = [str(home), str(run), str(command.grace_s), str(command.log_bytes), str(command.cwd)]
-    # The shim also reads it: it cuts an output that outgrew its limit, wherever the job has moved it.
-    with folder.files.opened(log_path(name), os.O_RDWR | os.O_CREAT | os.O_APPEND) as output:
-        os.set_blocking(output, True)
+    home = str(folder.replicas / name)
+    words = [home, str(run), str(command.grace_s), str(command.log_bytes)]
+    content = _start_instructions(command, {**command.env, REPLICA_MARK: home})
+    with ExitStack() as stack:
+        program = os.memfd_create("program")
+        stack.callback(os.close, program)
+        with os.fdopen(os.dup(program), "wb") as file:
+            file.write(content)
+        os.lseek(program, 0, os.SEEK_SET)
+        # The shim also reads it: it cuts an output that outgrew its limit, wherever the job has moved it.
+        output = folder.open_log(name)
+        stack.callback(os.close, output)
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", shim.__file__, *words, "--", *command.argv],
-            {**command.env, REPLICA_MARK: str(home)},
+            [sys.executable, "-I", "-S", shim.__file__, *words],
+            # By which it is found; the program's own environment does not touch it.
+            {REPLICA_MARK: home},
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, program, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
             ],
@@ -87,6 +104,28 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
         )
     # Nothing has waited for it yet, so the id is still its own.
     return ReplicaProcess(name, run, os.pidfd_open(pid))
+
+
+def _start_instructions(command: ReplicaCommand, env: Mapping[str, str]) -> bytes:
+    """Return what the shim reads from its standard input; see `program_to_start` there."""
+    account = command.account
+    if wrong := next((name for name in env if not name or "=" in name), None):
+        raise ValueError(f"illegal name of a variable: {wrong!r}")
+    parts: dict[str, Iterable[str]] = {
+        "argv": command.argv,
+        "env": [f"{name}={value}" for name, value in env.items()],
+        "folders": map(str, command.folders),
+        "files": [f"{name}={path}" for name, path in command.files.items()],
+        "cgroups": map(str, command.cgroups),
+        "user": map(str, (account.uid, account.gid, *account.groups) if account else ()),
+    }
+    found: list[bytes] = []
+    for name, words in parts.items():
+        encoded = [os.fsencode(word) for word in words]
+        if any(b"\0" in word for word in encoded):
+            raise ValueError(f"embedded null byte in {name}")
+        found += [name.encode(), str(len(encoded)).encode(), *encoded]
+    return b"\0".join((*found, b""))
 
 
 class ReplicaStateUnknown(Exception):
@@ -123,5 +162,5 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
         return None
     # The shim was killed; the program went with it, but not what the program had started. Or the job removed what its
     # shim wrote, and runs on.
-    kill_marked(home)
+    folder.kill(name)
     return Exit(run=run, code=-1, signal=signal.SIGKILL, problem="its shim was killed, so its exit is not known")

@@ -10,7 +10,14 @@ from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
-from voda.manifests.programs import FailurePolicy, Program, failure_policy, program, working_dir_annotation
+from voda.manifests.programs import (
+    FailurePolicy,
+    Program,
+    env_files_annotation,
+    failure_policy,
+    program,
+    working_dir_annotation,
+)
 
 LAUNCHER: Final = "launcher"
 
@@ -30,6 +37,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     elastic: TorchElasticPolicy | None = None
     working_dir: str = ""
     """Of the annotation."""
+    env_files: Mapping[str, str] = {}
+    """Variable -> the file of the job's user that holds its value."""
 
     @property
     def grace_s(self) -> float:
@@ -81,6 +90,7 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
         processes=job.processes,
         elastic=job.elastic_policy(),
         working_dir=working_dir_annotation(job),
+        env_files=env_files_annotation(job),
     )
 
 

@@ -1,11 +1,13 @@
 """The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
-Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES CWD -- ARGV...` by replica.py. It stands alone (standard
-library only, nothing of voda), so that it starts in milliseconds and no later voda can break it. Rules: it holds the
-exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when
-the program ends it writes FOLDER/exit.json into a file whose blocks it reserved at the start (a full disk loses no
-exit), kills what the program left behind, and only then exits. The program can write FOLDER too: what is no regular
-file there is not opened, and the output, which is standard output here, is cut without its path.
+Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES` by replica.py, which hands it the program on standard input
+(see `program_to_start`): nothing that a user chose is in this process's own environment, where LD_PRELOAD would be
+obeyed. It stands alone (standard library only, nothing of voda), so that it starts in milliseconds and no later voda
+can break it. Rules: it holds the exclusive lock on FOLDER/lock for its whole life, and starts nothing unless
+FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.json into a file whose blocks it
+reserved at the start (a full disk loses no exit), kills what the program left behind, and only then exits. The program
+may be able to write FOLDER too: what is no regular file there is not opened, and the output, which is standard output
+here, is cut without its path. A program of another user runs with that user's ids alone; this process keeps its own.
 
 SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
@@ -26,12 +28,16 @@ NOT_FOUND = 127
 NOT_RUNNABLE = 126
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+SECRET_BYTES = 64 << 10
+"""Most that the file of a variable may hold."""
 RESERVED_BYTES = 2048
 LINE_BYTES = 4096
 OUTPUT = 1
 """Descriptor of the output, open for reading and appending."""
 KEPT_BYTES = 1 << 20
 """How much stays of an output that outgrew its limit."""
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
 SIGNAL_LAG_S = 0.05
 """How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
@@ -39,7 +45,8 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 def main(words: list[str]) -> int:
     """Run one program to its end and return the shim's own exit status."""
-    folder, run, grace_s, log_bytes, cwd = words[:5]
+    folder, run, grace_s, log_bytes = words
+    program = program_to_start()
     try:
         lock = open_regular(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
     except OSError as error:
@@ -61,29 +68,49 @@ def main(words: list[str]) -> int:
         replace(folder, "process.json", note.encode())
     except OSError as error:
         return cannot_write(folder, error)
-    pid, problem = start(words[words.index("--") + 1 :], cwd)
-    ending, was_told = watch(pid, float(grace_s), int(log_bytes))
+    pid, problem = start(program)
+    ending, was_told = watch(folder, pid, float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
-    was_told_json = "true" if was_told else "false"
     now = time.time()  # noqa: TID251 - stands alone
-    ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now},"problem":"{problem}"'
+    ended = f'"code":{code},"signal":{killer},"was_told":{str(was_told).lower()},"ended_at":{now},"problem":"{problem}"'
     try:
         write_exit(folder, f'{{"run":{run},{ended}}}')
     except OSError as error:
         return cannot_write(folder, error)
     finally:
         kill_descendants()
+        trim(folder, int(log_bytes))  # a lot may have been printed since the last look
     return 0
 
 
-def start(argv: list[str], cwd: str) -> tuple[int, str]:
+def program_to_start() -> dict[str, list[str]]:
+    """Read from standard input what to start, and close it; name -> words.
+
+    argv; env (NAME=VALUE); folders: the program begins in the first that is there; files (NAME=PATH): variables whose
+    values lie in files of the program's user; cgroups: where it goes before it runs; user: uid, gid and groups, none
+    where it runs as the user who runs this.
+    """
+    with open(os.dup(0), "rb") as file:
+        words = [os.fsdecode(word) for word in file.read().split(b"\0")]
+    opened = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(opened, 0)
+    os.close(opened)
+    found: dict[str, list[str]] = {}
+    while len(words) > 1:
+        name, count = words[0], int(words[1])
+        found[name] = words[2 : 2 + count]
+        del words[: 2 + count]
+    return found
+
+
+def start(program: dict[str, list[str]]) -> tuple[int, str]:
     """Start the program in a process group of its own; return its pid, and why it could not run, a sentence."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
-        become(argv, cwd, write_end, parent)
+        become(program, write_end, parent)
     os.close(write_end)
     with open(read_end, "rb") as pipe:
         problem = pipe.read().decode("utf-8", "replace")
@@ -92,52 +119,139 @@ def start(argv: list[str], cwd: str) -> tuple[int, str]:
     return pid, "".join(char for char in problem if char.isprintable() and char not in '"\\')[:1000]
 
 
-def become(argv: list[str], cwd: str, problems: int, parent: int) -> None:
+def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
     """Turn into the program, or write why not to a descriptor; never returns."""
-    status, what = NOT_RUNNABLE, f"working directory {cwd}"
+    status, argv = NOT_RUNNABLE, program["argv"]
+    what = "its control group"
     try:
         os.setpgid(0, 0)
+        for group in program["cgroups"]:
+            join(group)
+        what = "its user"
+        if program["user"]:
+            change_user(*map(int, program["user"]))
+        # The kernel forgets it when a process changes its user.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(NOT_MINE)
-        os.chdir(cwd)
+        for what in program["folders"]:
+            if entered(what):
+                break
+        else:
+            what = f"working directory {what}"
+            os.chdir(program["folders"][-1])
+        env = dict(word.split("=", 1) for word in program["env"])
+        for word in program["files"]:
+            name, what = word.split("=", 1)
+            what = f"the file {what} of the variable {name}"
+            env[name] = secret(word.split("=", 1)[1])
         what = f"command {argv[0]}"
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execvp(argv[0], argv)
+        run(argv, env)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         status = NOT_FOUND if missing else NOT_RUNNABLE
-        os.write(problems, f"{what}: {'not found' if missing else os.strerror(error.errno or 0)}".encode())
+        os.write(problems, f"{what}: {'not found' if missing else reason_of(error)}".encode("utf-8", "replace"))
+    except Exception as error:
+        os.write(problems, f"{what}: {error}".encode("utf-8", "replace"))
     finally:
         os._exit(status)
 
 
-def trim(most: int) -> None:
-    """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
+def run(argv: list[str], env: dict[str, str]) -> None:
+    """Run a command, found by its own PATH; not by os.execvpe, which imports from where its user may not read."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        try:
+            os.execve(os.path.join(folder, argv[0]), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+def change_user(uid: int, gid: int, *groups: int) -> None:
+    """Become another user for good: nothing that this process or its children run gains rights again."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    os.umask(0o077)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def join(group: str) -> None:
+    """Move this process into a control group."""
+    opened = os.open(os.path.join(group, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
+    os.write(opened, b"0")
+    os.close(opened)
+
+
+def entered(folder: str) -> bool:
+    """Go into a folder; return whether it was there."""
+    try:
+        os.chdir(folder)
+    except OSError:
+        return False
+    return True
+
+
+def secret(path: str) -> str:
+    """Return what a small file holds, without its last newline; OSError where others than its user may read it."""
+    opened = open_regular(path, os.O_RDONLY)
+    status = os.fstat(opened)
+    if status.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, f"it belongs to uid {status.st_uid}, expected {os.geteuid()}, the job's user")
+    if status.st_mode & 0o077:
+        raise OSError(errno.EPERM, f"others may read it (mode {status.st_mode & 0o777:03o}): chmod 600 it")
+    content = os.read(opened, SECRET_BYTES + 1)
+    os.close(opened)
+    if len(content) > SECRET_BYTES:
+        raise OSError(errno.EFBIG, f"it holds more than {SECRET_BYTES} bytes")
+    if b"\0" in content:
+        raise OSError(errno.EINVAL, "it holds a NUL byte, which no variable can have")
+    return os.fsdecode(content[:-1] if content.endswith(b"\n") else content)
+
+
+def reason_of(error: OSError) -> str:
+    """Return what went wrong, as the end of a sentence."""
+    if error.errno == errno.E2BIG:
+        return "its command line or environment is too long"
+    return error.strerror or "refused"
+
+
+def trim(folder: str, most: int) -> int:
+    """Cut an output that outgrew a size to its end, where its writers go on, as they append; return its size."""
     try:
         size = os.fstat(OUTPUT).st_size
-        if size <= most:
-            return
-        kept = min(KEPT_BYTES, most // 2)
-        end = os.pread(OUTPUT, kept, size - kept)
-        os.ftruncate(OUTPUT, 0)
-        os.write(OUTPUT, f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
+        if size > most:
+            kept = min(KEPT_BYTES, most // 2)
+            end = os.pread(OUTPUT, kept, size - kept)
+            os.ftruncate(OUTPUT, 0)
+            os.write(OUTPUT, b"[voda: output before this was dropped, it outgrew %d bytes]\n" % most + end)
+            replace(folder, "cut", b"\n")  # what is printed meanwhile may come before the notice
+        return os.fstat(OUTPUT).st_size
     except OSError:
-        return
+        return 0
 
 
-def watch(pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
+def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
     kill_at = float("inf")
+    pause_s, size = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size
     while True:
         ended = reaped(pid)
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        trim(log_bytes)
-        received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
+        before, size = size, trim(folder, log_bytes)
+        full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
+        pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
+        received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
             signal_group(pid, signal.SIGTERM)
             signal_group(pid, signal.SIGCONT)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 
-@command("describe")
+@command("describe", aliases=("status",))
 def describe(
     where: ServerOptions,
     job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voda.cli.options import OutputOption, ServerOptions, command, complete_pools, things
+from voda.cli.options import OutputOption, SelectorOption, ServerOptions, command, complete_pools, things
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _OTHER_KINDS = {"po", "pod", "pods", "mpijob", "mpijobs", "pytorchjob", "pytorch
 """What users of kubectl may try."""
 
 
-@command("get")
+@command("get", aliases=("ps", "ls"))
 def get(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     what: Annotated[
@@ -33,6 +33,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
     user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only jobs in this namespace.")] = "",
+    selector: SelectorOption = "",
     sort: Annotated[
         str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
     ] = "",
@@ -52,6 +53,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
       voda get
       voda get -o wide --watch
       voda get --all --sort -submitted_at --user ada
+      voda get -l team=vision,stage!=test
       voda get resnet-7 -o yaml
       voda get sweep --tasks
       voda get nodes
@@ -67,12 +69,36 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     kind, names = _kind_and_names(what or ())
     phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
     filters: JobFilters = {"pool": pool, "user": user, "namespace": namespace, "sort": sort, "phase": phases}
-    filters = {name: value for name, value in filters.items() if value}
+    filters = {name: value for name, value in {**filters, "selector": selector}.items() if value}
     is_ordered = bool(sort) or output in ("json", "yaml")
     source = _source(kind, names, filters, limit, every and not is_ordered)
     if isinstance(source, JobSource):
         source.has_groups = output == "table" and not tasks
     call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
+
+
+@command("queue", hidden=True)
+def queue(
+    where: ServerOptions,
+    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
+    selector: SelectorOption = "",
+    output: OutputOption = "table",
+) -> None:
+    """List the jobs that wait, those of high priority first.
+
+    \b
+    Examples:
+      voda queue
+      voda queue --user ada -o wide
+    """
+    from voda.cli.http.client import call_server
+    from voda.cli.watch import refresh
+
+    filters: JobFilters = {"phase": ["Submitted", "Waiting"], "sort": "-priority"}
+    chosen = {"pool": pool, "user": user, "selector": selector}
+    source = _source("jobs", (), {**filters, **{name: value for name, value in chosen.items() if value}}, 0, False)
+    call_server(where, lambda client: refresh.show(client, source, output))
 
 
 def _phase(word: str) -> str:

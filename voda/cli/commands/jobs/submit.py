@@ -35,6 +35,10 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     pool: Annotated[
         str | None, typer.Option("--pool", help="Pool: the type of accelerator.", autocompletion=complete_pools)
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="A label, for -l of get, delete, wait; repeatable."),
+    ] = None,
     array: Annotated[
         str,
         typer.Option(
@@ -70,12 +74,13 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
       voda submit --workers 1-4 --env SEED=7 --time 4h -- python train.py
       voda submit --workers 2 --image train:1 --print -- python train.py
       voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w
-      voda submit *.yaml --dry-run
+      voda submit *.yaml --dry-run --label team=vision
       voda submit --name sweep --array 0-99%10 -- python train.py
       voda submit --after sweep --after prep:any -- python report.py
       helm template jobs | voda submit - -n vision -o name
     """
     from voda.cli.http.client import call_server
+    from voda.cli.manifests import key_and_value, with_labels
     from voda.cli.program import manifest_text
     from voda.cli.watch.submitted_jobs import BatchSubmit
     from voda.clock import SystemClock
@@ -88,6 +93,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     given = provided(**sizes, **others, **several)
     annotations = {f"voda.dev/{word}": str(value) for word, value in given.items()}
     words = words_after_dashes(ctx)
+    labels = dict(map(key_and_value, label or ()))
 
     def send(documents: Sequence["Document"]) -> bool:
         submitting = BatchSubmit(documents, key=key or SystemClock().new_id(), is_dry_run=dry_run, output=output)
@@ -95,10 +101,10 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
 
     if words is None:
         options.refuse_any(is_printed=prints)
-        has_completed = send(_of_files(files or [], name, namespace, annotations))
+        has_completed = send([with_labels(one, labels) for one in _of_files(files or [], name, namespace, annotations)])
     else:
         _refuse_manifest_options(files, sizes)
-        document = _of_program(words, options, name, namespace, annotations)
+        document = with_labels(_of_program(words, options, name, namespace, annotations), labels)
         if prints:
             print(manifest_text(document.manifest), end="")
             return

@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from voda.cli.options import ServerOptions, command, complete_pools
+from voda.cli.options import SelectorOption, ServerOptions, command, complete_pools
 
 
 @command("top")
 def top(
     where: ServerOptions,
     pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    selector: SelectorOption = "",
 ) -> None:
     """Show a live screen: GPUs and their jobs, running and waiting jobs, decisions.
 
@@ -20,9 +21,9 @@ def top(
     \b
     Examples:
       voda top
-      voda top --pool a100
+      voda top --pool a100 -l team=vision
     """
     from voda.cli.http.client import call_server
     from voda.cli.watch.top_loop import LiveScreen
 
-    call_server(where, LiveScreen(pool).run)
+    call_server(where, LiveScreen(pool, selector).run)

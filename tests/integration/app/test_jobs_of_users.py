@@ -1,0 +1,122 @@
+"""`voda up` as root: who asks at the socket is whose job runs, with the ids of the account."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.accounts import as_account, passable_folder
+from tests.waiting import until_it_is
+from voda.accounts import account_of
+from voda.app.machine import MachineOptions
+from voda.app.service import MachineService, running
+
+ANN, BOB = "games", "daemon"
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+
+
+@dataclass
+class Up:
+    service: MachineService
+    path: Path
+
+    async def ask(self, user: str, method: str, path: str, body: Any = None, token: str = "") -> tuple[int, Any]:
+        """Return status and body of the answer to a process of this user."""
+        sent = b"" if body is None else json.dumps(body).encode()
+        return await asyncio.to_thread(self._ask, user, f"{method} {path}", sent, token)
+
+    def _ask(self, user: str, line: str, body: bytes, token: str) -> tuple[int, Any]:
+        head = f"{line} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        head += f"Authorization: Bearer {token}\r\n" if token else ""
+
+        def exchange() -> str:
+            with socket.socket(socket.AF_UNIX) as connected:
+                connected.settimeout(20)
+                connected.connect(str(self.path))
+                connected.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                return b"".join(iter(lambda: connected.recv(65_536), b"")).decode()
+
+        head_back, _, content = as_account(user, exchange).partition("\r\n\r\n")
+        is_json = "json" in head_back
+        return int(head_back.split()[1]), json.loads(content) if is_json and content else content
+
+    async def until_phase(self, job_id: str, phase: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+
+        async def reached() -> bool:
+            nonlocal found
+            _, found = await self.ask("root", "GET", f"/api/v1/jobs/{job_id}")
+            return str(found["phase"]).lower() == phase
+
+        await until_it_is(reached, within_s=60)
+        return found
+
+
+@asynccontextmanager
+async def an_up() -> AsyncIterator[Up]:
+    with passable_folder() as folder:
+        options = MachineOptions(
+            home=folder / "home",
+            environment={"PATH": os.defpath, "AWS_SECRET_ACCESS_KEY": "leaks", "VODA_TOKEN": "leaks"},
+            port=0,
+            slots=4,
+            is_multi_user=True,
+            ratelimit_s=0.0,
+        )
+        async with running(options) as service:
+            assert service.socket is not None
+            yield Up(service, service.socket)
+
+
+def a_manifest(name: str, script: str) -> dict[str, Any]:
+    container = {"name": "pytorch", "command": ["sh", "-c", script]}
+    role = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"runPolicy": {"backoffLimit": 0}, "pytorchReplicaSpecs": {"Worker": role}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name}, "spec": spec}
+
+
+async def test_job_runs_as_who_submits_it_and_sees_nothing_of_vodas_environment() -> None:
+    async with an_up() as up:
+        status, _ = await up.ask(ANN, "POST", "/api/v1/jobs", a_manifest("mine", "id -un; env"))
+        assert status == 201
+        await up.until_phase("mine", "completed")
+        status, printed = await up.ask(ANN, "GET", "/api/v1/jobs/mine/logs")
+        account = account_of(ANN)
+        assert account is not None
+        assert (status, printed.splitlines()[0]) == (200, ANN)
+        assert f"HOME={account.home}" in printed.splitlines()
+        assert "leaks" not in printed
+        assert (await up.ask(BOB, "GET", "/api/v1/jobs/mine/logs"))[0] == 403
+
+
+async def test_job_of_an_owner_without_an_account_is_refused_with_what_to_do() -> None:
+    async with an_up() as up:
+        token = up.service.access.add("ghost", "user")
+        for query in ("", "?dry_run=true"):
+            status, problem = await up.ask(BOB, "POST", f"/api/v1/jobs{query}", a_manifest("a", "true"), token)
+            assert status == 422
+            assert "user 'ghost' has no account on this machine, and jobs here run as their users: make one" in str(
+                problem
+            )
+
+
+async def test_token_that_a_job_forges_from_its_own_is_refused() -> None:
+    script = 'echo "$VODA_JOB_TOKEN"; echo $VODA_JOB_ID'
+    async with an_up() as up:
+        for name, user in (("mine", ANN), ("theirs", BOB)):
+            assert (await up.ask(user, "POST", "/api/v1/jobs", a_manifest(name, script)))[0] == 201
+            await up.until_phase(name, "completed")
+        _, printed = await up.ask(ANN, "GET", "/api/v1/jobs/mine/logs")
+        own, job_id = printed.split()
+        forged = own.replace(job_id, "theirs")
+        assert forged != own
+        status, _ = await up.ask(ANN, "POST", "/api/v1/jobs/theirs/progress", {"epochs_done": 1}, forged)
+        assert status == 401
