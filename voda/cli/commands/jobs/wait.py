@@ -31,8 +31,8 @@ def wait(
 
     A job that has run and ended counts as running, too; an array stands for all
     its tasks. Exit status: 0 when all are there; 1 as soon as a job has ended
-    otherwise and can no longer get there; 124 after --timeout. Each job is told in
-    a line when it gets there.
+    otherwise and can no longer get there; 124 after --timeout. Each job is told
+    in a line when it gets there.
 
     \b
     Examples:
