@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import a_spec
 from tests.served import Server, served
+from voda.cli.commands.service import prune
 from voda.domain.errors import InvalidInput, PermanentError
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
 
@@ -36,9 +37,19 @@ def test_prune_when_dry_shows_what_would_go_and_deletes_nothing(kept: Server) ->
 
 
 def test_prune_when_nobody_can_answer_deletes_nothing(kept: Server) -> None:
-    with pytest.raises(InvalidInput, match="add --yes"):
+    with pytest.raises(InvalidInput, match="give --yes"):
         kept.voda("prune", "--older-than", "0")
     assert (kept.home / "jobs" / "one").exists()
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("n", 1, ["live", "one", "two"]), ("y", 0, ["live"])])
+def test_prune_when_asked_does_what_is_answered(
+    kept: Server, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, left: list[str]
+) -> None:
+    monkeypatch.setattr(prune, "_refuse_without_terminal", lambda: None)
+    said = kept.voda("prune", "--older-than", "0", exit_code=status, input=f"{answer}\n")
+    assert "Delete 2 folders, " in said.stderr
+    assert sorted(path.name for path in (kept.home / "jobs").iterdir()) == left
 
 
 def test_prune_when_sure_deletes_what_a_user_left_and_logs_say_so(kept: Server) -> None:
@@ -50,6 +61,14 @@ def test_prune_when_sure_deletes_what_a_user_left_and_logs_say_so(kept: Server) 
     assert "by admin, with all" in " ".join(kept.voda("describe", "one").stdout.split())
     told = " ".join(kept.voda("describe", "two").stdout.split())
     assert "in 1 file:" in told
+
+
+def test_describe_when_an_output_was_cut_says_whose_and_how_much_may_be_printed(kept: Server) -> None:
+    home = kept.home / "jobs" / "two" / ".voda" / "replicas" / "worker-0"
+    home.mkdir(parents=True)
+    (home / "cut").touch()
+    told = " ".join(kept.voda("describe", "two").stdout.split())
+    assert "of worker-0 only the end of the output is there: a job's output may take 1.0 GB" in told
 
 
 def test_prune_by_size_takes_the_oldest_and_says_what_it_freed(kept: Server) -> None:

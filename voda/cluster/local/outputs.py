@@ -6,6 +6,7 @@ anything into its folder, so every read is bounded and in a thread of its own.
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,11 @@ _MOST_BYTES: Final = 1 << 30
 _LOOK_EVERY_S: Final = 0.1
 _READ_S: Final = 10.0
 _ORDER: Final = ("launcher", "master", "worker")
+_RULE: Final = re.compile(r"-{40,}")
+_MPIRUN: Final = re.compile(r"\b(prterun|mpirun|mpiexec|orterun|PRTE|MPI_ABORT|Primary job)\b")
+_NOTE: Final = re.compile(r"voda run: (starts \d|the program failed)")
+_LONGEST_BOX: Final = 20
+"""Lines."""
 _T = TypeVar("_T")
 
 
@@ -62,8 +68,11 @@ class LocalOutputs:
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
-    """Return the end of what a replica printed in one run; empty where it printed nothing, or it cannot be read."""
+def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 8000) -> str:
+    """Return the end of what a replica's program printed in one run, without what mpirun says of it.
+
+    Empty where it printed nothing, or it cannot be read.
+    """
     alive = folder.alive(name, run)
     try:
         with folder.files.opened(log_path(name)) as file:
@@ -76,7 +85,27 @@ def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_b
         return f"(not read: {error})"
     except OSError:
         return ""
-    return "\n".join([line.rstrip() for line in printed if line.strip()][-lines:])
+    return "\n".join(_of_program([line.rstrip() for line in printed if line.strip()])[-lines:])
+
+
+def _of_program(lines: list[str]) -> list[str]:
+    """Return the lines without mpirun's boxes and the launcher's notes; all of them where there are no others."""
+    kept, index = list[str](), 0
+    while index < len(lines):
+        index, first = _after_box(lines, index), index
+        if index == first:
+            kept += [] if _NOTE.match(lines[index]) else [lines[index]]
+            index += 1
+    return kept or lines
+
+
+def _after_box(lines: list[str], index: int) -> int:
+    """Return the index behind a box of mpirun that begins at an index; the same where none does."""
+    if _RULE.fullmatch(lines[index]):
+        for end in range(index + 1, min(index + _LONGEST_BOX, len(lines))):
+            if _RULE.fullmatch(lines[end]):
+                return end + 1 if any(map(_MPIRUN.search, lines[index:end])) else index
+    return index
 
 
 async def _in_thread(read: Callable[[], _T]) -> _T:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
     from voda.projections.usage import UsageKey
 
+_LIMIT_S = 600.0
 UsageOutput = Literal["table", "json", "csv"]
 
 
@@ -52,7 +53,8 @@ def usage(  # noqa: PLR0913 - a command's options are its parameters
 
 
 async def _online(client: "Client", params: dict[str, str]) -> bytes:
-    return await client.get("/usage", params)
+    # A long log takes its time.
+    return b"".join([piece async for piece in client.stream("/usage", params=params, idle_s=_LIMIT_S)])
 
 
 def _offline(log: str, since: str, until: str, user: str, by: "UsageKey") -> bytes:

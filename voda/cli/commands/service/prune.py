@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 
+_EXIT_NOT_WANTED = 1
+
+
 @command("prune")
 def prune(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
@@ -71,7 +74,9 @@ async def _prune(
     if not is_sure:
         _show(kept, goes, "table", body)
         _refuse_without_terminal()
-        typer.confirm(f"Delete {counted(len(goes), 'folder')}, {size(kept.goes_bytes)}?", abort=True, err=True)
+        if not typer.confirm(f"Delete {counted(len(goes), 'folder')}, {size(kept.goes_bytes)}?", err=True):
+            note("nothing was deleted")
+            raise typer.Exit(_EXIT_NOT_WANTED)
     await _delete(client, goes, output)
 
 
@@ -81,7 +86,9 @@ def _refuse_without_terminal() -> None:
     from voda.domain.errors import InvalidInput
 
     if not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to answer the question: add --yes, or --dry-run to see what would go")
+        raise InvalidInput(
+            "nobody is here to be asked whether to delete them: give --yes, or --dry-run to see what would go"
+        )
 
 
 async def _delete(client: "Client", goes: "list[KeptFolderView]", output: Output) -> None:
