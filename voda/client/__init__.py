@@ -19,6 +19,8 @@ from voda.client.async_client import AsyncClient
 from voda.client.client import Client
 from voda.client.errors import ClientClosed, RetryLater, ServerUnreachable, WaitTimeout
 from voda.client.records import (
+    ArrayTask,
+    Dependency,
     Event,
     Forecast,
     Identity,
@@ -45,9 +47,11 @@ from voda.domain.errors import (
 
 __all__ = [
     "AlreadyExists",
+    "ArrayTask",
     "AsyncClient",
     "Client",
     "ClientClosed",
+    "Dependency",
     "Event",
     "Forecast",
     "Identity",

@@ -41,6 +41,8 @@ class JobFilters(TypedDict, total=False):
     user: str
     namespace: str
     name: str
+    array: str
+    """Tasks of the array of that name."""
     sort: str
     """submitted_at, priority, name, phase or replicas; descending with `-` before it."""
 

@@ -51,6 +51,31 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """What a job comes after: another one, or all tasks of an `array` where that is not empty."""
+
+    job_id: str
+    """Of the other job; of an array, its id."""
+    array: str
+    condition: str
+    """ok: it has to complete; any: it has to end, however."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayTask:
+    """The place of a job in its array."""
+
+    array_id: str
+    name: str
+    index: int
+    indices: str
+    """Of all tasks, such as 0-99."""
+    count: int
+    at_once: int
+    """So many tasks may be at work at once; 0 = all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job, live or ended, as it was when the server was asked."""
 
@@ -88,6 +113,8 @@ class Job:
     progress: Progress
     forecast: Forecast
     revision: str
+    after: tuple[Dependency, ...] = ()
+    array: ArrayTask | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -161,6 +188,9 @@ class Submission:
     """What became of a submit."""
 
     job: Job
+    """Of an array, its lowest task."""
+    tasks: int = 1
+    """Jobs that the manifest stands for."""
     is_dry_run: bool = False
     warnings: tuple[IgnoredField, ...] = ()
 
