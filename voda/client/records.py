@@ -51,25 +51,23 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dependency:
-    """What a job comes after: another one, or all tasks of an `array` where that is not empty."""
+class JobDependency:
+    """What a job comes after: another job, or an array, of which every task counts."""
 
     job_id: str
-    """Of the other job; of an array, its id."""
     array: str
     condition: str
     """ok: it has to complete; any: it has to end, however."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrayTask:
+class ArrayPlace:
     """The place of a job in its array."""
 
     array_id: str
     name: str
     index: int
     indices: str
-    """Of all tasks, such as 0-99."""
     count: int
     at_once: int
     """So many tasks may be at work at once; 0 = all."""
@@ -93,6 +91,11 @@ class Job:
     is_canceling: bool
     is_halted: bool | None = None
     """Whether it gets no workers until it is resumed."""
+    labels: Mapping[str, str] | None = None
+    after: tuple[JobDependency, ...] | None = None
+    """Jobs and arrays that have to end first."""
+    array: ArrayPlace | None = None
+    """Where it is a task of an array."""
     min_replicas: int
     max_replicas: int
     requested_replicas: int
@@ -107,14 +110,14 @@ class Job:
     running_s: float
     waiting_s: float
     gpu_s: float
+    gpus: int | None = None
+    """They hold; `gpu_s` goes on by so many a second."""
     restarts: int
     resizes: int
     failures: int
     progress: Progress
     forecast: Forecast
     revision: str
-    after: tuple[Dependency, ...] = ()
-    array: ArrayTask | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -233,6 +236,8 @@ class Identity:
     user: str
     role: str
     job_id: str = ""
+    found_by: str | None = None
+    """By what the server knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
