@@ -18,6 +18,7 @@ import fcntl
 import os
 import signal
 import stat
+import struct
 import sys
 import time
 
@@ -37,6 +38,8 @@ OUTPUT = 1
 """Descriptor of the output, open for reading and appending."""
 KEPT_BYTES = 1 << 20
 """How much stays of an output that outgrew its limit."""
+INSTANT = struct.Struct("<Qd")
+"""An entry of FOLDER/times: a size of the output, and when it had that size by, seconds since the epoch."""
 SIGNAL_LAG_S = 0.05
 """How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
@@ -68,7 +71,7 @@ def main(words: list[str]) -> int:
     except OSError as error:
         return cannot_write(folder, error)
     pid, problem = start(program)
-    ending, was_told = watch(pid, float(grace_s), int(log_bytes))
+    ending, was_told = watch(pid, folder, float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     was_told_json = "true" if was_told else "false"
     now = time.time()  # noqa: TID251 - stands alone
@@ -223,7 +226,7 @@ def reason_of(error: OSError) -> str:
     return error.strerror or "refused"
 
 
-def trim(most: int) -> None:
+def trim(folder: str, most: int, noted: list[float]) -> None:
     """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
     try:
         size = os.fstat(OUTPUT).st_size
@@ -231,21 +234,41 @@ def trim(most: int) -> None:
             return
         kept = min(KEPT_BYTES, most // 2)
         end = os.pread(OUTPUT, kept, size - kept)
+        # By both notes, before and after, readers know how far the instants noted so far have moved.
+        note_time(folder, noted, at_once=True)
         os.ftruncate(OUTPUT, 0)
         os.write(OUTPUT, f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
+        note_time(folder, noted, at_once=True)
     except OSError:
         return
 
 
-def watch(pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
+def note_time(folder: str, noted: list[float], *, at_once: bool = False) -> None:
+    """Note in FOLDER/times which size the output has by now, at most once a second, and less often the more there is.
+
+    `noted` is the last size and its instant.
+    """
+    try:
+        size, now = os.fstat(OUTPUT).st_size, time.time()  # noqa: TID251 - stands alone
+        times = open_regular(os.path.join(folder, "times"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        if at_once or (size != noted[0] and abs(now - noted[1]) >= 1 << min(os.fstat(times).st_size >> 17, 30)):
+            os.write(times, INSTANT.pack(size, now))
+            noted[:] = size, now
+        os.close(times)
+    except OSError:
+        return
+
+
+def watch(pid: int, folder: str, grace_s: float, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
-    kill_at = float("inf")
+    kill_at, noted = float("inf"), [-1.0, 0.0]
     while True:
         ended = reaped(pid)
+        note_time(folder, noted, at_once=ended is not None)
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        trim(log_bytes)
+        trim(folder, log_bytes, noted)
         received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
             signal_group(pid, signal.SIGTERM)
