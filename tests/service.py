@@ -9,6 +9,7 @@ import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -18,9 +19,12 @@ from yarl import URL
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.application.backend import Backend, CallerLimits
+from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock, VirtualClock
+from voda.cluster.job_folders import LocalJobFolders
+from voda.cluster.local.outputs import LocalOutputs
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
@@ -96,6 +100,7 @@ async def a_backend(
     nodes: Mapping[str, int] | None = None,
     access: Authenticator | None = None,
     clock: Clock | None = None,
+    jobs: Path | None = None,
     **fields: Any,
 ) -> AsyncIterator[Backend]:
     """Yield a backend whose view follows its log.
@@ -105,13 +110,17 @@ async def a_backend(
         nodes: name -> GPUs, of the pool `default`; by default n1 with 4, where the log is empty.
         access: by default none: everybody is admin.
         clock: by default a virtual one that stands at START.
+        jobs: where the folders of jobs lie; by default the cluster keeps none.
         fields: of the Backend.
     """
     store, clock = store or MemoryStore(), clock or VirtualClock(START, prefix="id-")
     view = ReadModel(store)
     await view.open()
     telemetry = PrometheusTelemetry()
-    shown = {"telemetry": telemetry, "exposition": telemetry.exposition}
+    shown: dict[str, Any] = {"telemetry": telemetry, "exposition": telemetry.exposition}
+    if jobs is not None:
+        ports: dict[str, Any] = {"store": store, "clock": clock, "view": view, "telemetry": telemetry}
+        shown |= {"folders": FolderKeeper(LocalJobFolders(jobs), **ports), "outputs": LocalOutputs(jobs)}
     following = asyncio.get_running_loop().create_task(view.run())
     backend = Backend(
         store=store,

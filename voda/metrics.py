@@ -133,6 +133,20 @@ APPEND_DURATION: Final = Histogram(
 LOG_DAMAGED: Final = Gauge("log_damaged", "1 where the last verification in the background found damage, else 0.")
 LOG_VERIFIED: Final = Gauge("log_verified_position", "Position up to which the last verification proved the log.")
 
+FOLDERS_DELETED: Final = Counter(
+    "job_folders_deleted",
+    "Folders of ended jobs deleted, by why.",
+    ("cause",),
+    shown=(("age",), ("size",), ("request",)),
+)
+FOLDER_BYTES_DELETED: Final = Counter(
+    "job_folder_deleted_bytes",
+    "Bytes that they took.",
+    ("cause",),
+    shown=(("age",), ("size",), ("request",)),
+)
+FOLDER_BYTES: Final = Gauge("job_folder_bytes", "Bytes in the folders of ended jobs, at the last look.")
+
 HTTP_REQUESTS: Final = Counter("http_requests", "Requests answered.", ("method", "route", "status"))
 HTTP_DURATION: Final = Histogram(
     "http_request_duration_seconds", "Requests until answered; streams are not in it.", ("method", "route")

@@ -52,6 +52,16 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def size(size_bytes: float) -> str:
+    """Return a size on a disk in decimal units, as its makers count: 0 B, 12 kB, 1.5 GB."""
+    value = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(value) < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" or abs(value) >= 9.95 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:,.0f} PB"
+
+
 def counted(things: int, noun: str) -> str:
     """Return a number of things with their noun: 1 job, 2 jobs."""
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,6 +62,16 @@ def test_copy_goes_on_where_it_ended(voda: Voda, log: Path, tmp_path: Path) -> N
     assert (told["events"], told["position"], told["hash"]) == (1, 5, events(log)[-1].hash)
     assert events(copy) == events(log)
     assert voda("log", "verify", copy).status == 0
+
+
+def test_log_and_every_copy_of_it_are_for_their_owner_alone(voda: Voda, log: Path, tmp_path: Path) -> None:
+    folder, export = tmp_path / "backup", tmp_path / "log.jsonl.gz"
+    assert voda("log", "copy", log, tmp_path / "copy.db").status == 0
+    assert voda("log", "backup", log, folder).status == 0
+    assert voda("log", "export", log, "-o", export).status == 0
+    files = [*tmp_path.glob("*.db*"), *folder.iterdir(), export]
+    assert {oct(stat.S_IMODE(file.stat().st_mode)) for file in files} == {"0o600"}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_copy_brings_snapshots_along(voda: Voda, log: Path, tmp_path: Path) -> None:

@@ -72,6 +72,18 @@ async def test_older_postgresql_log_is_migrated_by_command_alone(
     await store.close()
 
 
+def test_new_sqlite_log_is_laid_out_as_all_revisions_together_do() -> None:
+    found = []
+    for lay_out in (schema.create, schema.upgrade):
+        with create_engine("sqlite://").begin() as connection:
+            lay_out(connection)
+            tables = connection.exec_driver_sql(
+                "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+            ).all()
+            found.append((tables, connection.exec_driver_sql(schema.KNOWN_REVISION).all()))
+    assert found[0] == found[1]
+
+
 def test_revisions_in_the_code_are_those_in_the_folder() -> None:
     config = Config()
     config.set_main_option("script_location", str(revisions_folder()))

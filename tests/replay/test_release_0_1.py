@@ -225,11 +225,17 @@ async def outcome_of(store: EventStore) -> Mapping[str, Any]:
     }
 
 
+_LATER = ("retention_s", "retention_bytes", "output_bytes")
+
+
 def settings_of_then(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pool's settings as release 0.1 wrote them: one set of parameters for both Tiresias policies."""
+    """Return a pool's settings as release 0.1 wrote them: one set of parameters for both Tiresias policies.
+
+    It had no settings of folders and output.
+    """
     parameters = settings["parameters"]
     assert parameters["tiresias"].items() <= parameters["elastic-tiresias"].items()
-    rest = {name: value for name, value in settings.items() if name != "parameters"}
+    rest = {name: value for name, value in settings.items() if name not in ("parameters", *_LATER)}
     return {**rest, **{f"tiresias_{name}": value for name, value in parameters["elastic-tiresias"].items()}}
 
 

@@ -203,6 +203,21 @@ def test_suggestion_when_a_smaller_minimum_fits_names_the_largest_that_does() ->
     assert (told.shortage.free_gpus, told.shortage.largest_free_gpus) == (2, 2)
 
 
+def test_suggestion_when_another_policy_would_start_it_says_at_whose_cost() -> None:
+    running = a_job("old", workers=dict.fromkeys(range(4), "n1"), min_replicas=1, max_replicas=4)
+    running = replace(running, spec=replace(running.spec, requested_replicas=4))
+    state = a_state(
+        jobs=[running, a_job("new", submitted_at=1.0, min_replicas=1, max_replicas=4)],
+        nodes=[a_node("n1", gpus=4)],
+        placement={"old": ("n1",) * 4},
+        settings=Settings(policy="fifo"),
+    )
+    told = explain_live(state, "new", 2.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    under = [one for one in told.suggestions if one.startswith("would start at once under")]
+    assert under[0] == "would start at once under afs-l, ffdl, at the cost of old (4 -> 3)"
+    assert any("elastic-fifo" in one and one.endswith(", at the cost of old (4 -> 2)") for one in under)
+
+
 def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start() -> None:
     state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2, gpus_per_replica=8)], nodes=[a_node("n1")])
     told = explain_live(state, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))

@@ -18,7 +18,7 @@ from voda.api.operation import JSON, YAML
 from voda.api.problems import UnreadableBody, WrongMediaType
 from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidField, InvalidInput
-from voda.manifests.text import read
+from voda.manifests.text import read, repeated_key
 
 S = TypeVar("S", bound=Struct)
 _encode: Final = msgspec.json.Encoder().encode
@@ -95,11 +95,17 @@ async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -
     refuse_other_types(request, (JSON, "application/merge-patch+json"))
     content = await raw_body(request, limits)
     try:
-        return msgspec.json.decode(content, type=record)
+        read = msgspec.json.decode(content, type=record)
     except msgspec.ValidationError as error:
         raise _wrong(error, "the body", record, content) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableBody(f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise UnreadableBody("the body is nested too deep") from error
+    # The last of several would win in silence.
+    if (key := repeated_key(content)) is not None:
+        raise InvalidField(key, f"the body has {key!r} twice in one object: keep one of them")
+    return read
 
 
 async def manifest_of(request: web.Request, limits: CallerLimits) -> dict[str, Any]:

@@ -133,6 +133,7 @@ class JobView(View, frozen=True, kw_only=True):
     requested_replicas: int
     gpus_per_replica: int
     replicas: Annotated[int, Meta(description="Workers observed.")]
+    gpus: Annotated[int, Meta(description="They hold: `gpu_s` goes on by so many a second after `counted_at`.")] = 0
     planned_replicas: Annotated[int, Meta(description="By the plan in force.")]
     reason: Annotated[str, Meta(description="Why it has what it has, or waits, or how it ended.")]
     workers: tuple[WorkerView, ...]
@@ -316,6 +317,11 @@ class SettingsView(View, frozen=True, kw_only=True):
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
+    retention_s: Annotated[
+        float, Meta(description="How long an ended job's folder is kept on one machine; 0 = without a limit.")
+    ]
+    retention_bytes: Annotated[int, Meta(description="Up to which size together; 0 = without a limit.")]
+    output_bytes: Annotated[int, Meta(description="Most that a job's replicas together may have printed there.")]
 
 
 class PoolView(View, frozen=True, kw_only=True):

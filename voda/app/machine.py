@@ -152,10 +152,11 @@ class Machine:
         clock: Clock,
         specs: Specs,
         environment: Callable[[JobSpec], Mapping[str, str]],
+        output_bytes: Callable[[str], int],
         account: Callable[[JobSpec], Awaitable[Account | None]] | None = None,
     ) -> dict[str, LocalCluster]:
         """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job,
-        `account` finds that of a job.
+        `output_bytes` returns the most that a job of a pool may print, `account` finds that of a job.
         """
         return {
             pool: LocalCluster(
@@ -167,6 +168,7 @@ class Machine:
                     jobs=partial(specs, pool),
                     base=clean_environment(self._options.environment),
                     environment=environment,
+                    output_bytes=partial(output_bytes, pool),
                     account=account,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )

@@ -33,10 +33,12 @@ from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, po
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
+from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
+from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.leader_epochs import LeaderEpochs
@@ -78,6 +80,13 @@ class MachineService:
         self.users = LocalUsers(Accounts(), unmapped_uid=unmapped_uid()) if options.is_multi_user else None
         """The users of this machine; None where jobs of all users run as the one who runs voda."""
         self.socket = socket_path(options)
+        self.keeper = FolderKeeper(
+            LocalJobFolders(home.jobs.absolute()),
+            store=self.store,
+            clock=clock,
+            view=self.view,
+            telemetry=self.telemetry,
+        )
         self.machine = Machine(options)
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
@@ -155,6 +164,7 @@ class MachineService:
             local_users=self.users,
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
+            folders=self.keeper,
             warnings=_warnings,
             not_ready=self.failure,
             log_warning=lambda: self.log_health.warning,
@@ -186,7 +196,7 @@ class MachineService:
             ExceptionGroup: of Fenced where another process took over.
         """
         account = None if self.users is None else self.job_account
-        clusters = self.machine.clusters(self.clock, self.spec, self.environment, account)
+        clusters = self.machine.clusters(self.clock, self.spec, self.environment, self.keeper.output_bytes, account)
         self.loops = [
             pool_loop(
                 pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
@@ -228,6 +238,7 @@ class MachineService:
         async with asyncio.TaskGroup() as group:
             group.create_task(snapshots.run())
             group.create_task(self.log_health.verify())
+            group.create_task(self.keeper.run())
             for loop in self.loops:
                 group.create_task(loop.run(leader, epoch))
             for cluster in clusters:

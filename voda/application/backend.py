@@ -6,6 +6,7 @@ Rule: use cases and routes reach the outside world through this record alone.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
@@ -61,6 +62,8 @@ class Backend:
     """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
     outputs: Outputs | None = None
     """The output of jobs; None: the cluster keeps no output."""
+    folders: FolderKeeper | None = None
+    """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str

@@ -13,12 +13,13 @@ from voda.application.backend import Backend
 from voda.application.lookup import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
 from voda.domain.state import ParameterValue, Settings
-from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged
+from voda.events.types import AnyFact, PolicyChanged, RatelimitChanged, RetentionChanged
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import changed_parameters, check_parameters
 
 _ATTEMPTS = 5
+_RETENTION = ("retention_s", "retention_bytes", "output_bytes")
 _SpanOfADay = Annotated[float, Meta(ge=0, le=86_400)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 
@@ -36,6 +37,9 @@ class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     resize_cost_s: _SpanOfADay | UnsetType = UNSET
     span_penalty: _Share | UnsetType = UNSET
     heeds_resize_cost: bool | UnsetType = UNSET
+    retention_s: Annotated[float, Meta(ge=0, le=36_500 * 86_400)] | UnsetType = UNSET
+    retention_bytes: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
+    output_bytes: Annotated[int, Meta(ge=1_000_000, le=2**53)] | UnsetType = UNSET
 
 
 async def change_settings(
@@ -81,6 +85,9 @@ def _facts(pool: str, change: SettingsChange, current: Settings) -> list[AnyFact
     facts: list[AnyFact] = []
     if (ratelimit_s := new.pop("ratelimit_s", None)) is not None:
         facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    kept = {name: new.pop(name) for name in _RETENTION if name in new}
+    if kept:
+        facts.append(RetentionChanged(pool=pool, **kept))
     parameters = changed_parameters(change.parameters or {}, current)
     if new or parameters:
         facts.append(PolicyChanged(pool=pool, parameters=parameters, **new))

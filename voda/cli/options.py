@@ -62,7 +62,10 @@ class ServerOptions:
     ] = ""
     home: Annotated[
         Path | None,
-        typer.Option("--home", metavar="FOLDER", help="Data folder of the voda that runs here; by default VODA_HOME."),
+        # Users pass through the folder of root's voda, though they cannot read it.
+        typer.Option(
+            "--home", metavar="FOLDER", readable=False, help="Data folder of a voda that runs here; default VODA_HOME."
+        ),
     ] = None
     ca: Annotated[
         Path | None, typer.Option("--ca", metavar="FILE", help="Trust this certificate of an https server.")

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import typer
-from typer.core import TyperCommand
 
-from voda.cli.options import seconds_of
+from voda.cli.options import PlainCommand, seconds_of
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _PROGRAM: Final = "voda.program"
 
 
-class ProgramCommand(TyperCommand):
+class ProgramCommand(PlainCommand):
     """A command that takes a program with its arguments after `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -60,6 +60,10 @@ class NotFound(PermanentError):
     """There is nothing of that name."""
 
 
+class FolderDeleted(PermanentError):
+    """The job's folder, with its output, was deleted."""
+
+
 class AlreadyExists(PermanentError):
     """There is something of that name already."""
 

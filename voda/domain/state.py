@@ -10,6 +10,7 @@ from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
+from voda.domain.retention import OUTPUT_BYTES, RETENTION_BYTES, RETENTION_S
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,6 +56,12 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Assumed until measured."""
     heeds_resize_cost: bool = True
     """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
+    retention_s: float = RETENTION_S
+    """How long the folder of an ended job is kept on one machine; 0 = without a limit."""
+    retention_bytes: int = RETENTION_BYTES
+    """Up to which size together; 0 = without a limit."""
+    output_bytes: int = OUTPUT_BYTES
+    """Most that all replicas of a job together may have printed on one machine."""
 
 
 class ClusterState(Struct, frozen=True, kw_only=True, dict=True):

@@ -11,7 +11,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.text import counted
+from voda.text import counted, size
 
 TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
 """Every event type there is, by its word in the log."""
@@ -42,6 +42,8 @@ def describe(event: Event) -> str:
             return f"changed: {_settings(fact)}"
         case facts.RatelimitChanged():
             return f"at most one plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "plans at once, no rate limit"
+        case facts.RetentionChanged():
+            return f"changed: {_settings(fact)}"
         case facts.NodeJoined():
             return f"joined with {_shape(fact.node)}"
         case facts.NodeChanged():
@@ -71,6 +73,8 @@ def describe(event: Event) -> str:
             return f"failed{_because(fact.reason)}"
         case facts.JobCanceled():
             return "canceled"
+        case facts.JobFolderDeleted():
+            return f"folder deleted by {fact.by}, {size(fact.size_bytes)}"
         case facts.ActionFailed():
             return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}"
         case facts.LeaderElected():
@@ -110,12 +114,13 @@ def per_node(nodes: Iterable[str]) -> str:
 def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
-    epochs = f", {spec.epochs} epochs" if spec.epochs else ""
+    epochs = f", {counted(spec.epochs, 'epoch')}" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
-    return f"{size} replicas{gpus}, {spec.requested} requested{epochs}{user}"
+    replicas = f"{size} replicas" if size != "1" else "1 replica"
+    return f"{replicas}{gpus}, {spec.requested} requested{epochs}{user}"
 
 
-def _settings(fact: facts.JobChanged | facts.PolicyChanged) -> str:
+def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChanged) -> str:
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
     named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
     if isinstance(fact, facts.PolicyChanged):

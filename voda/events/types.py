@@ -119,6 +119,16 @@ class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
     ratelimit_s: float
 
 
+class RetentionChanged(PoolFact, frozen=True, kw_only=True):
+    """From here on the pool keeps folders and output of its jobs otherwise; None = as before. One machine only."""
+
+    TYPE = "retention.changed"
+    MAKES_CLUSTER_STALE = False
+    retention_s: float | None = None
+    retention_bytes: int | None = None
+    output_bytes: int | None = None
+
+
 # ---- observation: what the cluster shows
 
 
@@ -251,6 +261,16 @@ class JobCanceled(JobFact, frozen=True, kw_only=True):
     MAKES_PLAN_DUE = True
 
 
+class JobFolderDeleted(JobFact, frozen=True, kw_only=True):
+    """The folder of a job that has ended is gone: its output, and whatever else it left there."""
+
+    TYPE = "job.folder_deleted"
+    MAKES_CLUSTER_STALE = False
+    by: str
+    """Who or what asked for it: `retention (30 days)`, or a user."""
+    size_bytes: int = 0
+
+
 class ActionFailed(JobFact, frozen=True, kw_only=True):
     """An action that the plan needs failed on the cluster; the reconciler tries again."""
 
@@ -335,6 +355,7 @@ Intent = (
     | JobChanged
     | PolicyChanged
     | RatelimitChanged
+    | RetentionChanged
 )
 NodeFact = NodeJoined | NodeChanged | NodeLeft
 JobEnd = JobCompleted | JobFailed | JobCanceled
@@ -347,6 +368,7 @@ Observation = (
     | WorkerExited
     | JobProgressed
     | JobEnd
+    | JobFolderDeleted
     | ActionFailed
 )
 Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged

@@ -7,6 +7,7 @@ write instead; values are cut short.
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from voda.kinds.base import JobManifest
 from voda.kinds.registry import KINDS
 
 _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[(\d+)\]|(\[\.\.\.\])")
+_MOST_COMPARED = 100
 _TYPES = {
     "str": "a string",
     "int": "a whole number",
@@ -54,7 +56,9 @@ def type_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
     path, value = _walked(manifest, where)
     if missing := re.search(r"missing required field `(\w+)`", complaint):
         field = f"{path}.{missing[1]}" if path else missing[1]
-        return InvalidField(field, f"{field} is missing: add it")
+        close = get_close_matches(missing[1], _some_keys(value), n=1, cutoff=0.75)
+        advice = f", and {close[0]} is unknown: did you mean {missing[1]}?" if close else ": add it"
+        return InvalidField(field, f"{field} is missing{advice}")
     if "key" in where:
         return InvalidField(path, f"{path or 'the manifest'}: expected keys that are strings, got others: quote them")
     if "of length" in complaint:
@@ -62,6 +66,12 @@ def type_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
     expected = _expected(complaint)
     advice = _advice(expected, value)
     return InvalidField(path, f"{path or 'the manifest'}: expected {expected}, got {_brief(value)}{advice}")
+
+
+def _some_keys(value: object) -> list[str]:
+    """Return as many keys of a mapping as may be compared with others at leisure."""
+    keys = islice(value, _MOST_COMPARED) if isinstance(value, Mapping) else ()
+    return [key for key in keys if isinstance(key, str) and len(key) < _MOST_COMPARED]
 
 
 def _advice(expected: str, value: object) -> str:

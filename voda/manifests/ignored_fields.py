@@ -4,8 +4,13 @@ Rule: the user gets a warning with the path of every field that has no effect; n
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
 
 from voda.kinds.base import FieldWarning, JobManifest
 from voda.manifests.programs import ENV_FILE, known_value
@@ -25,12 +30,45 @@ _WRITTEN_BY_VODA = frozenset(
         *("worker-failures", "counted-failures", "wishes-taken"),
     )
 )
+_ALIKE: Final = 0.8
+"""An unknown field and a known one, where the one is taken for the other."""
+_MOST_COMPARED, _LONGEST_COMPARED = 20, 60
+# Fields that voda leaves alone, so that nobody takes them for misspelt ones.
+_OTHERS: Final = {
+    "JobMetadata": (
+        "annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields"
+        " ownerReferences resourceVersion selfLink uid"
+    ),
+    "MPIJob": "status",
+    "PyTorchJob": "status",
+    "MPISpec": "launcherCreationPolicy runLauncherAsWorker sshAuthMountPath",
+    "RunPolicyFields": "managedBy schedulingPolicy",
+    "TorchElasticPolicy": "metrics",
+    "PodTemplate": "metadata",
+    "PodTemplateSpec": (
+        "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks"
+        " ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname imagePullSecrets"
+        " initContainers nodeName os overhead preemptionPolicy priority readinessGates resourceClaims resources"
+        " restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount"
+        " serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain tolerations"
+        " topologySpreadConstraints volumes"
+    ),
+    "ContainerTemplate": (
+        "envFrom imagePullPolicy lifecycle livenessProbe ports readinessProbe resizePolicy restartPolicy"
+        " restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath"
+        " terminationMessagePolicy tty volumeDevices volumeMounts"
+    ),
+    "ContainerResources": "claims",
+    "ValueFrom": "configMapKeyRef fileKeyRef resourceFieldRef secretKeyRef",
+    "FieldRef": "apiVersion",
+}
 _NO_PRIORITY_CLASS = "priority classes are not read: set the annotation voda.dev/priority to a number"
 
 
 def ignored_fields(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWarning]:
     """Yield the fields that voda ignores on every cluster."""
     yield from _unknown_annotations(job)
+    yield from _misspelt(job, manifest)
     scheduling = (manifest["spec"].get("runPolicy") or {}).get("schedulingPolicy")
     scheduling = scheduling if isinstance(scheduling, Mapping) else {}
     yield from _queues(job, scheduling)
@@ -47,6 +85,38 @@ def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
             close = difflib.get_close_matches(name, ANNOTATIONS, 1)
             advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
             yield FieldWarning(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")
+
+
+def _misspelt(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWarning]:
+    """Yield the unknown fields that look like a known one of their place that is not there."""
+    # Comparing takes its time, and a manifest may have very many fields.
+    for path, name, known in islice(_unknown(manifest, inspect.type_info(type(job)), ""), _MOST_COMPARED):
+        if close := difflib.get_close_matches(name, known, 1, _ALIKE):
+            yield FieldWarning(field=f"{path}{name}", message=f"unknown field: did you mean {close[0]}?")
+
+
+def _unknown(value: object, kind: inspect.Type, path: str) -> Iterator[tuple[str, str, Set[str]]]:
+    """Yield the path, the name and the fields that are missing there, of each unknown field of a value."""
+    if isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _unknown(value, one, path)
+    elif isinstance(kind, inspect.VarTupleType) and isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _unknown(item, kind.item_type, f"{path.removesuffix('.')}[{index}].")
+    elif isinstance(kind, inspect.StructType) and isinstance(value, Mapping):
+        known = _known_fields(kind.cls)
+        for name in value:
+            if name not in known and len(name) <= _LONGEST_COMPARED:
+                yield path, name, known - value.keys()
+        for field in kind.fields:
+            if field.encode_name in value:
+                yield from _unknown(value[field.encode_name], field.type, f"{path}{field.encode_name}.")
+
+
+@cache
+def _known_fields(kind: type[Any]) -> Set[str]:
+    read = (field.encode_name for field in msgspec.structs.fields(kind))
+    return frozenset((*read, *_OTHERS.get(kind.__name__, "").split()))
 
 
 def _queues(job: JobManifest, scheduling: Mapping[str, Any]) -> Iterator[FieldWarning]:

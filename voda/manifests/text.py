@@ -34,6 +34,18 @@ def read(body: bytes) -> dict[str, Any]:
     return value
 
 
+def repeated_key(body: bytes) -> str | None:
+    """Return a key that some object of a text of JSON has twice; None where there is none."""
+    try:
+        _DECODER.decode(body.decode())
+    except _RepeatedKey as error:
+        return error.key
+    except (InvalidInput, ValueError, RecursionError):
+        # Such as numbers that a manifest may not hold.
+        return None
+    return None
+
+
 def _decoded(body: bytes) -> str:
     if len(body) > MOST_BYTES:
         raise InvalidInput(f"the manifest has {len(body)} bytes, expected {MOST_BYTES} or less")
@@ -86,13 +98,19 @@ def _yaml_or(complaint: str, text: str) -> dict[str, Any] | None:
     return value
 
 
+class _RepeatedKey(InvalidInput):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key!r} occurs twice in one mapping: keep one of them")
+        self.key = key
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise InvalidInput(f"key {key[:80]!r} occurs twice in one mapping: keep one of them")
+                raise _RepeatedKey(key[:80])
             seen.add(key)
     return found
 

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
@@ -119,6 +118,9 @@ def _assigned(copies: Sequence[str], nodes: Sequence[str], stays: Mapping[tuple[
     for (copy, node), workers in stays.items():
         if copy in row and node in column:
             weights[row[copy], column[node]] = workers
+    # Imported here: it would be half of a start's time, also where nobody packs.
+    from scipy.optimize import linear_sum_assignment
+
     rows, columns = linear_sum_assignment(weights, maximize=True)
     return {copies[r]: nodes[c] for r, c in zip(rows.tolist(), columns.tolist(), strict=True)}
 

@@ -67,6 +67,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     last_error: str = ""
     """Of the last action on it that failed: which, and why."""
     last_error_at: float | None = None
+    folder_deleted_at: float | None = None
+    """When its output and all else in its folder was deleted; None: it was not."""
+    folder_deleted_by: str = ""
+    """Such as `retention (30 days)`, or a user."""
     stall: str = ""
     """What it waits for and no plan can give; empty once it waits no more or has ended."""
 

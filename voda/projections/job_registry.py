@@ -182,6 +182,13 @@ def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
 
 
 @JobRegistry.folds
+def _folder_deleted(registry: JobRegistry, fact: facts.JobFolderDeleted, event: Event) -> None:
+    if (record := registry._records.get(fact.job_id)) is not None and not record.is_live:
+        record.folder_deleted_at, record.folder_deleted_by = event.recorded_at, fact.by
+        registry._mark(record, event)
+
+
+@JobRegistry.folds
 def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) -> None:
     def planned(job_id: str) -> JobRecord | None:
         record = registry._live_record(job_id)

@@ -292,7 +292,9 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
 
 
 @LiveCluster.folds
-def _settings_changed(live: LiveCluster, fact: facts.PolicyChanged | facts.RatelimitChanged, event: Event) -> None:
+def _settings_changed(
+    live: LiveCluster, fact: facts.PolicyChanged | facts.RatelimitChanged | facts.RetentionChanged, event: Event
+) -> None:
     pool = live._change_pool(fact.pool)
     fields = Settings.__struct_fields__
     given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from voda.clock import VirtualClock, stopwatch
 from voda.controller.controller import Controller
@@ -81,10 +80,9 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
 
 
 def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
-    settings = asdict(options.settings)
-    ratelimit_s = settings.pop("ratelimit_s")
+    settings = {name: getattr(options.settings, name) for name in PolicyChanged.__struct_fields__ if name != "pool"}
     facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
-    facts.append(RatelimitChanged(pool=pool, ratelimit_s=ratelimit_s))
+    facts.append(RatelimitChanged(pool=pool, ratelimit_s=options.settings.ratelimit_s))
     facts += [NodeJoined(node=node) for node in workload.nodes]
     return InitialState(facts=tuple(facts))
 

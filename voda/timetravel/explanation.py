@@ -15,8 +15,11 @@ from voda.placement import Placer
 from voda.planner.decide import decide
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
+from voda.text import counted
 
 CAUSE = "explain"
+_MOST_PAYERS = 3
+"""Named in one suggestion."""
 
 
 class JobDecision(Struct, frozen=True, kw_only=True):
@@ -186,9 +189,26 @@ def _suggestions(
         field = "min" if size < job.spec.min_replicas else "requested"
         suggestions.append(f"would start at once with {field} {size}")
     others = [name for name in policies if name != policy.name]
-    if starting := [name for name in others if _starts(state, job.spec, at, policy=policies[name], placer=placer)]:
-        suggestions.append(f"would start at once under {', '.join(starting)}")
-    return suggestions
+    costs: dict[str, list[str]] = {}
+    for name in others:
+        if (cost := _cost(state, job.spec, at, policy=policies[name], placer=placer)) is not None:
+            costs.setdefault(cost, []).append(name)
+    return [*suggestions, *(f"would start at once under {', '.join(names)}{cost}" for cost, names in costs.items())]
+
+
+def _cost(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> str | None:
+    """Return who would pay for the job's start under a policy, as the rest of a sentence; None if it does not start."""
+    now, then = state.plan.placement, decide(state, policy, placer, at, cause=CAUSE).placement
+    if spec.job_id not in then:
+        return None
+    paid = {job_id: (len(nodes), len(then.get(job_id, ()))) for job_id, nodes in now.items()}
+    payers = [
+        f"{job_id} ({had} -> {gets})" if gets else f"{job_id} (halted)"
+        for job_id, (had, gets) in sorted(paid.items())
+        if gets < had and job_id in state.jobs
+    ]
+    more = f" and {counted(len(payers) - _MOST_PAYERS, 'other job')}" if len(payers) > _MOST_PAYERS else ""
+    return f", at the cost of {', '.join(payers[:_MOST_PAYERS])}{more}" if payers else ", at nobody's cost"
 
 
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tests.builders import a_spec
-from tests.service import Service, a_backend, a_service
+from tests.service import START, Service, a_backend, a_service
 from voda.api.listener import serving
 from voda.api.schemas import Problem
 from voda.api.server import application

@@ -113,11 +113,38 @@ async def test_settings_when_wrong_then_are_refused_with_the_field(body: object,
         assert await settings_events(service) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"ratelimit_s": NaN}', b'{"ratelimit_s": 1e999}', b"\xff\xfe", b"[]"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"ratelimit_s": NaN}',
+        b'{"ratelimit_s": 1e999}',
+        b"\xff\xfe",
+        b"[]",
+        b'{"parameters": ' + b"[" * 5_000,
+    ],
+)
 async def test_settings_when_the_body_cannot_be_read_then_are_refused(body: bytes) -> None:
     async with a_service() as service:
         answer = await service.ask("PATCH", SETTINGS, body=body, headers={"Content-Type": "application/json"})
         assert answer.status in (400, 422)
+        assert await settings_events(service) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"policy": "fifo", "policy": "srtf"}', "policy"),
+        (b'{"parameters": {"ffdl": {}, "tiresias": {}, "ffdl": {}}}', "ffdl"),
+        (b'{"ratelimit_s": 1, "ratelimit_s": 1}', "ratelimit_s"),
+    ],
+)
+async def test_settings_when_a_key_is_there_twice_then_are_refused(body: bytes, key: str) -> None:
+    async with a_service() as service:
+        answer = await service.ask("PATCH", SETTINGS, body=body, headers={"Content-Type": "application/json"})
+        assert answer.status == 422
+        assert answer.as_a(Problem).detail == f"the body has '{key}' twice in one object: keep one of them"
         assert await settings_events(service) == []
 
 

@@ -108,7 +108,8 @@ def test_logs_followed_wait_for_the_start_and_end_where_it_never_comes(server: S
 
 
 def test_logs_followed_begin_once_the_job_prints(server: Server) -> None:
-    assert isinstance(outputs := server.service.backend.outputs, Printed)
+    outputs = server.service.backend.outputs
+    assert isinstance(outputs, Printed)
 
     async def print_later() -> None:
         await under_way(server)

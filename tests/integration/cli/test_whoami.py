@@ -80,6 +80,11 @@ def test_command_line_of_a_user_of_this_machine_needs_nothing_but_the_socket(soc
         f"server  unix://{socket} (from VODA_SERVER)\n"
     )
     assert as_account("daemon", lambda: voda("get", socket=socket)).startswith("NAME ")
+    (home := socket.parent / "other").mkdir(mode=0o711)
+    (home / "server.json").write_bytes(msgspec.json.encode({"url": "http://127.0.0.1:1", "socket": str(socket)}))
+    (home / "admin.token").touch(mode=0o600)
+    whom = ("whoami", "-o", "name", "--home", str(home))
+    assert as_account("daemon", lambda: voda(*whom, socket=home / "none")) == "daemon\n"
 
 
 def test_command_line_when_nobody_listens_at_the_socket_says_so(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import os
 import random
 import shutil
 import socket
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,20 @@ def _chain(path: Path) -> None:
     path.symlink_to("link-0")
 
 
+def _node(path: Path) -> None:
+    """Make a device node, which never ends or takes long to open; only root may."""
+    kind, number = random.Random(str(path)).choice(
+        [(stat.S_IFCHR, os.makedev(1, 5)), (stat.S_IFCHR, os.makedev(5, 1)), (stat.S_IFBLK, os.makedev(7, 0))]
+    )
+    os.mknod(path, 0o666 | kind, number)
+
+
+def _crowd(path: Path, files: int = 1_000) -> None:
+    path.mkdir()
+    for number in range(files):
+        os.mknod(path / f"{'worker-' if number % 2 else ''}{number}{'.log' if number % 3 else ''}")
+
+
 KINDS: dict[str, Callable[[Path], object]] = {
     "fifo": os.mkfifo,
     "device": lambda path: path.symlink_to("/dev/zero"),
@@ -83,9 +99,14 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "sparse": _sparse,
     "growing": _growing,
     "gone": lambda path: None,
+    "nested": lambda path: path.write_bytes(b'{"run":1,"x":' + b"[" * 1_500),
     "garbage": lambda path: path.write_bytes(b'{"run":'),
     "folder": lambda path: path.mkdir(),
+    "node": _node,
+    "crowd": _crowd,
 }
+DRAWN = tuple(KINDS)
+KINDS["crowd of 100,000"] = partial(_crowd, files=100_000)
 
 
 def _make_hostile(path: Path, kind: str) -> None:
@@ -120,11 +141,24 @@ class Pulse:
             await asyncio.sleep(0.02)
 
 
-async def _misbehave(ground: Ground, service: Service, draw: random.Random, job_id: str) -> None:
-    moment, kind, target = draw.choice(MOMENTS), draw.choice([*KINDS, "mode"]), draw.choice(TARGETS)
+Draw = tuple[str, str, str, int]
+"""Moment, kind, target, exit status."""
+
+
+def _draw(chance: random.Random) -> Draw:
+    return (
+        chance.choice(MOMENTS),
+        chance.choice([*DRAWN, "mode"]),
+        chance.choice(TARGETS),
+        chance.choice((0, 1)),
+    )
+
+
+async def _misbehave(ground: Ground, service: Service, draw: Draw, job_id: str) -> None:
+    moment, kind, target, status = draw
     folder = ground.folder / job_id
     path = folder if target == "." else folder / target
-    script = f"until [ -e {ground.folder.parent}/{job_id}.go ]; do sleep 0.05; done; exit {draw.choice((0, 1))}"
+    script = f"until [ -e {ground.folder.parent}/{job_id}.go ]; do sleep 0.05; done; exit {status}"
     run_spec = an_mpi_job(job_id, script, policy={"backoff_limit": 0}, grace_s=0.2)
     await service.happens(JobSubmitted(spec=run_spec.spec))
     if moment == "start":
@@ -142,17 +176,17 @@ async def _misbehave(ground: Ground, service: Service, draw: random.Random, job_
     (ground.folder.parent / f"{job_id}.go").touch()
 
 
-async def _run(tmp_path: Path, draws: int, seed: int) -> None:
-    draw = random.Random(seed)
+async def _run(tmp_path: Path, draws: Sequence[Draw]) -> None:
     async with (
         a_ground(tmp_path, devices=cpu_slots(AT_ONCE + 1)) as ground,
         a_service(outputs=LocalOutputs(ground.folder)) as service,
     ):
         pulse = Pulse(service)
         beating = asyncio.get_running_loop().create_task(pulse.run())
-        for first in range(0, draws, AT_ONCE):
-            jobs = [f"h{index}" for index in range(first, min(first + AT_ONCE, draws))]
-            await asyncio.gather(*(_misbehave(ground, service, draw, job_id) for job_id in jobs))
+        for first in range(0, len(draws), AT_ONCE):
+            some = {f"h{first + index}": draw for index, draw in enumerate(draws[first : first + AT_ONCE])}
+            jobs = list(some)
+            await asyncio.gather(*(_misbehave(ground, service, draw, job_id) for job_id, draw in some.items()))
             await ground.cluster.close()
             await ground.open()
             await _ends(ground, jobs, f"harmless{first}")
@@ -175,10 +209,28 @@ async def _ends(ground: Ground, jobs: list[str], harmless: str) -> None:
     await until_it_is(is_free, within_s=60)
 
 
+def _drawn(count: int, seed: int) -> Sequence[Draw]:
+    chance = random.Random(seed)
+    return [_draw(chance) for _ in range(count)]
+
+
 async def test_jobs_with_hostile_folders_when_there_are_a_few_hold_up_nobody(tmp_path: Path) -> None:
-    await _run(tmp_path, DRAWS, seed=1)
+    await _run(tmp_path, _drawn(DRAWS, seed=1))
+
+
+@pytest.mark.parametrize("target", ["logs/launcher.log", ".voda/record.json", ".voda/replicas/launcher/exit.json", "."])
+async def test_jobs_with_device_nodes_when_made_by_root_hold_up_nobody(target: str, tmp_path: Path) -> None:
+    await _run(tmp_path, [(moment, "node", target, 1) for moment in MOMENTS])
 
 
 @pytest.mark.slow
 async def test_jobs_with_hostile_folders_when_there_are_many_hold_up_nobody(tmp_path: Path) -> None:
-    await _run(tmp_path, MANY_DRAWS, seed=2)
+    await _run(tmp_path, _drawn(MANY_DRAWS, seed=2))
+
+
+@pytest.mark.slow
+async def test_jobs_with_a_hundred_thousand_files_hold_up_nobody(tmp_path: Path) -> None:
+    targets = ("logs", ".voda/replicas", ".")
+    await _run(
+        tmp_path, [(moment, "crowd of 100,000", target, 1) for moment, target in zip(MOMENTS, targets, strict=True)]
+    )

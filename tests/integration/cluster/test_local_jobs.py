@@ -15,6 +15,7 @@ from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import missing
 from tests.waiting import is_alive, until
 from voda import process_table
+from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local import job_replicas, replica
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.folder import Exit, JobFolder
@@ -342,6 +343,25 @@ async def test_output_when_it_outgrows_its_cap_keeps_its_end(tmp_path: Path) -> 
         await ground.until_logged("end\n")
         assert len(ground.log()) <= 100_000
         assert "output before this was dropped" in ground.log()
+
+
+async def test_output_when_a_program_prints_much_and_ends_at_once_is_cut_too(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, settings={"log_bytes": 100_000}) as ground:
+        # Within the first moment, before any look at it; and in more than one run.
+        script = "head -c 3000000 /dev/zero | tr '\\0' x; mkdir $VODA_JOB_DIR/again && exit 1; exit 0"
+        await ground.start(an_mpi_job("a", script))
+        await ground.until_told(JobCompleted(job_id="a"))
+        await until(lambda: len(ground.log()) <= 100_100 and "output before this was dropped" in ground.log())
+        assert LocalJobFolders(tmp_path / "jobs").cut_replicas("a") == ["launcher"]
+
+
+async def test_outputs_of_a_job_share_what_it_may_print_evenly(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, settings={"output_bytes": lambda: 400_000}) as ground:
+        job = a_torch_job("a", "head -c 900000 /dev/zero | tr '\\0' x; sleep 60", max_replicas=4)
+        await ground.start(job, workers=2)
+        for replica in ("worker-0", "worker-1"):
+            await ground.until_logged("it outgrew 100000 bytes", replica=replica)
+            await until(lambda: len(ground.log(replica=replica)) <= 100_100)  # noqa: B023 - called at once
 
 
 async def test_job_when_it_fills_its_disk_ends_and_is_told(small_disk: Path) -> None:

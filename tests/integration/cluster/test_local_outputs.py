@@ -133,16 +133,17 @@ async def test_shim_notes_growth_once_and_readers_move_the_instants_with_what_it
     output = os.open(tmp_path / "a" / "logs" / "launcher.log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     monkeypatch.setattr(shim, "OUTPUT", output)
     noted = [-1.0, 0.0]
-    for content in (b"a" * 100, b"", b"b" * 100):
-        os.write(output, content)
-        shim.note_time(str(home), noted)
+    for letter in (b"a", b"b", b"c"):
+        os.write(output, (letter * 9 + b"\n") * 10)
+        for _ in range(2):
+            shim.note_size(str(home), shim.trim(str(home), 350), noted)
         noted[1] = 0.0
-    os.write(output, b"c" * 100)
-    shim.trim(str(home), 250, noted)
-    sizes = [size for size, _ in shim.INSTANT.iter_unpack((home / "times").read_bytes())]
-    assert sizes == [100, 200, 300, os.fstat(output).st_size]
-    outputs = LocalOutputs(tmp_path)
-    instants = [at for _, at in shim.INSTANT.iter_unpack((home / "times").read_bytes())]
-    # The last 125 bytes are left, behind a line that says so: 25 of those before the second note.
-    assert await _timed(outputs, "launcher", since=(instants[0] + instants[1]) / 2) == b"b" * 25 + b"c" * 100
+    shim.note_size(str(home), shim.trim(str(home), 250), noted)
+    times = list(shim.INSTANT.iter_unpack((home / "times").read_bytes()))
+    assert [size for size, _ in times] == [100, 200, 300, os.fstat(output).st_size]
+    # The last 125 bytes are left, behind a line that says so; what was printed before the third note is gone but for b.
+    left = await _timed(LocalOutputs(tmp_path), "launcher", since=(times[1][1] + times[2][1]) / 2)
+    assert left == b"c" * 9 + b"\n" + (b"c" * 9 + b"\n") * 9
+    everything = await _timed(LocalOutputs(tmp_path), "launcher", since=0.0)
+    assert (everything.startswith(b"[voda: output before this was dropped"), everything.count(b"b" * 9)) == (True, 2)
     os.close(output)

@@ -47,6 +47,8 @@ def test_output_when_nobody_reads_it_ends_without_a_word() -> None:
         (["get", "-o", "xml"], "expected one of table, wide, json, yaml, name, got 'xml'"),
         (["get", "--limit", "-3"], "expected 0 or more, got"),
         (["scale", "digits", "--min", "x"], "expected a whole number, got 'x'"),
+        (["submit", "--min", "0", "a.yaml"], "expected 1 or more, got '0'"),
+        (["submit", "--launcher", "x", "--", "true"], "expected one of mpirun, torchrun, plain, got 'x'"),
     ],
 )
 def test_option_when_its_value_is_wrong_says_what_is_expected(arguments: list[str], sentence: str) -> None:

@@ -12,6 +12,7 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
+    JobFolderDeleted,
     JobHaltRequested,
     JobProgressed,
     JobQueueLevelChanged,
@@ -26,6 +27,7 @@ from voda.events.types import (
     PlanAdopted,
     PolicyChanged,
     RatelimitChanged,
+    RetentionChanged,
     WorkerExited,
     WorkerRefused,
     WorkerStarted,
@@ -54,6 +56,14 @@ TOLD: list[tuple[AnyFact, str]] = [
     (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
     (PolicyChanged(pool="default", policy="fifo"), "changed: policy = fifo"),
     (RatelimitChanged(pool="default", ratelimit_s=0.0), "plans at once, no rate limit"),
+    (
+        RetentionChanged(pool="default", retention_s=60.0, retention_bytes=5),
+        "changed: retention_s = 60.0, retention_bytes = 5",
+    ),
+    (
+        JobFolderDeleted(job_id="a", by="retention (30 days)", size_bytes=1_500_000),
+        "folder deleted by retention (30 days), 1.5 MB",
+    ),
     (NodeJoined(node=a_node("n1")), "joined with 4 GPUs"),
     (
         NodeChanged(node=a_node("n1", is_ready=False, foreign_gpus=1)),

@@ -17,10 +17,12 @@ def test_facts_when_listed_are_all_that_the_log_knows_and_have_a_type_each() -> 
 def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None:
     assert {fact.TYPE for fact in _facts() if not fact.MAKES_PLAN_DUE} == {
         "action.failed",
+        "job.folder_deleted",
         "job.progressed",
         "job.registered",
         "job.stalled",
         "plan.adopted",
+        "retention.changed",
         "worker.exited",
         "worker.started",
     }
@@ -30,9 +32,11 @@ def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -
     assert {fact.TYPE for fact in _facts() if not fact.MAKES_CLUSTER_STALE} == {
         "action.failed",
         "job.halt_requested",
+        "job.folder_deleted",
         "job.progressed",
         "job.registered",
         "job.resume_requested",
         "job.submitted",
+        "retention.changed",
         "worker.refused",
     }

@@ -173,6 +173,49 @@ def test_annotations_when_voda_wrote_them_onto_an_object_are_no_unknown_ones() -
 
 
 @pytest.mark.parametrize(
+    ("path", "written", "meant"),
+    [
+        ("spec", "slotPerWorker", "slotsPerWorker"),
+        ("spec", "runpolicy", "runPolicy"),
+        ("metadata", "lables", "labels"),
+        ("spec.mpiReplicaSpecs.Worker", "replica", "replicas"),
+        ("spec.mpiReplicaSpecs.Worker.template.spec", "nodeSelectors", "nodeSelector"),
+        ("spec.mpiReplicaSpecs.Launcher.template.spec.containers[0]", "enviroment", ""),
+        ("spec.mpiReplicaSpecs.Launcher.template.spec.containers[0]", "volumMounts", "volumeMounts"),
+        ("spec.mpiReplicaSpecs.Launcher.template.spec.containers[0]", "workingDirectory", ""),
+        ("spec.mpiReplicaSpecs.Launcher.template.spec.containers[0]", "vendorExtension", ""),
+    ],
+)
+def test_fields_when_unknown_and_like_a_known_one_are_told(path: str, written: str, meant: str) -> None:
+    manifest = an_mpi_job()
+    manifest["spec"]["mpiReplicaSpecs"]["Worker"].pop("replicas", None)
+    place: Any = manifest
+    for name in path.replace("[0]", ".0").split("."):
+        place = place[int(name)] if name == "0" else place[name]
+    place[written] = 1
+    expected = [(f"{path}.{written}", f"unknown field: did you mean {meant}?")] if meant else []
+    assert [(one.field, one.message) for one in parse(manifest).warnings] == expected
+
+
+def test_fields_when_very_many_are_unknown_are_told_of_a_few() -> None:
+    manifest = an_mpi_job()
+    manifest["spec"] |= {f"slotsPerWorker{number}": 1 for number in range(20_000)}
+    assert 0 < len(parse(manifest).warnings) <= 20
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "written"),
+    [("", "spec", "spce"), ("", "metadata", "metdata"), ("spec", "mpiReplicaSpecs", "mpiReplicaSpec")],
+)
+def test_field_when_missing_and_another_is_like_it_is_told(path: str, name: str, written: str) -> None:
+    manifest = an_mpi_job()
+    place = manifest[path] if path else manifest
+    place[written] = place.pop(name)
+    with pytest.raises(InvalidField, match=f"{name} is missing, and {written} is unknown: did you mean {name}"):
+        parse(manifest)
+
+
+@pytest.mark.parametrize(
     ("name", "path", "message"),
     [
         ("A-B", "/k", "expected the name of a variable"),

@@ -52,6 +52,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         requested_replicas=spec.requested,
         gpus_per_replica=spec.gpus_per_replica,
         replicas=job.replicas,
+        gpus=job.gpus,
         planned_replicas=len(record.planned),
         reason=record.explanation,
         workers=tuple(WorkerView(index=index, node=node) for index, node in sorted(job.workers.items())),

@@ -23,11 +23,11 @@ from voda.application.change_job import ProgressReport, report
 from voda.application.lookup import job_of, spec_of
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import LineTimes, Outputs
-from voda.domain.errors import InvalidField, InvalidInput, NotAllowed, NotFound
+from voda.domain.errors import FolderDeleted, InvalidField, InvalidInput, NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
 from voda.projections.job_names import EXACT
-from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment
+from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment, rfc3339
 
 
 class ProgressRoutes(Routes):
@@ -126,13 +126,16 @@ class LogRoutes(Routes):
         path_parameters=JOB_ID,
         query=LogsQuery,
         answers=[Response(media_type=TEXT, headers={"X-Voda-Replica": "Whose output it is."})],
-        problems=[404],
+        problems=[404, 410],
     )
     async def get_logs(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Read what a replica printed, or follow it."""
         query = query_of(request, LogsQuery)
         spec, outputs = await self._outputs(request, caller)
-        replica = _select_replica(self.backend, spec, query.replica, await outputs.replicas(spec.job_id))
+        known = await outputs.replicas(spec.job_id)
+        if not known:
+            await refuse_deleted(self.backend, spec.job_id)
+        replica = _select_replica(self.backend, spec, query.replica, known)
         since = _since(query.since, self.backend.clock.now()) if query.since else None
         times = LineTimes(since=since, are_shown=query.timestamps)
         printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow, times=times)
@@ -180,6 +183,13 @@ def _since(text: str, now: float) -> float:
             "since",
             f"since: expected a time such as 2026-01-31T12:00:00Z, or a span such as 10m or 1h30m, got {text[:40]!r}",
         ) from None
+
+
+async def refuse_deleted(backend: Backend, job_id: str) -> None:
+    """Raise FolderDeleted where the job's output was deleted, with when and by whom."""
+    if backend.folders is not None and (deletion := await backend.folders.deletion(job_id)) is not None:
+        at = rfc3339(deletion.at, decimals=0)
+        raise FolderDeleted(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
 
 
 def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ Rule: each part starts after what it needs, and ends before it.
 """
 
 import asyncio
+import importlib
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -58,6 +59,7 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     options, view = service.options, service.view
     # Their solvers are large: loaded now, and not while a new leader's first decision is waited for.
     len(PLACERS)
+    importlib.import_module("scipy.optimize")
     group = await stack.enter_async_context(asyncio.TaskGroup())
     forecaster = Forecaster(options.log or str(Path(options.home) / "voda.db"), view, service.clock, service.pools)
     for see in (service.see, forecaster.see):

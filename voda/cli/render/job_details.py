@@ -13,15 +13,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from voda.api.housekeeping import JobFolderView
 from voda.api.schemas import ExplanationView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
 from voda.cli.render.explanation import decisions_table, outlook
-from voda.cli.render.job_text import exactly, forecast, has_ended, progress, ran_s, state_text, waited_s
+from voda.cli.render.job_text import exactly, forecast, gpu_hours, has_ended, progress, ran_s, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
-from voda.text import counted, full, short, since
+from voda.text import counted, full, short, since, size
 
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ class JobContext:
     """The last ones, oldest first."""
     replicas: Sequence[str] | None
     """Replicas that printed something; None = the caller may not read output."""
+    folder: JobFolderView | None = None
+    """None: the cluster keeps none, or the caller may not see it."""
 
 
 async def load_context(client: Client, job: JobView) -> JobContext:
@@ -50,6 +53,7 @@ async def load_context(client: Client, job: JobView) -> JobContext:
         explanation=await _if_allowed(_explanation(client, exactly(job))),
         events=events[-_EVENTS:],
         replicas=await _if_allowed(replicas_with_output(client, exactly(job))),
+        folder=await _if_allowed(_folder(client, exactly(job))),
     )
 
 
@@ -62,6 +66,10 @@ async def _if_allowed(answer: Awaitable[T]) -> T | None:
 
 async def _explanation(client: Client, job: str) -> ExplanationView:
     return decode(await client.get(resource_path("jobs", job, "explain")), ExplanationView)
+
+
+async def _folder(client: Client, job: str) -> JobFolderView:
+    return decode(await client.get(resource_path("jobs", job, "folder")), JobFolderView)
 
 
 async def replicas_with_output(client: Client, job: str) -> Sequence[str]:
@@ -107,10 +115,12 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         yield "Started", f"{full(job.started_at, at)} ({since(job.started_at, at)} ago)"
     if job.finished_at:
         yield "Ended", f"{full(job.finished_at, at)} ({since(job.finished_at, at)} ago)"
-    yield "Time", f"waited {short(waited_s(job, at))}, ran {short(ran_s(job, at))}, {job.gpu_s / 3600:.2f} GPU-hours"
+    yield "Time", f"waited {short(waited_s(job, at))}, ran {short(ran_s(job, at))}, {gpu_hours(job, at):.2f} GPU-hours"
     yield "Changes", _changes(job)
     if context.replicas is not None:
-        yield "Output", _output(job, context.replicas)
+        yield "Output", _output(job, context.replicas, context.folder, at)
+    if context.folder is not None and not context.folder.deleted_at:
+        yield from _folder_facts(context.folder)
 
 
 def _state(job: JobView, at: datetime) -> Text:
@@ -157,7 +167,18 @@ def _changes(job: JobView) -> str:
     return f"{counts}, {counted(job.failures, 'action')} refused by the cluster" if job.failures else counts
 
 
-def _output(job: JobView, names: Sequence[str]) -> str:
+def _folder_facts(folder: JobFolderView) -> Iterator[tuple[str, str]]:
+    least = "" if folder.is_complete else "at least "
+    yield "Folder", f"{least}{size(folder.size_bytes)} in {counted(folder.files, 'file')}: {folder.path}"
+    if folder.cut_replicas:
+        limit = size(folder.output_limit_bytes)
+        names = ", ".join(folder.cut_replicas)
+        yield "", f"of {names} only the end of the output is there: a job's output may take {limit}, and outgrew it"
+
+
+def _output(job: JobView, names: Sequence[str], folder: JobFolderView | None, at: datetime) -> str:
+    if folder is not None and folder.deleted_at is not None:
+        return f"deleted {full(folder.deleted_at, at)} by {folder.deleted_by}, with all of the job's folder"
     if not names:
         return "none: it was deleted with the replicas" if job.started_at and job.finished_at else "nothing printed yet"
     others = f" --replica {names[1]}" if len(names) > 1 else ""

@@ -92,6 +92,11 @@ def ran_s(job: JobView, at: datetime) -> float:
     return job.running_s + (max(0.0, (at - job.counted_at).total_seconds()) if goes_on else 0.0)
 
 
+def gpu_hours(job: JobView, at: datetime) -> float:
+    """Return the GPU-hours that its workers held, up to now."""
+    return (job.gpu_s + job.gpus * max(0.0, (at - job.counted_at).total_seconds())) / 3_600
+
+
 def forecast(job: JobView, at: datetime) -> str:
     """Return the forecast as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
     made = job.forecast

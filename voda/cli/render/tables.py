@@ -13,10 +13,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from voda.api.schemas import JobView, NodeView, PoolView
-from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text, waited_s
+from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
-from voda.text import short, since
+from voda.text import number, short, since
 
 _GAP = 2
 
@@ -94,6 +94,7 @@ _JOB_WIDE = (
     Column(head="POOL", cut=3, least=7),
     Column(head="NODES", cut=1, least=10),
     Column(head="WAIT"),
+    Column(head="GPU-H", right=True),
     Column(head="USER", cut=2, least=8),
     Column(head="REASON", cut=6, least=24),
 )
@@ -135,9 +136,11 @@ def jobs_table(jobs: Sequence[JobView], at: datetime, *, wide: bool = False, wid
 def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width: int) -> list[Text]:
     """Return the table with a second line under each job, for what has no room beside it."""
     found = lines[:1]
-    for line, (priority, _pool, nodes, wait, user, reason) in zip(lines[1:], more, strict=True):
+    for line, (priority, _pool, nodes, wait, held, user, reason) in zip(lines[1:], more, strict=True):
         where = "" if nodes == NONE else f"on {nodes}, "
-        below = Text(f"    {reason}; {where}waited {wait}, priority {priority}, user {user}", style="dim")
+        below = Text(
+            f"    {reason}; {where}waited {wait}, {held} GPU-hours, priority {priority}, user {user}", style="dim"
+        )
         below.truncate(width, overflow="ellipsis")
         found += [line, below]
     return found
@@ -179,6 +182,7 @@ def _job_wide(job: JobView, at: datetime) -> list[str | Text]:
         plain(job.pool),
         plain(per_node(worker.node for worker in job.workers)),
         short(waited_s(job, at)),
+        number(gpu_hours(job, at)),
         plain(job.user) or NONE,
         plain(job.reason) or NONE,
     ]

@@ -6,11 +6,16 @@ Rule: JSON is the server's bytes, unchanged.
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from io import StringIO
+from typing import Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from voda.cli.options import Output
 from voda.clock import SystemClock
+
+_UNBOUNDED: Final = 10_000
+"""Columns where there is no terminal."""
 
 
 def print_bytes(body: bytes) -> None:
@@ -49,6 +54,20 @@ def note(sentence: str) -> None:
 def console() -> Console:
     """Return a console for people: colours on a terminal only, no automatic highlighting."""
     return Console(highlight=False, markup=False, emoji=False)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print for people; where no terminal shows it, nothing is wrapped, and no line is filled up with spaces."""
+    screen = console()
+    if screen.is_terminal:
+        for part in parts:
+            screen.print(part)
+        return
+    wide = Console(highlight=False, markup=False, emoji=False, file=StringIO(), width=_UNBOUNDED, no_color=True)
+    with wide.capture() as captured:
+        for part in parts:
+            wide.print(part)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
 def now() -> datetime:

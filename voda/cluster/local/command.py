@@ -42,8 +42,15 @@ def command_of(state: JobState, blueprint: RunSpec, replica: str) -> ReplicaComm
         files=blueprint.env_files,
         account=account,
         grace_s=program.grace_s,
-        log_bytes=site.config.log_bytes,
+        log_bytes=min(site.config.log_bytes, site.config.output_bytes() // output_count(blueprint, record)),
     )
+
+
+def output_count(blueprint: RunSpec, record: LocalJobRecord) -> int:
+    """Return how many outputs the job has or may get; an MPIJob's workers print through its launcher."""
+    if blueprint.kind == "mpi":
+        return 1
+    return max(1, blueprint.spec.max_replicas, len(record.runs))
 
 
 def index_of(blueprint: RunSpec, record: LocalJobRecord, replica: str) -> int | None:

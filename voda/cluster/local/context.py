@@ -21,6 +21,7 @@ from voda.cluster.local.run_spec import LAUNCHER, RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.retention import OUTPUT_BYTES
 from voda.events.types import Observation
 from voda.untrusted_files import UnsafeFile
 
@@ -57,6 +58,8 @@ class LocalClusterConfig:
     """How mpirun gets into a worker; None: found out when the cluster opens."""
     log_bytes: int = LOG_BYTES
     """Most bytes of one replica's output; of a longer one the last megabyte stays."""
+    output_bytes: Callable[[], int] = lambda: OUTPUT_BYTES
+    """Returns the most bytes of the output of all replicas of a job together, which share it evenly."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,7 +4,7 @@
       logs/<replica>.log          what a replica prints
       mpi/                        what an operator mounts at /etc/mpi
       .voda/record.json           LocalJobRecord; last.json once the job is forgotten
-      .voda/replicas/<replica>/   lock, grant, process.json, exit.json, times: see shim.py and rsh_agent.py
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json, cut, times: see shim.py and rsh_agent.py
 
 Rules: a file that is read again is written whole or not at all; a job can write all of this, so nothing in it is opened
 but by `files` (see untrusted_files.py). Of a job that runs as another user, only VODA_JOB_DIR is the user's: all else
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -30,13 +30,18 @@ from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
 from voda.events.types import ExitCause
 from voda.process_table import kill_marked, marked_processes, try_lock
-from voda.untrusted_files import UnsafeFile, UntrustedFolder
+from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 _REPLICA = re.compile(r"(launcher|(master|worker)-\d{1,9})")
 _RECORD = ".voda/record.json"
 _REPLICAS = ".voda/replicas"
+_TRACE_BYTES: Final = 4_096
+"""Most that a shim writes of itself or of an end: twice what it reserves. Such files are read between other work, so
+they are small."""
+# A RecursionError: brackets in brackets, as only a job that means harm writes them.
+_UNREADABLE: Final = (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MOST_NAMES = 20_000
 """Of one folder that are looked at; more than a job can have replicas."""
 
@@ -180,13 +185,13 @@ class JobFolder:
 
     def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
-        return self._read(_RECORD, LocalJobRecord)
+        return self._read(_RECORD, LocalJobRecord, most_bytes=RECORD_BYTES)
 
     def load_or_problem(self) -> LocalJobRecord | str:
         """Return the record, or why it cannot be read, one sentence."""
         try:
             return msgspec.json.decode(self.files.read(_RECORD), type=LocalJobRecord)
-        except (OSError, msgspec.MsgspecError) as error:
+        except _UNREADABLE as error:
             return str(error)
 
     def forget(self) -> None:
@@ -239,6 +244,10 @@ class JobFolder:
         traces = (self._read(f"{home}/process.json", ShimProcess), self._read(f"{home}/exit.json", Exit))
         return max((trace.run for trace in traces if trace is not None), default=0)
 
+    def was_cut(self, replica: str) -> bool:
+        """Return whether the beginning of a replica's output was dropped."""
+        return self.files.exists(f"{_REPLICAS}/{replica}/cut")
+
     def open_log(self, replica: str) -> int:
         """Return a descriptor of a replica's output, to append to and to cut; the job's user may read it.
 
@@ -267,10 +276,10 @@ class JobFolder:
         """Return the replicas with a folder, as many as a job can have."""
         return self.files.list_names(_REPLICAS, most=MOST_NAMES, wanted=is_replica)
 
-    def _read(self, path: str, kind: type[_Kind]) -> _Kind | None:
+    def _read(self, path: str, kind: type[_Kind], *, most_bytes: int = _TRACE_BYTES) -> _Kind | None:
         try:
-            return msgspec.json.decode(self.files.read(path), type=kind)
-        except (OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(self.files.read(path, most_bytes), type=kind)
+        except _UNREADABLE:
             return None
 
 

@@ -6,6 +6,7 @@ anything into its folder, so every read is bounded and in a thread of its own.
 
 import asyncio
 import os
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,11 @@ _LATEST: Final = 253_402_300_799.0
 _MOST_TIMES_BYTES: Final = 4 << 20
 _INSTANT_BYTES: Final = shim.INSTANT.size
 _ORDER: Final = ("launcher", "master", "worker")
+_RULE: Final = re.compile(r"-{40,}")
+_MPIRUN: Final = re.compile(r"\b(prterun|mpirun|mpiexec|orterun|PRTE|MPI_ABORT|Primary job)\b")
+_NOTE: Final = re.compile(r"voda run: (starts \d|the program failed)")
+_LONGEST_BOX: Final = 20
+"""Lines."""
 _T = TypeVar("_T")
 
 
@@ -153,8 +159,11 @@ def _lines(content: bytes) -> list[bytes]:
     return [line + b"\n" for line in whole] + ([rest] if rest else [])
 
 
-def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 2000) -> str:
-    """Return the end of what a replica printed in one run; empty where it printed nothing, or it cannot be read."""
+def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 8000) -> str:
+    """Return the end of what a replica's program printed in one run, without what mpirun says of it.
+
+    Empty where it printed nothing, or it cannot be read.
+    """
     alive = folder.alive(name, run)
     try:
         with folder.files.opened(log_path(name)) as file:
@@ -167,7 +176,27 @@ def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_b
         return f"(not read: {error})"
     except OSError:
         return ""
-    return "\n".join([line.rstrip() for line in printed if line.strip()][-lines:])
+    return "\n".join(_of_program([line.rstrip() for line in printed if line.strip()])[-lines:])
+
+
+def _of_program(lines: list[str]) -> list[str]:
+    """Return the lines without mpirun's boxes and the launcher's notes; all of them where there are no others."""
+    kept, index = list[str](), 0
+    while index < len(lines):
+        index, first = _after_box(lines, index), index
+        if index == first:
+            kept += [] if _NOTE.match(lines[index]) else [lines[index]]
+            index += 1
+    return kept or lines
+
+
+def _after_box(lines: list[str], index: int) -> int:
+    """Return the index behind a box of mpirun that begins at an index; the same where none does."""
+    if _RULE.fullmatch(lines[index]):
+        for end in range(index + 1, min(index + _LONGEST_BOX, len(lines))):
+            if _RULE.fullmatch(lines[end]):
+                return end + 1 if any(map(_MPIRUN.search, lines[index:end])) else index
+    return index
 
 
 async def _in_thread(read: Callable[[], _T]) -> _T:

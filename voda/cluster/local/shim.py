@@ -24,24 +24,16 @@ import time
 
 NOT_MINE = 75
 """Exit status of a shim that found another one at work, or its run taken back: it started nothing."""
-CANNOT_WRITE = 74
-NOT_FOUND = 127
-NOT_RUNNABLE = 126
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
-SECRET_BYTES = 64 << 10
-"""Most that the file of a variable may hold."""
+CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+SECRET_BYTES = 64 << 10  # most that the file of a variable may hold
 RESERVED_BYTES = 2048
 LINE_BYTES = 4096
-OUTPUT = 1
-"""Descriptor of the output, open for reading and appending."""
-KEPT_BYTES = 1 << 20
-"""How much stays of an output that outgrew its limit."""
-INSTANT = struct.Struct("<Qd")
-"""An entry of FOLDER/times: a size of the output, and when it had that size by, seconds since the epoch."""
-SIGNAL_LAG_S = 0.05
-"""How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
+OUTPUT = 1  # descriptor of the output, open for reading and appending
+KEPT_BYTES = 1 << 20  # how much stays of an output that outgrew its limit
+INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and when it had that size by
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
+SIGNAL_LAG_S = 0.05  # how much later than its program a shim may get the SIGTERM of a machine that shuts down
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
@@ -71,17 +63,17 @@ def main(words: list[str]) -> int:
     except OSError as error:
         return cannot_write(folder, error)
     pid, problem = start(program)
-    ending, was_told = watch(pid, folder, float(grace_s), int(log_bytes))
+    ending, was_told = watch(folder, pid, float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
-    was_told_json = "true" if was_told else "false"
     now = time.time()  # noqa: TID251 - stands alone
-    ended = f'"code":{code},"signal":{killer},"was_told":{was_told_json},"ended_at":{now},"problem":"{problem}"'
+    ended = f'"code":{code},"signal":{killer},"was_told":{str(was_told).lower()},"ended_at":{now},"problem":"{problem}"'
     try:
         write_exit(folder, f'{{"run":{run},{ended}}}')
     except OSError as error:
         return cannot_write(folder, error)
     finally:
         kill_descendants()
+        note_size(folder, trim(folder, int(log_bytes)), [-1.0, 0.0])  # a lot may have been printed since the last look
     return 0
 
 
@@ -226,32 +218,27 @@ def reason_of(error: OSError) -> str:
     return error.strerror or "refused"
 
 
-def trim(folder: str, most: int, noted: list[float]) -> None:
-    """Cut an output that outgrew a size to its end; its writers append, so they go on at the new end."""
+def trim(folder: str, most: int) -> int:
+    """Cut an output that outgrew a size to its end, where its writers go on, as they append; return its size."""
     try:
         size = os.fstat(OUTPUT).st_size
-        if size <= most:
-            return
-        kept = min(KEPT_BYTES, most // 2)
-        end = os.pread(OUTPUT, kept, size - kept)
-        # By both notes, before and after, readers know how far the instants noted so far have moved.
-        note_time(folder, noted, at_once=True)
-        os.ftruncate(OUTPUT, 0)
-        os.write(OUTPUT, f"[voda: output before this was dropped, it outgrew {most} bytes]\n".encode() + end)
-        note_time(folder, noted, at_once=True)
+        if size > most:
+            kept = min(KEPT_BYTES, most // 2)
+            end = os.pread(OUTPUT, kept, size - kept)
+            os.ftruncate(OUTPUT, 0)
+            os.write(OUTPUT, b"[voda: output before this was dropped, it outgrew %d bytes]\n" % most + end)
+            replace(folder, "cut", b"\n")  # what is printed meanwhile may come before the notice
+        return os.fstat(OUTPUT).st_size
     except OSError:
-        return
+        return 0
 
 
-def note_time(folder: str, noted: list[float], *, at_once: bool = False) -> None:
-    """Note in FOLDER/times which size the output has by now, at most once a second, and less often the more there is.
-
-    `noted` is the last size and its instant.
-    """
+def note_size(folder: str, size: int, noted: list[float]) -> None:
+    """Note in FOLDER/times what size the output has by now, at most once a second, and less often as the file grows."""
     try:
-        size, now = os.fstat(OUTPUT).st_size, time.time()  # noqa: TID251 - stands alone
-        times = open_regular(os.path.join(folder, "times"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        if at_once or (size != noted[0] and abs(now - noted[1]) >= 1 << min(os.fstat(times).st_size >> 17, 30)):
+        times, now = open_regular(os.path.join(folder, "times"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), time.time()  # noqa: TID251 - stands alone
+        is_due = abs(now - noted[1]) >= 1 << min(os.fstat(times).st_size >> 17, 30)
+        if size < noted[0] or (size > noted[0] and is_due):
             os.write(times, INSTANT.pack(size, now))
             noted[:] = size, now
         os.close(times)
@@ -259,24 +246,27 @@ def note_time(folder: str, noted: list[float], *, at_once: bool = False) -> None
         return
 
 
-def watch(pid: int, folder: str, grace_s: float, log_bytes: int) -> tuple[int, bool]:
+def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
     kill_at, noted = float("inf"), [-1.0, 0.0]
+    pause_s, size = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size
     while True:
         ended = reaped(pid)
-        note_time(folder, noted, at_once=ended is not None)
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        trim(folder, log_bytes, noted)
-        received = signal.sigtimedwait(SIGNALS, max(0.0, min(1.0, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
+        before, size = size, trim(folder, log_bytes)
+        note_size(folder, size, noted)
+        full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
+        pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
+        received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
-            signal_group(pid, signal.SIGTERM)
-            signal_group(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGTERM, to_group=True)
+            send_signal(pid, signal.SIGCONT, to_group=True)
             kill_at = time.monotonic() + grace_s  # noqa: TID251 - stands alone
         if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
             for descendant in descendants(os.getpid()):
-                kill(descendant)
+                send_signal(descendant, signal.SIGKILL)
 
 
 def reaped(main_pid: int) -> int | None:
@@ -301,7 +291,7 @@ def kill_descendants() -> None:
         if not left:
             return
         for pid in left:
-            kill(pid)
+            send_signal(pid, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, 0.02)
 
 
@@ -331,18 +321,10 @@ def stat_of(pid: int) -> list[str]:
         return []
 
 
-def signal_group(pid: int, number: int) -> None:
-    """Signal a process group, if it is still there."""
+def send_signal(pid: int, number: int, *, to_group: bool = False) -> None:
+    """Signal a process, or a process group, if it is still there."""
     try:
-        os.killpg(pid, number)
-    except OSError:
-        return
-
-
-def kill(pid: int) -> None:
-    """Kill a process, if it is still there."""
-    try:
-        os.kill(pid, signal.SIGKILL)
+        (os.killpg if to_group else os.kill)(pid, number)
     except OSError:
         return
 

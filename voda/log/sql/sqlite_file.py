@@ -7,12 +7,12 @@ complete, and opening for reading creates and changes nothing.
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import StaticPool, create_engine, event
+from sqlalchemy import Connection, StaticPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
@@ -132,7 +132,7 @@ def _revision(connection: sqlite3.Connection, path: Path) -> str | None:
     return found[0] if found else None
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _migrate(connection: sqlite3.Connection, lay_out: Callable[[Connection], None] = schema.upgrade) -> None:
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
 
     # Locked before the revision is read: of two processes that open an old log, the second finds it migrated.
@@ -141,7 +141,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
 
     with engine.begin() as migration:
-        schema.upgrade(migration)
+        lay_out(migration)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
 
 
@@ -150,7 +150,7 @@ def _fill(path: Path) -> None:
     os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     connection = _connect(path, "mode=rwc")
     try:
-        _migrate(connection)
+        _migrate(connection, schema.create)
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
         connection.close()

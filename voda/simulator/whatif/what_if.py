@@ -199,7 +199,7 @@ def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[Schedule
 
 def _is_about(fact: facts.AnyFact, pool: str) -> bool:
     match fact:
-        case facts.PolicyChanged() | facts.RatelimitChanged() | facts.NodeLeft():
+        case facts.PolicyChanged() | facts.RatelimitChanged() | facts.RetentionChanged() | facts.NodeLeft():
             return fact.pool == pool
         case facts.NodeJoined() | facts.NodeChanged():
             return fact.node.pool == pool

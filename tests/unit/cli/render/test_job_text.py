@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from tests.wire import NOW, a_wire_job, ago
-from voda.cli.render.job_text import forecast, ordinal, state, summary, waited_s
+from voda.cli.render.job_text import forecast, gpu_hours, ordinal, state, summary, waited_s
 from voda.domain.job import Phase
 
 
@@ -24,6 +24,12 @@ def test_state_tells_more_than_the_phase() -> None:
     assert state(a_wire_job(is_preempted=True)) == "Preempted"
     assert state(a_wire_job(on=("n1",), is_canceling=True)) == "Canceling"
     assert state(a_wire_job(phase=Phase.CANCELED, is_canceling=True, finished_at=NOW)) == "Canceled"
+
+
+def test_gpu_hours_go_on_while_workers_hold_gpus() -> None:
+    running = a_wire_job(on=("n1",), gpus=8, gpu_s=3_600.0, counted_at=ago(1_800))
+    assert gpu_hours(running, NOW) == 1.0 + 4.0
+    assert gpu_hours(a_wire_job(gpu_s=3_600.0, counted_at=ago(1_800)), NOW) == 1.0
 
 
 def test_waiting_time_goes_on_while_there_are_no_workers() -> None:

@@ -61,9 +61,8 @@ def replay(
 
 
 async def _show_snapshots(log: str, until: str, output: LogOutput) -> None:
-    from rich.console import Console
-
     from voda.cli.render.replay import accuracy_table, snapshot_tables
+    from voda.cli.render.terminal import show
     from voda.timetravel.replay import live_at
     from voda.timetravel.snapshot_tables import cluster_snapshots
 
@@ -75,11 +74,10 @@ async def _show_snapshots(log: str, until: str, output: LogOutput) -> None:
         estimates = {category: one._asdict() for category, one in accuracy.items()}
         print_json({"position": place.position, "pools": found, "estimates": estimates})
         return
-    console = Console(highlight=False)
     for snapshot in found:
-        console.print(snapshot_tables(snapshot))
+        show(snapshot_tables(snapshot))
     if accuracy:
-        console.print(accuracy_table(accuracy))
+        show(accuracy_table(accuracy))
     if not found:
         print(EMPTY if not until else "Nothing had happened by then.", file=sys.stderr)
 
@@ -107,9 +105,8 @@ async def _verify(log: str, output: LogOutput) -> None:
 
 
 async def _compare(log: str, what_if: WhatIf, output: LogOutput) -> None:
-    from rich.console import Console
-
     from voda.cli.render.replay import comparison_tables
+    from voda.cli.render.terminal import show
     from voda.placement import PLACERS
     from voda.policies import POLICIES
     from voda.simulator.whatif.what_if import AlternativePolicy, compare_with
@@ -122,4 +119,4 @@ async def _compare(log: str, what_if: WhatIf, output: LogOutput) -> None:
     if output == "json":
         print_json(compared)
     else:
-        Console(highlight=False).print(comparison_tables(compared))
+        show(comparison_tables(compared))

@@ -28,11 +28,12 @@ def timeline(
     """
     from voda.simulator.report.pages import timeline_page
 
+    if not out.parent.is_dir():
+        raise InvalidInput(f"--out {out}: there is no folder {out.parent}; make it first")
     run = run_async(_read(log))
     if not run.timeline.nodes:
         raise InvalidInput(f"{log}: {EMPTY} There is nothing to draw; submit a job first")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(timeline_page(run), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {out}: the page cannot be written ({error.strerror})") from error

@@ -33,11 +33,11 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.job_details import description, load_context
-    from voda.cli.render.terminal import console, now, print_answer
+    from voda.cli.render.terminal import now, print_answer, show
 
     body = await client.get(resource_path("jobs", name))
     job = decode(body, JobView)
     if output in ("table", "wide"):
-        console().print(description(job, await load_context(client, job), now()))
+        show(description(job, await load_context(client, job), now()))
     else:
         print_answer(body, output, [job.job_id])

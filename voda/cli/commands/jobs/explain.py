@@ -52,7 +52,7 @@ def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOut
     from voda.api.schemas import ExplanationView
     from voda.cli.http.client import call_server, decode, resource_path
     from voda.cli.render.explanation import explanation_text
-    from voda.cli.render.terminal import console, now, print_bytes
+    from voda.cli.render.terminal import now, print_bytes, show
     from voda.text import full
 
     body = call_server(
@@ -62,19 +62,19 @@ def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOut
         print_bytes(body)
     else:
         present = now()
-        console().print(explanation_text(decode(body, ExplanationView), lambda instant: full(instant, present)))
+        show(explanation_text(decode(body, ExplanationView), lambda instant: full(instant, present)))
 
 
 def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:
     from voda.api.presenters.explanations import explanation_of
     from voda.cli.render.explanation import explanation_text
-    from voda.cli.render.terminal import console
+    from voda.cli.render.terminal import show
 
     result = run_async(_explain(log, job, at))
     if output == "json":
         print_json(result)
     else:
-        console().print(explanation_text(explanation_of(result, expected_start_at=result.expected_start_at)))
+        show(explanation_text(explanation_of(result, expected_start_at=result.expected_start_at)))
 
 
 async def _explain(log: str, job: str, at: str) -> "JobExplanation":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_policies, complete_pools, provided
+from voda.text import short, size
 
 if TYPE_CHECKING:
     from voda.api.schemas import SettingsView
@@ -32,6 +33,27 @@ class SettingsArguments:
     span_penalty: Annotated[
         float | None, typer.Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
     ] = None
+    retention: Annotated[
+        str | None, typer.Option("--retention", metavar="30d", help="Ended jobs' folders are kept so long; 0 = always.")
+    ] = None
+    retention_size: Annotated[
+        str | None, typer.Option("--retention-size", metavar="20GB", help="Together they take no more; 0 = any size.")
+    ] = None
+    output_size: Annotated[
+        str | None, typer.Option("--output-size", metavar="1GB", help="Most that a job's replicas may have printed.")
+    ] = None
+
+    def given(self) -> dict[str, object]:
+        """Return the settings to change, by their names in the API."""
+        from voda.cli.quantities import size_bytes, span_s
+
+        values = provided(**asdict(self))
+        if (text := values.pop("retention", None)) is not None:
+            values["retention_s"] = span_s(str(text), "--retention")
+        for name in ("retention", "output"):
+            if (text := values.pop(f"{name}_size", None)) is not None:
+                values[f"{name}_bytes"] = size_bytes(str(text), f"--{name}-size")
+        return values
 
 
 @command("settings")
@@ -52,10 +74,11 @@ def settings(
       voda settings
       voda settings --policy elastic-tiresias --ratelimit 10
       voda settings a100 --placer packed -o json
+      voda settings --retention 14d --retention-size 100GB
     """
     from voda.cli.http.client import call_server
 
-    call_server(where, lambda client: _show(client, pool or named, provided(**asdict(change)), output))
+    call_server(where, lambda client: _show(client, pool or named, change.given(), output))
 
 
 @command("set-policy")
@@ -121,9 +144,13 @@ def _text(pool: str, old: "SettingsView", new: "SettingsView", *, is_change: boo
         others = tuple(f"{policy}." for policy in new.parameters if policy != new.policy)
         shown = {name: value for name, value in after.items() if not name.startswith(others)}
         width = max(26, *(len(name) + 2 for name in shown))
-        return "\n".join([f"pool {pool}", *(f"  {name:<{width}}{_shown(value)}" for name, value in shown.items())])
+        return "\n".join(
+            [f"pool {pool}", *(f"  {name:<{width}}{_shown(name, value)}" for name, value in shown.items())]
+        )
     changes = [
-        f"{name} {_shown(before[name])} -> {_shown(after[name])}" for name in after if before[name] != after[name]
+        f"{name} {_shown(name, before[name])} -> {_shown(name, after[name])}"
+        for name in after
+        if before[name] != after[name]
     ]
     return f"pool {pool}: {', '.join(changes) or 'it is set so already'}"
 
@@ -138,5 +165,9 @@ def _by_name(settings: "SettingsView") -> dict[str, object]:
     return values
 
 
-def _shown(value: object) -> str:
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, int) and name.endswith("_bytes"):
+        return f"{value} ({size(value)})" if value else "0 (any size)"
+    if name == "retention_s" and isinstance(value, float):
+        return f"{value:.0f} ({short(value)})" if value else "0 (always)"
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,59 @@
+"""Which folders go: the old ones, and the oldest of those that take too much."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voda.domain.retention import SPARED_S, EndedFolder, RetentionRule, expired
+
+DAY_S = 86_400.0
+NOW = 100 * DAY_S
+
+
+def a_folder(job_id: str, *, days: float, size_bytes: int = 10) -> EndedFolder:
+    return EndedFolder(job_id=job_id, user="ada", pool="default", finished_at=NOW - days * DAY_S, size_bytes=size_bytes)
+
+
+def goes(folders: Sequence[EndedFolder], rule: RetentionRule) -> list[tuple[str, str]]:
+    return [(folder.job_id, cause) for folder, cause in expired(folders, rule, NOW)]
+
+
+def test_folders_when_older_than_kept_go_oldest_first() -> None:
+    folders = [a_folder("c", days=29), a_folder("b", days=30), a_folder("a", days=40)]
+    assert goes(folders, RetentionRule()) == [("a", "age"), ("b", "age")]
+
+
+def test_folders_when_they_take_too_much_the_oldest_go_until_the_rest_fits() -> None:
+    folders = [a_folder("c", days=2), a_folder("b", days=3), a_folder("a", days=4)]
+    assert goes(folders, RetentionRule(keep_bytes=15)) == [("a", "size"), ("b", "size")]
+    assert goes(folders, RetentionRule(keep_bytes=20)) == [("a", "size")]
+
+
+def test_folder_when_its_job_ended_today_is_spared_whatever_its_size() -> None:
+    large = a_folder("large", days=0.5, size_bytes=10**12)
+    assert goes([large, a_folder("old", days=2)], RetentionRule()) == [("old", "size")]
+    assert goes([large], RetentionRule(spared_s=0)) == [("large", "size")]
+
+
+def test_folders_without_limits_all_stay() -> None:
+    folders = [a_folder("a", days=90, size_bytes=10**15)]
+    assert goes(folders, RetentionRule(keep_s=0, keep_bytes=0)) == []
+
+
+_FOLDERS = st.lists(st.tuples(st.floats(0, 60), st.integers(0, 100)), max_size=12)
+
+
+@given(drawn=_FOLDERS, keep_bytes=st.integers(0, 300), keep_days=st.integers(0, 40))
+def test_folders_when_drawn_what_stays_is_within_the_limits(
+    drawn: list[tuple[float, int]], keep_bytes: int, keep_days: int
+) -> None:
+    folders = [a_folder(f"j{number}", days=days, size_bytes=size) for number, (days, size) in enumerate(drawn)]
+    rule = RetentionRule(keep_s=keep_days * DAY_S, keep_bytes=keep_bytes)
+    gone = {folder.job_id for folder, _ in expired(folders, rule, NOW)}
+    stays = [folder for folder in folders if folder.job_id not in gone]
+    assert all(not rule.keep_s or NOW - folder.finished_at < rule.keep_s for folder in stays)
+    unspared = [folder for folder in stays if NOW - folder.finished_at >= SPARED_S and folder.size_bytes]
+    assert not keep_bytes or not unspared or sum(folder.size_bytes for folder in stays) <= keep_bytes
+    # What is decided again after it was done is nothing.
+    assert expired(stays, rule, NOW) == []

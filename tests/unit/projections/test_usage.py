@@ -1,0 +1,163 @@
+"""Accounting by hand, and against two other readers of the same log: the timeline and the sums of each job."""
+
+import math
+from collections import defaultdict
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Log, a_spec
+from voda.events.types import (
+    JobCanceled,
+    JobCompleted,
+    JobFailed,
+    JobSubmitted,
+    WorkerExited,
+    WorkerStarted,
+)
+from voda.projections.job_registry import JobRegistry
+from voda.projections.timeline import Timeline
+from voda.projections.usage import DAY_S, Usage, UsageKey, UsageRow
+
+
+def usage_of(log: Log, since: float, until: float, user: str = "") -> Usage:
+    usage = Usage(since, until, user)
+    for event in log.events:
+        if event.recorded_at < until:
+            usage.apply(event)
+    usage.close()
+    return usage
+
+
+def two_users() -> Log:
+    """Ada's job of two GPUs a worker waits 10 s, grows, is halted and goes on; Bob's fails; Ada's other one waits."""
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", user="ada", gpus_per_replica=2, max_replicas=2)), at=0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=10)
+    log.add(WorkerStarted(job_id="a", workers={1: "n2"}), at=20)
+    log.add(JobSubmitted(spec=a_spec("b", user="bob", pool="a100")), at=20)
+    log.add(WorkerExited(job_id="a", workers=(0, 1)), at=30)
+    log.add(WorkerStarted(job_id="b", workers={0: "n1"}), at=50)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=60)
+    log.add(JobFailed(job_id="b", reason="no"), at=70)
+    log.add(WorkerExited(job_id="b", workers=(0,)), at=75)
+    log.add(JobSubmitted(spec=a_spec("c", user="ada")), at=80)
+    log.add(JobCanceled(job_id="c"), at=90)
+    return log
+
+
+def by_key(rows: list[UsageRow]) -> dict[str, UsageRow]:
+    return {row.key: row for row in rows}
+
+
+def test_usage_when_summed_by_user_tells_gpu_time_ends_waits_and_changes() -> None:
+    rows = by_key(usage_of(two_users(), 0, 100).rows("user"))
+    assert rows["ada"] == UsageRow(
+        key="ada",
+        jobs=2,
+        submitted=2,
+        started=1,
+        completed=0,
+        failed=0,
+        canceled=1,
+        gpu_s=2 * 10 + 4 * 10 + 2 * 40,
+        running_s=20 + 40,
+        wait_mean_s=10,
+        wait_p95_s=10,
+        restarts=1,
+        resizes=1,
+    )
+    assert (rows["bob"].gpu_s, rows["bob"].running_s, rows["bob"].failed) == (25, 20, 1)
+    assert (rows["bob"].wait_mean_s, rows["bob"].restarts) == (30, 0)
+
+
+@pytest.mark.parametrize(("since", "until", "gpu_s"), [(15, 25, 2 * 5 + 4 * 5), (65, 100, 2 * 35), (0, 5, 0)])
+def test_usage_when_a_window_cuts_a_run_counts_up_to_its_borders(since: float, until: float, gpu_s: float) -> None:
+    assert usage_of(two_users(), since, until, "ada").total().gpu_s == gpu_s
+
+
+def test_usage_when_a_job_started_at_the_end_of_the_window_belongs_to_the_next_one() -> None:
+    assert usage_of(two_users(), 0, 10).total().started == 0
+    assert usage_of(two_users(), 10, 11).total().started == 1
+
+
+def test_usage_when_a_run_passes_midnight_is_divided_there() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=DAY_S - 20)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=DAY_S - 10)
+    log.add(JobCompleted(job_id="a"), at=2 * DAY_S + 5)
+    rows = usage_of(log, 0, 9 * DAY_S).rows("day")
+    assert [(row.key, row.running_s, row.started, row.completed) for row in rows[:3]] == [
+        ("1970-01-01", 10, 1, 0),
+        ("1970-01-02", DAY_S, 0, 0),
+        ("1970-01-03", 5, 0, 1),
+    ]
+    # The worker has not exited, and holds its GPU to the end of the window.
+    assert math.fsum(row.gpu_s for row in usage_of(log, 0, 9 * DAY_S).rows("day")) == 8 * DAY_S + 10
+
+
+_STEPS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["submit", "start", "exit", "complete"]), st.integers(0, 2 * DAY_S)),
+    max_size=40,
+)
+
+
+def drawn_log(steps: list[tuple[int, str, int]]) -> Log:
+    log, now = Log(), 0.0
+    for job, what, span_s in steps:
+        job_id, worker = f"j{job}", span_s % 3
+        # Now and then the clock is set back.
+        now += span_s / 7 - (DAY_S / 2 if span_s % 11 == 0 else 0)
+        now = max(now, 0.0)
+        match what:
+            case "submit":
+                log.add(JobSubmitted(spec=a_spec(job_id, user=f"u{job % 2}", gpus_per_replica=1 + job)), at=now)
+            case "start":
+                log.add(WorkerStarted(job_id=job_id, workers={worker: f"n{span_s % 2}"}), at=now)
+            case "exit":
+                log.add(WorkerExited(job_id=job_id, workers=(worker,)), at=now)
+            case _:
+                log.add(JobCompleted(job_id=job_id), at=now)
+    return log
+
+
+@given(steps=_STEPS, cut=st.integers(0, 40), borders=st.tuples(st.integers(0, 20), st.integers(1, 20)))
+def test_usage_when_drawn_equals_the_intervals_of_the_timeline(
+    steps: list[tuple[int, str, int]], cut: int, borders: tuple[int, int]
+) -> None:
+    log, timeline = drawn_log(steps), Timeline()
+    since = borders[0] * DAY_S / 4
+    until = since + borders[1] * DAY_S / 4
+    end = max((event.recorded_at for event in log.events), default=0.0)
+    held: dict[str, float] = defaultdict(float)
+    for event in log.events:
+        timeline.apply(event)
+    for segment in timeline.segments():
+        held[segment.job_id] += segment.gpus * max(0.0, min(segment.to_s, until) - max(segment.from_s, since))
+    usage = Usage(since, until)
+    for event in log.events:
+        usage.apply(event)
+    usage.until = min(until, max(since, timeline.ends_at, end))
+    usage.close()
+    rows = {by: usage.rows(by) for by in get_args(UsageKey)}
+    for by, some in rows.items():
+        assert math.fsum(row.gpu_s for row in some) == pytest.approx(math.fsum(held.values())), by
+    assert {row.key: row.gpu_s for row in rows["job"] if row.gpu_s} == pytest.approx(
+        {job_id: gpu_s for job_id, gpu_s in held.items() if gpu_s}
+    )
+    # The same from a snapshot that lies before the window.
+    before = [event for event in log.events[:cut] if event.recorded_at <= since]
+    if len(before) == len(log.events[:cut]):
+        registry, resumed = JobRegistry(), Usage(since, until)
+        for event in before:
+            registry.apply(event)
+        restored = JobRegistry()
+        restored.load(registry.dump())
+        resumed.begin_with(restored.jobs().values())
+        for event in log.events[cut:]:
+            resumed.apply(event)
+        resumed.until = usage.until
+        resumed.close()
+        assert resumed.total() == usage.total()

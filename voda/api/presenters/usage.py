@@ -1,0 +1,23 @@
+"""Usage as the API and the command line show it."""
+
+from voda.api.housekeeping import UsageRowView, UsageView
+from voda.api.schemas import instant, view_of
+from voda.projections.usage import Usage, UsageKey, UsageRow
+
+_HOUR_S = 3_600
+
+
+def usage_of(usage: Usage, by: UsageKey, user: str) -> UsageView:
+    """Return the usage in rows."""
+    return UsageView(
+        since=instant(usage.since),
+        until=instant(usage.until),
+        by=by,
+        user=user,
+        rows=tuple(map(_row, usage.rows(by))),
+        total=_row(usage.total()),
+    )
+
+
+def _row(row: UsageRow) -> UsageRowView:
+    return view_of(UsageRowView, row, gpu_hours=row.gpu_s / _HOUR_S, wall_hours=row.running_s / _HOUR_S)

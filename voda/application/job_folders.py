@@ -1,0 +1,305 @@
+"""Keeps the folders of jobs on one machine within their limits: deletes those of ended jobs, by retention or request.
+
+1. A folder is deleted where its job has ended, all its workers have exited in the log, and no replica of it runs.
+2. It is renamed, then the log is told (job.folder_deleted), then what was in it is deleted, in steps with pauses.
+
+Rules: what a live job has is never touched, nor what the log does not know; a crash between any two steps is made up
+for by the next round; every look at the disk is in a thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+
+from voda.application.read_model import ReadModel
+from voda.clock import Clock
+from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
+from voda.concurrency import log_unexpected
+from voda.domain.errors import ActionRefused, LogArchived, VodaError, WrongState
+from voda.domain.retention import DeletionCause, EndedFolder, RetentionRule, expired
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobFolderDeleted, JobSubmitted
+from voda.log.store import EventStore
+from voda.metrics import FOLDER_BYTES, FOLDER_BYTES_DELETED, FOLDERS_DELETED, Telemetry
+from voda.projections.job_record import JobRecord
+from voda.projections.usage import DAY_S
+from voda.text import counted, short, size
+from voda.timetravel.replay import events_between
+from voda.untrusted_trees import TreeSize
+
+_log = logging.getLogger(__name__)
+
+_MEASURED: Final = 1_000_000
+"""Entries of an ended job's folder that are looked at."""
+_LOOKED_AT: Final = 100_000
+"""Entries that are looked at while a user waits."""
+_STEP: Final = 500
+"""Entries deleted in one go; some milliseconds on a quick disk."""
+_MOST_STEPS: Final = 20_000
+"""Of one folder in one round: something may be writing into it faster than it is deleted."""
+_LONGEST_PAUSE_S: Final = 0.5
+_PATIENCE_S: Final = 20.0
+"""For how long a request waits until a folder is emptied; the rest is done after it."""
+
+
+class FolderDeletion(Struct, frozen=True, kw_only=True):
+    """When a job's folder was deleted, and who or what asked for it."""
+
+    at: float
+    by: str
+
+
+class HousekeepingIntervals(Struct, frozen=True, kw_only=True):
+    """The spans of the rounds, seconds."""
+
+    first_s: float = 30.0
+    """From the start to the first round: jobs are taken over meanwhile."""
+    every_s: float = 600.0
+
+
+class FolderKeeper:
+    """The folders of the jobs of one machine.
+
+    Args:
+        folders: where they lie.
+        store: the log.
+        clock: of the service.
+        view: folded from the log.
+        telemetry: shows what was deleted.
+        intervals: shorter ones are for tests.
+    """
+
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        folders: LocalJobFolders,
+        *,
+        store: EventStore,
+        clock: Clock,
+        view: ReadModel,
+        telemetry: Telemetry,
+        intervals: HousekeepingIntervals | None = None,
+    ) -> None:
+        self.folders = folders
+        self._store = store
+        self._clock = clock
+        self._view = view
+        self._telemetry = telemetry
+        self._intervals = intervals or HousekeepingIntervals()
+        self._sizes: dict[str, int] = {}
+        """Of the folders of ended jobs, once measured: nobody writes there any more."""
+        self._ended: dict[str, EndedFolder | None] = {}
+        """Jobs that the view has forgotten, as the log has them; None: not ended, or unknown."""
+        self._warned: set[str] = set()
+        """Folders of which the server's log said that they cannot be emptied."""
+        self._unrecorded: dict[str, Fact] = {}
+        """Deletions that the log does not have yet: it may be full, and deleting is what makes room."""
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Keep all pools within their limits, round by round, until cancelled."""
+        await asyncio.sleep(self._intervals.first_s)
+        while True:
+            with log_unexpected("keeping", "the folders of ended jobs"):
+                await self.keep()
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._intervals.every_s):
+                    await self._wake.wait()
+
+    async def keep(self) -> None:
+        """Delete what exceeds the settings of its pool, and what an earlier round left."""
+        await self.empty()
+        kept = await self.ended_folders()
+        for pool in sorted({folder.pool for folder in kept}):
+            in_pool = [folder for folder in kept if folder.pool == pool]
+            rule = self.rule(pool)
+            for folder, cause in expired(in_pool, rule, self._clock.now()):
+                try:
+                    await self._delete(folder, cause, _retention_text(rule, cause), actor="retention")
+                except VodaError as error:
+                    _log.warning(
+                        "job_id=%s its folder was not deleted, or that was not recorded: %s", folder.job_id, error
+                    )
+        left = await self.ended_folders()
+        self._telemetry.set(FOLDER_BYTES, sum(folder.size_bytes for folder in left))
+        await self.empty()
+
+    def rule(self, pool: str) -> RetentionRule:
+        """Return what the settings of a pool ask for."""
+        settings = self._view.live.cluster.settings(pool)
+        return RetentionRule(keep_s=settings.retention_s, keep_bytes=settings.retention_bytes)
+
+    def output_bytes(self, pool: str) -> int:
+        return self._view.live.cluster.settings(pool).output_bytes
+
+    async def ended_folders(self) -> Sequence[EndedFolder]:
+        """Return the folders that may be deleted, measured, in the order in which their jobs ended."""
+        found = []
+        for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
+            if (ended := await self._ended_job(job_id)) is not None and not await self._is_in_use(job_id):
+                found.append(await self._measured(ended))
+        return sorted(found, key=lambda folder: (folder.finished_at, folder.job_id))
+
+    async def deletion(self, job_id: str) -> FolderDeletion | None:
+        """Return when and by whom a job's folder was deleted; None where it was not."""
+        if (record := self._view.job_registry.job(job_id)) is not None:
+            at = record.folder_deleted_at
+            return FolderDeletion(at=at, by=record.folder_deleted_by) if at is not None else None
+        found = None
+        with suppress(LogArchived):
+            async for event in events_between(self._store, stream=f"job.{job_id}"):
+                if isinstance(event.data, JobFolderDeleted):
+                    found = FolderDeletion(at=event.recorded_at, by=event.data.by)
+        return found
+
+    async def look(self, job_id: str) -> tuple[TreeSize, Sequence[str]]:
+        """Return what a job's folder takes now, and the replicas whose output was cut; for whoever waits for it."""
+        tree = await asyncio.to_thread(partial(self.folders.measure, job_id, most=_LOOKED_AT))
+        return tree, await asyncio.to_thread(self.folders.cut_replicas, job_id)
+
+    async def delete(self, job_id: str, *, actor: str) -> int:
+        """Delete the folder of an ended job on request, and return what it took; a large one is emptied after that.
+
+        Raises:
+            WrongState: the job has not ended, or one of its processes runs.
+            ActionRefused: the disk refuses.
+        """
+        ended = await self._ended_job(job_id)
+        if ended is None:
+            raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
+        if await self._is_in_use(job_id):
+            raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
+        folder = await self._measured(ended)
+        await self._delete(folder, "request", actor or "nobody", actor=actor)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self.empty()
+        except TimeoutError:
+            self._wake.set()
+        return folder.size_bytes
+
+    async def empty(self) -> bool:
+        """Delete what is in the folders that were taken away; return whether nothing of them is left."""
+        async with self._turn:
+            with suppress(VodaError):
+                await self._record()
+            left = [folder for folder in await asyncio.to_thread(self.folders.deleted) if not await self._empty(folder)]
+        return not left
+
+    async def _delete(self, folder: EndedFolder, cause: DeletionCause, by: str, *, actor: str) -> None:
+        job_id = folder.job_id
+        async with self._turn:
+            try:
+                was_there = await asyncio.to_thread(self.folders.take_away, job_id)
+            except OSError as error:
+                # Such as one of the same name that is not empty yet.
+                raise ActionRefused(f"job {job_id}: its folder cannot be deleted: {error.strerror}") from error
+            self._sizes.pop(job_id, None)
+            if not was_there:
+                return
+            self._note(JobFolderDeleted(job_id=job_id, by=by, size_bytes=folder.size_bytes), actor)
+        self._telemetry.count(FOLDERS_DELETED, cause)
+        self._telemetry.count(FOLDER_BYTES_DELETED, cause, by=folder.size_bytes)
+        _log.info("folder deleted job_id=%s cause=%s bytes=%d", job_id, cause, folder.size_bytes)
+        await self._record()
+
+    def _note(self, fact: JobFolderDeleted, actor: str) -> None:
+        made = Fact(data=fact, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=actor)
+        self._unrecorded[fact.job_id] = made
+
+    async def _record(self) -> None:
+        for job_id, fact in tuple(self._unrecorded.items()):
+            # A lost answer is no matter: the log takes a fact once.
+            position = await self._store.append(fact.data.stream, ANY_VERSION, [fact])
+            self._unrecorded.pop(job_id, None)
+            await self._view.wait_for(position)
+
+    async def _empty(self, deleted: DeletedFolder) -> bool:
+        record = self._view.job_registry.job(deleted.job_id)
+        is_known = deleted.job_id in self._unrecorded or record is None or record.folder_deleted_at is not None
+        if not is_known:
+            # An earlier voda ended between the two steps.
+            self._note(JobFolderDeleted(job_id=deleted.job_id, by="a deletion that was cut short"), "retention")
+            with suppress(VodaError):
+                await self._record()
+        for _ in range(_MOST_STEPS):
+            began = _now()
+            step = await asyncio.to_thread(partial(self.folders.empty, deleted, most=_STEP))
+            if step.is_gone:
+                return True
+            if not step.removed:
+                self._say_that_it_stays(deleted, step.problem)
+                return False
+            await asyncio.sleep(min(_now() - began, _LONGEST_PAUSE_S))
+        self._say_that_it_stays(deleted, "something goes on writing into it")
+        return False
+
+    def _say_that_it_stays(self, deleted: DeletedFolder, problem: str) -> None:
+        if deleted.job_id not in self._warned:
+            self._warned.add(deleted.job_id)
+            where = deleted.place / deleted.name
+            _log.warning("job_id=%s its deleted folder %s cannot be emptied: %s", deleted.job_id, where, problem)
+
+    async def _is_in_use(self, job_id: str) -> bool:
+        return await asyncio.to_thread(self.folders.is_in_use, job_id)
+
+    async def _measured(self, ended: EndedFolder) -> EndedFolder:
+        if (size_bytes := self._sizes.get(ended.job_id)) is None:
+            tree = await asyncio.to_thread(partial(self.folders.measure, ended.job_id, most=_MEASURED))
+            size_bytes = self._sizes[ended.job_id] = tree.size_bytes
+        return EndedFolder(
+            job_id=ended.job_id,
+            user=ended.user,
+            pool=ended.pool,
+            finished_at=ended.finished_at,
+            size_bytes=size_bytes,
+        )
+
+    async def _ended_job(self, job_id: str) -> EndedFolder | None:
+        """Return a job that has ended and has no workers; None for any other."""
+        if (record := self._view.job_registry.job(job_id)) is not None:
+            return _of_record(record)
+        if not self._view.job_registry.is_known(job_id):
+            return None
+        if job_id not in self._ended:
+            self._ended[job_id] = await self._read_end(job_id)
+        return self._ended[job_id]
+
+    async def _read_end(self, job_id: str) -> EndedFolder | None:
+        """Return a job as its own stream has it: it ended so long ago that the view has forgotten it."""
+        spec, ended_at = None, None
+        try:
+            async for event in events_between(self._store, stream=f"job.{job_id}"):
+                if isinstance(event.data, JobSubmitted):
+                    spec, ended_at = event.data.spec, None
+                elif isinstance(event.data, JobCompleted | JobFailed | JobCanceled):
+                    ended_at = event.recorded_at
+        except LogArchived:
+            return None
+        if spec is None or ended_at is None:
+            return None
+        return EndedFolder(job_id=job_id, user=spec.user, pool=spec.pool, finished_at=ended_at, size_bytes=0)
+
+
+def _of_record(record: JobRecord) -> EndedFolder | None:
+    if record.finished_at is None or record.job.workers:
+        return None
+    spec = record.spec
+    return EndedFolder(job_id=spec.job_id, user=spec.user, pool=spec.pool, finished_at=record.finished_at, size_bytes=0)
+
+
+def _retention_text(rule: RetentionRule, cause: DeletionCause) -> str:
+    if cause != "age":
+        return f"retention ({size(rule.keep_bytes)})"
+    days, rest_s = divmod(rule.keep_s, DAY_S)
+    return f"retention ({short(rule.keep_s) if rest_s else counted(round(days), 'day')})"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

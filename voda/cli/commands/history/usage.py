@@ -1,0 +1,95 @@
+"""`voda usage`: who used how many GPUs, how long jobs waited, and how they ended."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from voda.cli.options import ServerOptions, command
+
+if TYPE_CHECKING:
+    from voda.api.housekeeping import UsageView
+    from voda.cli.http.client import Client
+    from voda.projections.usage import UsageKey
+
+_LIMIT_S = 600.0
+UsageOutput = Literal["table", "json", "csv"]
+
+
+@command("usage")
+def usage(  # noqa: PLR0913 - a command's options are its parameters
+    where: ServerOptions,
+    user: Annotated[str, typer.Option("--user", "-u", help="Only the jobs of this user.")] = "",
+    since: Annotated[str, typer.Option("--since", metavar="30d|DATE", help="A span before now, or a time.")] = "30d",
+    until: Annotated[str, typer.Option("--until", metavar="1d|DATE", help="The same; by default now.")] = "",
+    by: Annotated[
+        Literal["user", "job", "pool", "day"], typer.Option("--by", help="What a line is about; days are in UTC.")
+    ] = "user",
+    log: Annotated[str, typer.Option("--log", metavar="LOG", help="Read this log instead of asking the server.")] = "",
+    output: Annotated[
+        UsageOutput, typer.Option("--output", "-o", help="For people (table) or for programs (json, csv).")
+    ] = "table",
+) -> None:
+    """Show GPU-hours, waiting and ends of jobs, by user, job, pool or day.
+
+    What runs counts up to now. You see your own jobs; admins and viewers see all.
+    WAIT is from submission to the first worker, of jobs that started meanwhile.
+
+    \b
+    Examples:
+      voda usage
+      voda usage --since 2026-01-01 --until 2026-02-01 -o csv
+      voda usage --user ada --since 7d --by day
+      voda usage --log voda.db --by job
+    """
+    from voda.cli.http.client import call_server
+
+    if log:
+        body = _offline(log, since, until, user, by)
+    else:
+        asked = {"user": user, "since": since, "until": until, "by": by}
+        params = {name: value for name, value in asked.items() if value}
+        body = call_server(where, lambda client: _online(client, params))
+    _print(body, output)
+
+
+async def _online(client: "Client", params: dict[str, str]) -> bytes:
+    # A long log takes its time.
+    return b"".join([piece async for piece in client.stream("/usage", params=params, idle_s=_LIMIT_S)])
+
+
+def _offline(log: str, since: str, until: str, user: str, by: "UsageKey") -> bytes:
+    import msgspec
+
+    from voda.api.presenters.usage import usage_of
+    from voda.cli.execution import progress_bar, run_async
+    from voda.cli.log_files import open_log
+    from voda.timetravel.accounting import end_of, instant_of, usage_between
+
+    async def read() -> "UsageView":
+        async with open_log(log) as store:
+            # Nobody knows what ran after the last event, so that is now.
+            now = await end_of(store) + 1e-6
+            begin, end = instant_of(since, now), min(instant_of(until, now) if until else now, now)
+            with progress_bar("usage") as progress:
+                found = await usage_between(store, begin, end, user=user, progress=progress)
+        return usage_of(found, by, user)
+
+    return msgspec.json.encode(run_async(read()))
+
+
+def _print(body: bytes, output: UsageOutput) -> None:
+    from voda.api.housekeeping import UsageView
+    from voda.cli.http.client import decode
+    from voda.cli.render.terminal import console, now, print_bytes
+    from voda.cli.render.usage import usage_csv, usage_table
+
+    if output == "json":
+        print_bytes(body)
+        return
+    found = decode(body, UsageView)
+    if output == "csv":
+        print(usage_csv(found), end="", flush=True)
+        return
+    screen = console()
+    for line in usage_table(found, now(), width=screen.width if screen.is_terminal else None):
+        screen.print(line, soft_wrap=True)

@@ -1,0 +1,134 @@
+"""`voda prune`: deletes the folders of ended jobs."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voda.cli.options import Output, OutputOption, ServerOptions, command
+
+if TYPE_CHECKING:
+    from voda.api.housekeeping import KeptFolderList, KeptFolderView
+    from voda.cli.http.client import Client
+
+
+_EXIT_NOT_WANTED = 1
+
+
+@command("prune")
+def prune(  # noqa: PLR0913 - a command's options are its parameters
+    where: ServerOptions,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.")
+    ] = "",
+    keep_size: Annotated[
+        str, typer.Option("--keep-size", metavar="5GB", help="The oldest, until the others take no more than this.")
+    ] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="Only of this user's jobs.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Delete the folders of ended jobs: output, checkpoints, all that they left.
+
+    Without --older-than and --keep-size, those that exceed the settings of their
+    pool (voda settings --retention, --retention-size); voda deletes these by
+    itself, but no job's that ended within a day because of its size. The log
+    keeps what happened. Users delete their own jobs' folders, admins all.
+
+    \b
+    Examples:
+      voda prune --older-than 7d
+      voda prune --keep-size 5GB --user ada --dry-run
+      voda prune --older-than 1d --yes -o json
+    """
+    from voda.cli.http.client import call_server
+    from voda.cli.quantities import size_bytes, span_s
+
+    params: dict[str, str | int | list[str]] = {"user": user} if user else {}
+    if older_than:
+        params["older_than_s"] = str(span_s(older_than, "--older-than"))
+    if keep_size:
+        params["keep_bytes"] = size_bytes(keep_size, "--keep-size")
+    call_server(where, lambda client: _prune(client, params, is_dry=dry_run, is_sure=yes, output=output))
+
+
+async def _prune(
+    client: "Client", params: dict[str, str | int | list[str]], *, is_dry: bool, is_sure: bool, output: Output
+) -> None:
+    from voda.api.housekeeping import KeptFolderList
+    from voda.cli.http.client import decode
+    from voda.cli.render.terminal import note
+    from voda.text import counted, size
+
+    body = await client.get("/folders", params)
+    kept = decode(body, KeptFolderList)
+    goes = [one for one in kept.items if one.goes]
+    if kept.note:
+        note(kept.note)
+    if is_dry:
+        _show(kept, goes, output, body)
+        return
+    if not goes:
+        _show(kept, goes, output, _encoded([]))
+        return
+    if not is_sure:
+        _show(kept, goes, "table", body)
+        _refuse_without_terminal()
+        if not typer.confirm(f"Delete {counted(len(goes), 'folder')}, {size(kept.goes_bytes)}?", err=True):
+            note("nothing was deleted")
+            raise typer.Exit(_EXIT_NOT_WANTED)
+    await _delete(client, goes, output)
+
+
+def _refuse_without_terminal() -> None:
+    import sys
+
+    from voda.domain.errors import InvalidInput
+
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            "nobody is here to be asked whether to delete them: give --yes, or --dry-run to see what would go"
+        )
+
+
+async def _delete(client: "Client", goes: "list[KeptFolderView]", output: Output) -> None:
+    from voda.api.housekeeping import JobFolderView
+    from voda.cli.execution import progress_bar
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import for_each, retry_while_away
+    from voda.cli.render.terminal import print_answer
+    from voda.text import counted, size
+
+    deleted: list[JobFolderView] = []
+
+    async def delete(job_id: str) -> None:
+        path = resource_path("jobs", f"@{job_id}", "folder")
+        answer = await retry_while_away(lambda: client.ask("DELETE", path))
+        deleted.append(decode(answer.body, JobFolderView))
+        progress(len(deleted), len(goes))
+
+    try:
+        with progress_bar("folders") as progress:
+            await for_each([one.job_id for one in goes], delete)
+    finally:
+        freed = sum(one.size_bytes for one in deleted)
+        text = f"deleted {counted(len(deleted), 'folder')}, {size(freed)}"
+        print_answer(_encoded(deleted), output, [one.job_id for one in deleted], lambda: text)
+
+
+def _encoded(deleted: object) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(deleted)
+
+
+def _show(kept: "KeptFolderList", goes: "list[KeptFolderView]", output: Output, body: bytes) -> None:
+    from voda.cli.render.job_folders import folders_table
+    from voda.cli.render.terminal import console, now, print_answer
+
+    if output not in ("table", "wide"):
+        print_answer(body, output, [one.job_id for one in goes])
+        return
+    screen = console()
+    for line in folders_table(kept, goes, now(), width=screen.width if screen.is_terminal else None):
+        screen.print(line, soft_wrap=True)
