@@ -199,6 +199,6 @@ async def test_logs_are_chosen_by_a_time_or_a_span_before_now(outputs: KeptOutpu
             LineTimes(since=1_699_999_200.0, are_shown=True),
             LineTimes(since=1_699_920_000.0),
         ]
-        for wrong in ("soon", "42", "-10m", "%2B10m", "10", "9999999999999h"):
+        for wrong in ("soon", "42", "%2B10m", "10", "9999999999999h"):
             answer = await service.ask("GET", f"/api/v1/jobs/a/logs?since={wrong}")
             assert (answer.status, answer.as_a(Problem).field) == (422, "since"), wrong
