@@ -19,10 +19,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from voda.client import AsyncClient
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "digits-mpi"
@@ -135,16 +136,12 @@ async def _url(home: Path, process: asyncio.subprocess.Process) -> str:
     raise SystemExit(f"demo: voda up did not start; it said:\n{(home / 'up.log').read_text()}")
 
 
-async def follow(session: aiohttp.ClientSession, url: str, story: Story) -> None:
+async def follow(client: AsyncClient, story: Story) -> None:
     """Take the log's events as they come, until all jobs have ended."""
-    async with session.get(f"{url}/api/v1/events", headers={"Accept": "text/event-stream"}) as stream:
-        stream.raise_for_status()
-        async for raw in stream.content:
-            if raw.startswith(b"data:"):
-                event = json.loads(raw[5:])
-                story.take(event["type"], event["data"])
-                if len(story.ended) == len(SUBMITS):
-                    return
+    async for event in client.events(after=0):
+        story.take(event.type, event.data)
+        if len(story.ended) == len(SUBMITS):
+            return
 
 
 async def submit(env: Mapping[str, str], story: Story) -> None:
@@ -171,14 +168,10 @@ async def run(out: Path) -> Story:
     story = Story()
     async with service(home, env) as url:
         token = (home / "admin.token").read_text().strip()
-        timeout = aiohttp.ClientTimeout(total=LIMIT_S)
-        async with (
-            aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}, timeout=timeout) as session,
-            asyncio.timeout(LIMIT_S),
-            asyncio.TaskGroup() as group,
-        ):
+        client = AsyncClient(url, token)
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
             story.began_at = time.monotonic()
-            group.create_task(follow(session, url, story))
+            group.create_task(follow(client, story))
             group.create_task(submit(env, story))
         voda("get", "--all", env=env)
     return story

@@ -1,12 +1,18 @@
-"""Figures, spans and instants as people read them: short, with their unit.
+"""Figures, spans and instants as people read and write them: short, with their unit.
 
 Rule: pure; every room of voda writes figures with these functions. `at` is now, and its time zone is the reader's.
 """
 
 import math
+import re
 from datetime import datetime
 
+from voda.domain.errors import InvalidInput
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_SPAN = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
+_UNITS_S = (86_400, 3_600, 60, 1)
+_MOST_SPAN_S = 2**31 - 1
 
 
 def span(seconds: float) -> str:
@@ -114,3 +120,12 @@ def _two(whole: int, unit_s: int, below_s: int, units: str) -> str:
     count, rest = divmod(whole, unit_s)
     rest //= below_s
     return f"{count}{units[0]}{rest}{units[1]}" if rest and count < 10 else f"{count}{units[0]}"
+
+
+def seconds_of(text: str, *, option: str) -> int:
+    """Return the seconds of a span such as 90m, 4h or 1d12h; raises InvalidInput naming the option."""
+    match = _SPAN.fullmatch(text)
+    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
+    if not 1 <= total <= _MOST_SPAN_S:
+        raise InvalidInput(f"{option}: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
+    return total

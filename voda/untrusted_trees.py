@@ -1,7 +1,8 @@
 """Measures and deletes folders that others filled, whatever lies in them.
 
 A folder is walked by descriptors, never by a path, so that it may be nested more deeply than a path is long, and no
-link in it counts. What is mounted in it is neither entered nor deleted, a folder without rights is given some first.
+link in it counts. What is mounted in it is neither entered nor deleted, nor, in a folder that belongs to another user
+than us, a third user's folder. A folder without rights is given some first.
 Rules: at most three folders are open at a time; deleting goes in steps, each of which may be taken again.
 """
 
@@ -18,6 +19,7 @@ from msgspec import Struct
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _BLOCK_BYTES: Final = 512
 """Unit of st_blocks, whatever the file system's own is."""
+_REASONS: Final = {errno.EBUSY: "something is mounted on it", errno.EPERM: "it is immutable, or another user's"}
 _ATTEMPTS: Final = 100
 """Names tried for a folder that is moved up."""
 _Mount = tuple[int, str]
@@ -195,6 +197,9 @@ class _Removal:
 
     def __init__(self, top: int, most: int) -> None:
         self.mount = _mount_of(top)
+        owner = os.fstat(top).st_uid
+        self._owner = owner if owner != os.geteuid() else None
+        """Of another user's folder, who may have moved a third user's folder into it; None: of our own."""
         self.removed = 0
         self.problem = ""
         self.is_empty = False
@@ -228,7 +233,7 @@ class _Removal:
                 raise
         else:
             return True
-        folder = _open_for_removal(name, self._top)
+        folder = _open_for_removal(name, self._top, self._owner)
         try:
             if _mount_of(folder) != self.mount:
                 self.problem = f"something is mounted on {name}"
@@ -261,7 +266,7 @@ class _Removal:
 
     def _move_up(self, name: str, folder: int) -> None:
         # Its own rights count too, because its `..` changes.
-        handle = _open_for_removal(name, folder)
+        handle = _open_for_removal(name, folder, self._owner)
         inode = os.fstat(handle).st_ino
         os.close(handle)
         for attempt in range(_ATTEMPTS):
@@ -283,11 +288,17 @@ def _opened(root: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _open_for_removal(name: str, parent: int) -> int:
-    """Return a folder's descriptor; a folder that its owner may not read, write or enter is given these rights."""
+def _open_for_removal(name: str, parent: int, owner: int | None = None) -> int:
+    """Return the descriptor of a folder of this owner, None = of anybody.
+
+    A folder that its owner may not read, write or enter is given these rights.
+    """
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        if os.fstat(handle).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        status = os.fstat(handle)
+        if owner is not None and status.st_uid != owner:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
             # A descriptor of this kind cannot be changed itself, only by its name in /proc, which is no link to follow.
             with suppress(OSError):
                 os.chmod(f"/proc/self/fd/{handle}", stat.S_IRWXU)
@@ -310,5 +321,5 @@ def _identity(handle: int) -> tuple[int, int]:
 
 
 def _reason(name: str, error: OSError) -> str:
-    why = "something is mounted on it" if error.errno == errno.EBUSY else os.strerror(error.errno or 0).lower()
+    why = _REASONS.get(error.errno or 0) or os.strerror(error.errno or 0).lower()
     return f"{name[:80]!r} cannot be deleted: {why}"

@@ -26,6 +26,8 @@ RECORDS: list[tuple[type, type]] = [
     (records.Replica, schemas.WorkerView),
     (records.Progress, schemas.ProgressView),
     (records.Forecast, schemas.ForecastView),
+    (records.JobDependency, schemas.DependencyView),
+    (records.ArrayPlace, schemas.ArrayTaskView),
     (records.JobsPage, schemas.JobList),
     (records.Submission, schemas.SubmissionView),
     (records.IgnoredField, schemas.WarningView),

@@ -8,6 +8,7 @@ _PUBLIC = "users of voda.client import it by the name of the API, and the client
 SAME_NAME = {
     "Event": _PUBLIC,
     "Job": _PUBLIC,
+    "Program": _PUBLIC,
     "Settings": _PUBLIC,
     "VodaCallback": "one callback per training library, each imported from its own module",
 }

@@ -17,6 +17,8 @@ PURE = [
     "voda.planner",
     "voda.kinds",
     "voda.manifests",
+    "voda.programs.launchers",
+    "voda.programs.program_manifest",
     "voda.cluster.kubernetes.state.job_annotations",
     "voda.application.status.kube_events",
     "voda.application.status.status_annotations",

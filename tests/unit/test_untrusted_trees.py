@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.needs import needs
 from voda.untrusted_trees import RemovalStep, TreeSize, measure_tree, remove_step
 
 MOST = 1_000_000
@@ -131,6 +132,19 @@ def _succeeds_as(uid: int, act: Callable[[], bool]) -> bool:
             os._exit(0 if act() else 1)
         os._exit(2)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@needs(os.geteuid() == 0, "only root can delete what is others'")
+def test_tree_of_a_user_when_a_third_users_folder_was_moved_into_it_leaves_that(root: Path) -> None:
+    for name in ("own/deep/file", "own/bobs/file", "bobs/file"):
+        (root / "job" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "job" / name).write_text("x")
+    for path in (root / "job", *(root / "job").rglob("*")):
+        os.chown(path, 65533 if "bobs" in str(path) else 65534, -1)
+    step = removed(root)
+    assert "another user's" in step.problem
+    left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+    assert left == ["job", "job/bobs", "job/bobs/file", "job/own", "job/own/bobs", "job/own/bobs/file"]
 
 
 def test_tree_when_something_writes_into_it_meanwhile_takes_bounded_steps(root: Path) -> None:

@@ -110,6 +110,7 @@ class MachineService:
             *self.machine.description(),
             f"log {(self.options.log and display_name(self.options.log)) or self.home.log}",
         ]
+        lines += sorted({self.keeper.promise(pool) for pool in self.pools})
         if self.leadership is not None:
             lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:

@@ -135,6 +135,14 @@ class FolderKeeper:
         settings = self._view.live.cluster.settings(pool)
         return RetentionRule(keep_s=settings.retention_s, keep_bytes=settings.retention_bytes)
 
+    def promise(self, pool: str) -> str:
+        """Return how long folders of a pool's jobs are kept, as a line for the one who starts voda."""
+        rule = self.rule(pool)
+        time = f"for {_days(rule.keep_s)}" if rule.keep_s else ""
+        limit = f"up to {size(rule.keep_bytes)}" if rule.keep_bytes else ""
+        kept = ", ".join(part for part in (time, limit) if part) or "for good"
+        return f"folders of ended jobs stay {kept} (voda settings --retention, --retention-size)"
+
     def output_bytes(self, pool: str) -> int:
         return self._view.live.cluster.settings(pool).output_bytes
 
@@ -297,8 +305,12 @@ def _of_record(record: JobRecord) -> EndedFolder | None:
 def _retention_text(rule: RetentionRule, cause: DeletionCause) -> str:
     if cause != "age":
         return f"retention ({size(rule.keep_bytes)})"
-    days, rest_s = divmod(rule.keep_s, DAY_S)
-    return f"retention ({short(rule.keep_s) if rest_s else counted(round(days), 'day')})"
+    return f"retention ({_days(rule.keep_s)})"
+
+
+def _days(span_s: float) -> str:
+    days, rest_s = divmod(span_s, DAY_S)
+    return short(span_s) if rest_s else counted(round(days), "day")
 
 
 def _now() -> float:

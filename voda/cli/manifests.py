@@ -11,7 +11,7 @@ from typing import Any
 
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.manifests import text
-from voda.manifests.programs import WORKING_DIR
+from voda.programs.program_manifest import WORKING_DIR
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _MOST_BYTES = 20_000_000

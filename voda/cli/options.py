@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 import typer
 from typer.core import TyperCommand
 
-from voda.domain.errors import InvalidInput, VodaError
+from voda.domain.errors import VodaError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -75,20 +75,6 @@ class ServerOptions:
 def provided(**options: object) -> dict[str, object]:
     """Return the options that the user gave."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-_SPAN = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_UNITS_S = (86_400, 3_600, 60, 1)
-_MOST_SPAN_S = 2**31 - 1
-
-
-def seconds_of(text: str, *, option: str) -> int:
-    """Return the seconds of a span such as 90m, 4h or 1d12h; raises InvalidInput naming the option."""
-    match = _SPAN.fullmatch(text)
-    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
-    if not 1 <= total <= _MOST_SPAN_S:
-        raise InvalidInput(f"{option}: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
-    return total
 
 
 def command(

@@ -3,7 +3,6 @@
 Rule: how the program will be started, and why, is said in one line before anything is sent.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,18 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import typer
 
-from voda.cli.options import PlainCommand, seconds_of
+from voda.cli.options import PlainCommand
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.cli.manifests import Document
-    from voda.manifests.launchers import LauncherChoice
 
-_WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_MOST_WORKERS: Final = 4_096
 _MOST_GPUS: Final = 1_024
-_LONGEST_DEFAULT_NAME: Final = 40
-_MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _PROGRAM: Final = "voda.program"
 
 
@@ -99,39 +93,29 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     """
     from voda import config
     from voda.cli.manifests import Document
-    from voda.cli.variables import variables
-    from voda.manifests.launchers import script_in_command
-    from voda.manifests.program_manifest import ProgramJob, program_manifest
+    from voda.cli.variables import files_of_variables, variables
     from voda.manifests.yaml_text import refuse_odd_values
+    from voda.programs.program import Program, start_of
+    from voda.programs.program_manifest import program_manifest
 
-    words = _runnable(words)
     refuse_odd_values([*words, options.workdir])
-    script = script_in_command(words)
-    least, most = _bounds(options.workers)
-    choice = _choice(words, script, options)
-    shown = script or words[0]
-    if choice.launcher == "plain" and most > 1 and not options.launcher:
-        raise InvalidInput(
-            f"{shown} would run as a plain program, which has one worker, not {most}, because {choice.reason};"
-            " --launcher mpirun or torchrun starts more"
+    start = start_of(
+        Program(
+            tuple(words),
+            name=name,
+            workers=options.workers,
+            gpus_per_worker=1 if options.gpus is None else options.gpus,
+            env=dict(variables(options.export or (), options.env_file or (), options.env or (), config.environment())),
+            env_from_file=dict(files_of_variables(options.env_from_file or ())),
+            workdir=options.workdir,
+            time=options.time,
+            image=options.image,
+            launcher=options.launcher,
         )
-    job = ProgramJob(
-        name=name or _name_of(shown),
-        words=tuple(words),
-        launcher=choice.launcher,
-        least=least,
-        most=most,
-        gpus_per_worker=1 if options.gpus is None else options.gpus,
-        env=variables(options.export or (), options.env_file or (), options.env or (), config.environment()),
-        env_files=_env_files(options),
-        working_dir=_folder(options),
-        time_limit_s=seconds_of(options.time, option="--time") if options.time else 0,
-        image=options.image,
     )
-    document = Document(source=shown, manifest=program_manifest(job))
-    how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
-    hint = "" if options.launcher else "; --launcher chooses another"
-    return ProgramDocument(document=document, note=f"runs {shown} {how}, because {choice.reason}{hint}")
+    manifest = program_manifest(start.job)
+    refuse_odd_values(manifest)
+    return ProgramDocument(document=Document(source=start.program, manifest=manifest), note=start.note)
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:
@@ -142,93 +126,8 @@ def manifest_text(manifest: dict[str, Any]) -> str:
     """
     from voda.manifests import text
     from voda.manifests.parse import parse
-    from voda.manifests.program_manifest import manifest_yaml
+    from voda.manifests.yaml_writer import manifest_yaml
 
     written = manifest_yaml(manifest)
     parse(text.read(written.encode()))
     return written
-
-
-def _runnable(words: Sequence[str]) -> list[str]:
-    """Return the command; a script without a folder before it is run by Python, as it is not on the PATH."""
-    if not words or not words[0]:
-        raise InvalidInput("no program after --: expected one, such as voda submit -- python train.py")
-    if words[0].lower().endswith(_MANIFEST_SUFFIXES):
-        raise InvalidInput(f"{words[0]} is a manifest, not a program: voda submit {words[0]}")
-    is_bare_script = words[0].endswith(".py") and "/" not in words[0] and not words[0].startswith("-")
-    return ["python", *words] if is_bare_script else [*words]
-
-
-def _choice(words: Sequence[str], script: str, options: ProgramOptions) -> "LauncherChoice":
-    from voda.manifests.launchers import LauncherChoice, launcher_in_command
-
-    if options.launcher:
-        return LauncherChoice(options.launcher, "--launcher says so")
-    if (own := launcher_in_command(words)) is not None:
-        return LauncherChoice(own, f"the command begins with {words[0]}")
-    if not script:
-        return LauncherChoice("plain", "its command names no Python file")
-    # A module may be installed, and a script may lie in the image.
-    folder = "" if options.image else options.workdir
-    return _choice_of_file(Path(folder) / script, may_be_away=bool(options.image) or script not in words)
-
-
-def _choice_of_file(file: Path, *, may_be_away: bool) -> "LauncherChoice":
-    from voda.manifests.launchers import MOST_SCRIPT_BYTES, LauncherChoice, launcher_of_script
-
-    try:
-        is_there = file.is_file()
-        source = b""
-        if is_there:
-            with file.open("rb") as opened:
-                source = opened.read(MOST_SCRIPT_BYTES)
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}; name its launcher with --launcher") from error
-    if is_there:
-        return launcher_of_script(source) or LauncherChoice("plain", "it cannot be read as Python")
-    if may_be_away:
-        return LauncherChoice("plain", "it is not here to be read")
-    raise InvalidInput(f"{file}: there is no such file here; if it lies elsewhere, say how it runs with --launcher")
-
-
-def _bounds(text: str) -> tuple[int, int]:
-    if not text:
-        return 1, 1
-    match = _WORKERS.fullmatch(text)
-    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= least <= most <= _MOST_WORKERS:
-        raise InvalidInput(f"--workers: expected 1 to {_MOST_WORKERS:,}, such as 2 or 1-4, got {text[:40]!r}")
-    return least, most
-
-
-def _env_files(options: ProgramOptions) -> tuple[tuple[str, str], ...]:
-    from voda.cli.variables import files_of_variables
-
-    if options.env_from_file and options.image:
-        raise InvalidInput(
-            "--env-from-file names a file of this machine: on Kubernetes keep the secret in a Secret, and name it by"
-            " valueFrom.secretKeyRef in a manifest (voda init writes one)"
-        )
-    return files_of_variables(options.env_from_file or ())
-
-
-def _folder(options: ProgramOptions) -> str:
-    if not options.workdir:
-        return ""
-    if not options.image:
-        return str(Path(options.workdir).absolute())
-    if not options.workdir.startswith("/"):
-        raise InvalidInput(
-            f"--workdir: expected a folder of the image, such as /workspace, got {options.workdir[:60]!r}"
-        )
-    return options.workdir
-
-
-def _name_of(program: str) -> str:
-    """Return a name that Kubernetes takes: Train_Model.py is train-model, 01-fit.sh is job-01-fit."""
-    path = Path(program)
-    stem = path.parent.name if path.stem == "__main__" and path.parent.name else path.stem
-    plain = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:_LONGEST_DEFAULT_NAME].strip("-")
-    if not plain:
-        return "job"
-    return plain if plain[0].isalpha() else f"job-{plain}"

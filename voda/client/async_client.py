@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from voda.client.async_http import iterate_in_thread, run_in_thread
-from voda.client.client import Client, JobChanges, JobFilters, JobGoal, JobName, Manifest, SettingsChanges
+from voda.client.client import Client, JobChanges, JobFilters, JobGoal, JobName, SettingsChanges
+from voda.client.documents import Manifest
 from voda.client.http import ANSWER_S, RETRY_S
 from voda.client.records import Event, Identity, Job, Jobs, Settings, Submission
 
@@ -42,7 +43,7 @@ class AsyncClient:
         return self._client.server
 
     async def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
-        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file."""
+        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file; or a program."""
         return await self._run(lambda client: client.submit(manifest, dry_run=dry_run, key=key))
 
     async def get(self, job: JobName) -> Job:
@@ -54,7 +55,7 @@ class AsyncClient:
         return await self._run(lambda client: client.list(limit=limit, **filters))
 
     async def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> Job:
-        """Wait until a job has ended, has completed, or runs, and return it."""
+        """Wait until a job is in a state, and return it; one that has run and ended counts as running, too."""
         return await self._run(lambda client: client.wait(job, for_=for_, timeout_s=timeout_s))
 
     def logs(
@@ -68,6 +69,18 @@ class AsyncClient:
     async def cancel(self, job: JobName, *, reason: str = "") -> Job:
         """Cancel a job and return it; a job that has ended stays as it is."""
         return await self._run(lambda client: client.cancel(job, reason=reason))
+
+    async def halt(self, job: JobName, *, reason: str = "") -> Job:
+        """Halt a job and return it: it gives its GPUs back, and gets none until it is resumed."""
+        return await self._run(lambda client: client.halt(job, reason=reason))
+
+    async def resume(self, job: JobName) -> Job:
+        """Let a halted job have GPUs again, and return it."""
+        return await self._run(lambda client: client.resume(job))
+
+    async def rerun(self, job: JobName) -> Submission:
+        """Submit the manifest of a job that has ended again, as the next run of its name."""
+        return await self._run(lambda client: client.rerun(job))
 
     async def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> Job:
         """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""

@@ -109,6 +109,15 @@ class AsyncHttpClient:
         call = HttpCall(method=method, path=path, params=params, headers=headers or {}, body=body)
         return await run_in_thread(self._http, lambda http: http.ask(call))
 
+    async def patch(
+        self, path: str, change: Mapping[str, object], *, lost: Callable[[str], None]
+    ) -> tuple[HttpAnswer, HttpAnswer]:
+        """Return the resource before and after a JSON merge patch, of the version that was read before.
+
+        It is repeated while the server is away; `lost` is called with a sentence then.
+        """
+        return await run_in_thread(self._http, lambda http: http.patch(path, change, lost=lost))
+
     def stream(
         self,
         path: str,

@@ -4,11 +4,10 @@ Rules: a job is named by its id, by its name (the latest job of that name) or by
 raises voda's errors with the server's sentence, and repeats its request for `retry_s` while the server is away.
 """
 
-import json
 import math
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,18 +15,17 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from voda.client.connection import Cancellation, HttpCall
 from voda.client.decoding import decode
+from voda.client.documents import Manifest, documents_of
 from voda.client.errors import WaitTimeout
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
 from voda.client.job_output import JobOutput
 from voda.client.records import Event, HasJobId, Identity, Job, Jobs, JobsPage, Settings, Submission
 from voda.clock import SystemClock
-from voda.domain.errors import InvalidInput, WrongState
+from voda.domain.errors import AlreadyExists, InvalidInput, WrongState
 
 JobName = str | HasJobId
-Manifest = Mapping[str, Any] | str | bytes | os.PathLike[str]
-JobGoal = Literal["ended", "completed", "running"]
+JobGoal = Literal["ended", "completed", "failed", "canceled", "running", "waiting", "halted"]
 _PAGE: Final = 100
-_MOST_MANIFEST_BYTES: Final = 3_000_000
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
 """Between two looks at a job that is waited for."""
 
@@ -41,6 +39,8 @@ class JobFilters(TypedDict, total=False):
     user: str
     namespace: str
     name: str
+    selector: str
+    """Of labels, such as team=vision,stage!=test."""
     sort: str
     """submitted_at, priority, name, phase or replicas; descending with `-` before it."""
 
@@ -126,16 +126,26 @@ class Client:
         return self._http.target.url
 
     def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
-        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file.
+        """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file; or a program.
 
         Submits with the same `key` count once; by default each call has a new one, so that a lost answer never
-        submits a job twice. `dry_run` checks the manifest and submits nothing.
+        submits a job twice. `dry_run` checks the manifest and submits nothing. On the server's own machine, a mapping
+        or a program begins in the present folder where it names none.
         """
-        body, media_type = _encoded(manifest)
-        headers = {"Content-Type": media_type, "Idempotency-Key": key or SystemClock().new_id()}
+        folder = os.getcwd() if self._http.target.is_here else ""
         query = {"dry_run": "true"} if dry_run else None
-        call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=body)
-        return decode(self._http.ask_repeatedly(call).body, Submission)
+        failure: AlreadyExists | None = None
+        for document in documents_of(manifest, folder=folder):
+            headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
+            call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
+            try:
+                return decode(self._http.ask_repeatedly(call).body, Submission)
+            except AlreadyExists as error:
+                if key:
+                    raise
+                failure = error
+        assert failure is not None, "there is a document at least"
+        raise failure
 
     def get(self, job: JobName) -> Job:
         """Return a job as it is now."""
@@ -155,11 +165,11 @@ class Client:
             query["continue"] = page.next
 
     def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> Job:
-        """Wait until a job has ended, has completed, or runs, and return it.
+        """Wait until a job is in a state, and return it; one that has run and ended counts as running, too.
 
         Raises:
             WaitTimeout: not within `timeout_s`.
-            WrongState: the job has ended otherwise.
+            WrongState: the job has ended otherwise and will never get there.
         """
         ends_at = math.inf if timeout_s is None else time.perf_counter() + timeout_s
         pause_s, path = _FIRST_LOOK_S, _path(job)
@@ -200,6 +210,23 @@ class Client:
         query = {"reason": reason} if reason else None
         return decode(self._http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, Job)
 
+    def halt(self, job: JobName, *, reason: str = "") -> Job:
+        """Halt a job and return it: it gives its GPUs back, and gets none until it is resumed."""
+        query = {"reason": reason} if reason else None
+        call = HttpCall(method="POST", path=f"{_path(job)}/halt", params=query)
+        return decode(self._http.ask_repeatedly(call).body, Job)
+
+    def resume(self, job: JobName) -> Job:
+        """Let a halted job have GPUs again, and return it."""
+        call = HttpCall(method="POST", path=f"{_path(job)}/resume")
+        return decode(self._http.ask_repeatedly(call).body, Job)
+
+    def rerun(self, job: JobName) -> Submission:
+        """Submit the manifest of a job that has ended again, as the next run of its name."""
+        headers = {"Idempotency-Key": SystemClock().new_id()}
+        call = HttpCall(method="POST", path=f"{_path(job)}/rerun", headers=headers)
+        return decode(self._http.ask_repeatedly(call).body, Submission)
+
     def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> Job:
         """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""
         return decode(self._http.patch(_path(job), {**changes})[1].body, Job)
@@ -214,39 +241,43 @@ class Client:
             types: only events of these types, such as job.completed.
             after: begin behind this position, 0 = the beginning of the log; by default now.
         """
-        begins = self._position() if after is None else after
+        begins = _service(self._http).position if after is None else after
         params = _given({"job": None if job is None else _name(job), "type": [*types]})
         for message in self._http.follow_events(after=begins, params=params):
             yield decode(message.data, Event)
 
     def settings(self, pool: str | None = None) -> Settings:
         """Return how a pool is decided; by default the only one."""
-        return decode(self._http.ask_repeatedly(HttpCall(path=self._settings_path(pool))).body, Settings)
+        return decode(self._http.ask_repeatedly(HttpCall(path=_settings_path(self._http, pool))).body, Settings)
 
     def change_settings(self, pool: str | None = None, **changes: Unpack[SettingsChanges]) -> Settings:
         """Change how a pool is decided, and return it; the rest stays."""
-        return decode(self._http.patch(self._settings_path(pool), {**changes})[1].body, Settings)
+        return decode(self._http.patch(_settings_path(self._http, pool), {**changes})[1].body, Settings)
 
     def whoami(self) -> Identity:
         """Return whom the server takes you for."""
         return decode(self._http.ask_repeatedly(HttpCall(path="/whoami")).body, Identity)
 
-    def _position(self) -> int:
-        return decode(self._http.ask_repeatedly(HttpCall(path="")).body, _Service).position
-
-    def _settings_path(self, pool: str | None) -> str:
-        if pool is None:
-            pools = decode(self._http.ask_repeatedly(HttpCall(path="")).body, _Service).pools
-            if len(pools) != 1:
-                raise InvalidInput(f"which pool? there are {', '.join(pools)}: name one of them")
-            pool = pools[0]
-        return resource_path("pools", pool, "settings")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Service:
+    """The server itself."""
+
     pools: tuple[str, ...]
     position: int
+
+
+def _service(http: HttpClient) -> _Service:
+    return decode(http.ask_repeatedly(HttpCall(path="")).body, _Service)
+
+
+def _settings_path(http: HttpClient, pool: str | None) -> str:
+    if pool is None:
+        pools = _service(http).pools
+        if len(pools) != 1:
+            raise InvalidInput(f"which pool? there are {', '.join(pools)}: name one of them")
+        pool = pools[0]
+    return resource_path("pools", pool, "settings")
 
 
 def _name(job: JobName) -> str:
@@ -266,30 +297,22 @@ def _given(filters: Mapping[str, Any]) -> dict[str, str | int | list[str]]:
     return {name: value if isinstance(value, str | int) else [*value] for name, value in given.items()}
 
 
-def _encoded(manifest: Manifest) -> tuple[bytes, str]:
-    """Return a manifest as the body of a request, and its media type."""
-    if isinstance(manifest, Mapping):
-        try:
-            return json.dumps({**manifest}, allow_nan=False).encode(), "application/json"
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"the manifest is not what JSON can hold: {error}") from error
-    if isinstance(manifest, bytes | str):
-        return manifest.encode() if isinstance(manifest, str) else manifest, "application/yaml"
-    try:
-        with open(manifest, "rb") as file:
-            body = file.read(_MOST_MANIFEST_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{os.fspath(manifest)} cannot be read: {error.strerror}") from error
-    if len(body) > _MOST_MANIFEST_BYTES:
-        raise InvalidInput(f"{os.fspath(manifest)} has more than {_MOST_MANIFEST_BYTES:,} bytes: that is no manifest")
-    return body, "application/yaml"
+_REACHED: Final[Mapping[JobGoal, Callable[[Job], bool]]] = {
+    "ended": lambda job: job.has_ended,
+    "completed": lambda job: job.phase == "Completed",
+    "failed": lambda job: job.phase == "Failed",
+    "canceled": lambda job: job.phase == "Canceled",
+    "running": lambda job: bool(job.replicas) or (job.has_ended and job.started_at is not None),
+    "waiting": lambda job: not job.replicas and not job.has_ended,
+    "halted": lambda job: bool(job.is_halted) and not job.replicas,
+}
 
 
 def _has_reached(job: Job, goal: JobGoal) -> bool:
     """Return whether a job is where it is waited for; WrongState if it never will be."""
-    if goal == "ended" or not job.has_ended:
-        return job.has_ended if goal == "ended" else goal == "running" and job.phase == "Running"
-    if job.has_completed if goal == "completed" else job.started_at is not None:
-        return True
-    why = f": {job.reason}" if job.reason else ""
-    raise WrongState(f"job {job.job_id} has ended ({job.phase.lower()}{why}): it will never be {goal}")
+    if goal not in _REACHED:
+        raise InvalidInput(f"a job cannot be waited for until it is {goal!r:.40}: expected {', '.join(_REACHED)}")
+    if not (is_there := _REACHED[goal](job)) and job.has_ended:
+        why = f": {job.reason}" if job.reason else ""
+        raise WrongState(f"job {job.job_id} has ended ({job.phase.lower()}{why}): it will never be {goal}")
+    return is_there

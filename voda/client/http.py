@@ -26,9 +26,28 @@ RETRY_S: Final = 20.0
 """How long a request is repeated."""
 _IDLE_S: Final = 60.0
 """A healthy server sends something more often than this on a stream of events."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 3.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 3.0
+_ENDED_PAUSE_S: Final = 0.5
+"""After a stream that the server has ended in order."""
 _CHANGES: Final = 5
 """Attempts to change a resource that others change at the same time."""
+
+
+class RetrySchedule:
+    """When a request that failed is sent again: after growing pauses, and never sooner than the server asks."""
+
+    def __init__(self, retry_s: float) -> None:
+        self.failures = 0
+        self._gives_up_at = time.perf_counter() + retry_s
+
+    def pause_s(self, error: TransientError) -> float:
+        """Return how long to wait after a failure; raises the error where the server would be away too long."""
+        self.failures += 1
+        asked_s = error.retry_after_s if isinstance(error, RetryLater) else 0.0
+        pause_s = max(asked_s, delay_s(self.failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
+        if time.perf_counter() + pause_s > self._gives_up_at:
+            raise error
+        return pause_s
 
 
 class _Location:
@@ -84,20 +103,19 @@ class HttpClient:
         lost: Callable[[str], None] = lambda _sentence: None,
     ) -> T:
         """Return the result of what may be done twice, repeated while the server is away or busy."""
-        gives_up_at, failures = time.perf_counter() + min(self.retry_s, within_s), 0
+        schedule = RetrySchedule(min(self.retry_s, within_s))
         while True:
             try:
                 return attempt()
             except TransientError as error:
-                failures += 1
-                pause_s = max(pause_after(error), delay_s(failures, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S))
-                if time.perf_counter() + pause_s > gives_up_at:
-                    raise
-                if failures == 1:
-                    lost(f"{str(error).removesuffix('; try again')}; trying again for {self.retry_s:g} s")
+                pause_s = schedule.pause_s(error)
+                if schedule.failures == 1:
+                    lost(trying_again(error))
             self.cancellation.pause(pause_s)
 
-    def patch(self, path: str, change: Mapping[str, object]) -> tuple[HttpAnswer, HttpAnswer]:
+    def patch(
+        self, path: str, change: Mapping[str, object], *, lost: Callable[[str], None] = lambda _sentence: None
+    ) -> tuple[HttpAnswer, HttpAnswer]:
         """Return the resource before and after a JSON merge patch of the version that was read before.
 
         Raises:
@@ -112,8 +130,8 @@ class HttpClient:
 
         for _ in range(_CHANGES - 1):
             with suppress(VersionConflict):
-                return self.repeat(attempt)
-        return self.repeat(attempt)
+                return self.repeat(attempt, lost=lost)
+        return self.repeat(attempt, lost=lost)
 
     def stream(self, call: HttpCall, *, idle_s: float | None) -> Iterator[bytes]:
         """Yield an answer piece by piece; after `idle_s` of silence the connection counts as lost, None = never."""
@@ -159,30 +177,24 @@ class HttpClient:
         Raises:
             TransientError: the server has been away for `away_s`, by default for `retry_s`.
         """
-        away_s = self.retry_s if away_s is None else away_s
-        lost_at, failures = math.inf, 0
+        schedule: RetrySchedule | None = None
         while True:
-            error: TransientError | None = None
+            pause_s = _ENDED_PAUSE_S
             try:
                 for item in connect():
-                    lost_at, failures = math.inf, 0
+                    schedule = None
                     yield item
-            except TransientError as found:
-                error = found
-            lost_at, failures = min(lost_at, time.perf_counter()), failures + 1
-            pause_s = delay_s(failures, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
-            if error is not None:
-                if time.perf_counter() + pause_s > lost_at + away_s:
-                    raise error
-                if failures == 1:
+            except TransientError as error:
+                schedule = schedule or RetrySchedule(self.retry_s if away_s is None else away_s)
+                pause_s = schedule.pause_s(error)
+                if schedule.failures == 1:
                     lost(str(error))
-                pause_s = max(pause_s, pause_after(error))
             self.cancellation.pause(pause_s)
 
 
-def pause_after(error: TransientError) -> float:
-    """Return how long the server asks to be left alone."""
-    return error.retry_after_s if isinstance(error, RetryLater) else 0.0
+def trying_again(error: TransientError) -> str:
+    """Return what a user who waits is told."""
+    return f"{str(error).removesuffix('; try again')}; trying again for {RETRY_S:g} s"
 
 
 def resource_path(*parts: str) -> str:

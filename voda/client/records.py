@@ -51,6 +51,29 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobDependency:
+    """What a job comes after: another job, or an array, of which every task counts."""
+
+    job_id: str
+    array: str
+    condition: str
+    """ok: it has to complete; any: it has to end, however."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayPlace:
+    """The place of a job in its array."""
+
+    array_id: str
+    name: str
+    index: int
+    indices: str
+    count: int
+    at_once: int
+    """So many tasks may be at work at once; 0 = all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job, live or ended, as it was when the server was asked."""
 
@@ -68,6 +91,11 @@ class Job:
     is_canceling: bool
     is_halted: bool | None = None
     """Whether it gets no workers until it is resumed."""
+    labels: Mapping[str, str] | None = None
+    after: tuple[JobDependency, ...] | None = None
+    """Jobs and arrays that have to end first."""
+    array: ArrayPlace | None = None
+    """Where it is a task of an array."""
     min_replicas: int
     max_replicas: int
     requested_replicas: int
@@ -82,6 +110,8 @@ class Job:
     running_s: float
     waiting_s: float
     gpu_s: float
+    gpus: int | None = None
+    """They hold; `gpu_s` goes on by so many a second."""
     restarts: int
     resizes: int
     failures: int
@@ -203,6 +233,8 @@ class Identity:
     user: str
     role: str
     job_id: str = ""
+    found_by: str | None = None
+    """By what the server knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ Rule: the admin token of this machine's voda is only ever sent to this machine's
 """
 
 import json
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ class _RunningServer:
     url: str = ""
     certificate: str = ""
     socket: str = ""
+    is_gone: bool = False
+    """Whether its process is not there any more: it was killed, or the machine restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ def target(where: NamedServer) -> Target:
         here = _RunningServer()
     if named:
         url, source = _url(named), "--server" if where.server else "VODA_SERVER"
-    elif here.socket or here.url:
+    elif (here.socket or here.url) and not (here.is_gone and has_machine):
         url, source = _url(_SOCKET + here.socket if here.socket else here.url), str(home / "server.json")
     elif has_machine:
         url, source = f"{_SOCKET}{config.MACHINE_SOCKET}", "the default socket"
@@ -110,7 +113,18 @@ def _server_file(file: Path) -> _RunningServer:
         raise InvalidInput(f"{file} is not what `voda up` writes ({error}); name the server with --server") from error
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"{file} is not what `voda up` writes; name the server with --server")
-    return _RunningServer(*texts)
+    url, certificate, socket = texts
+    return _RunningServer(url=url, certificate=certificate, socket=socket, is_gone=_is_gone(found.get("pid")))
+
+
+def _is_gone(pid: object) -> bool:
+    try:
+        os.kill(pid if isinstance(pid, int) and pid > 0 else os.getpid(), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass  # another user's
+    return False
 
 
 def _read(file: Path) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voda.launcher.hosts import Layout
-from voda.manifests.launchers import torchrun_arguments
+from voda.programs.launchers import torchrun_arguments
 
 RUN_DIR = "VODA_RUN_DIR"
 """Names the launcher's own folder in the environment of all it starts, which marks them as its processes."""

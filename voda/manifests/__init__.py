@@ -2,6 +2,5 @@
 
 In the order of a submit: `text` and `yaml_text` (from text to a mapping), `conversion` (to a typed manifest of
 voda.kinds), `parse` (to a job, by `names`, `replicas` and `ignored_fields`), `local_warnings` and
-`kubernetes_warnings`; `programs` says what its replicas run. `launchers` and `program_manifest` make the manifest of a
-program that comes without one.
+`kubernetes_warnings`; `programs` says what its replicas run. `yaml_writer` writes one for people.
 """

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import inspect
 
 from voda.kinds.base import FieldWarning, JobManifest
-from voda.manifests.programs import ENV_FILE, known_value
+from voda.manifests.programs import known_value
 from voda.manifests.replicas import VARIABLES, is_gpu_count, is_gpu_share
+from voda.programs.program_manifest import ENV_FILE
 
 _OURS = "voda.dev/"
 _QUEUE = f"{_OURS}queue"

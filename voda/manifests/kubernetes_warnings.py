@@ -17,8 +17,9 @@ from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
 from voda.manifests.parse import ParsedManifest
-from voda.manifests.programs import ENV_FILE, env_files_annotation
+from voda.manifests.programs import env_files_annotation
 from voda.manifests.replicas import is_gpu_count
+from voda.programs.program_manifest import ENV_FILE
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _LEAST_TTL_S: Final = 300

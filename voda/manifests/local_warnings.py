@@ -12,8 +12,9 @@ from voda.kinds.base import FieldWarning, JobManifest, field_warnings
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
-from voda.manifests.programs import ENV_FILE, env_files_annotation, known_value
+from voda.manifests.programs import env_files_annotation, known_value
 from voda.manifests.replicas import is_gpu_count, is_gpu_share
+from voda.programs.program_manifest import ENV_FILE
 
 _ONE_MACHINE = "does not apply: every process runs on this machine"
 _NO_IMAGES = "not used: there are no images here"

@@ -11,10 +11,8 @@ from msgspec import Struct
 from voda.kinds.base import JobManifest
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar, RunPolicyFields
 from voda.manifests.expansion import Expansion
+from voda.programs.program_manifest import ENV_FILE, WORKING_DIR
 
-WORKING_DIR = "voda.dev/working-dir"
-ENV_FILE = "voda.dev/env-from-file."
-"""Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 _DEFAULT_GRACE_S = 30.0
 
 POD_NAME = "VODA_POD_NAME"

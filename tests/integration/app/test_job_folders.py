@@ -289,6 +289,13 @@ async def _recorded(backend: Backend, *facts: AnyFact) -> None:
         await backend.record(fact, actor="test")
 
 
+async def test_promise_of_a_pool_tells_how_long_folders_stay(jobs: Path) -> None:
+    async with a_kept_service(jobs) as (service, keeper):
+        assert keeper.promise("default").startswith("folders of ended jobs stay for 30 days, up to 20 GB (")
+        await service.happens(RetentionChanged(pool="default", retention_s=0.0, retention_bytes=0))
+        assert keeper.promise("default").startswith("folders of ended jobs stay for good (")
+
+
 async def test_record_when_its_folder_is_deleted_survives_a_snapshot(jobs: Path) -> None:
     async with a_kept_service(jobs) as (service, _):
         await ended(service, "a")

@@ -120,3 +120,27 @@ async def test_token_that_a_job_forges_from_its_own_is_refused() -> None:
         assert forged != own
         status, _ = await up.ask(ANN, "POST", "/api/v1/jobs/theirs/progress", {"epochs_done": 1}, forged)
         assert status == 401
+
+
+async def test_folder_of_an_ended_job_when_deleted_by_its_user_is_gone_with_vodas_records() -> None:
+    async with an_up() as up:
+        script = "cd $VODA_JOB_DIR; mkdir -m 0 closed; mkdir open; touch open/file; echo printed"
+        assert (await up.ask(ANN, "POST", "/api/v1/jobs", a_manifest("mine", script)))[0] == 201
+        await up.until_phase("mine", "completed")
+        assert (await up.ask(BOB, "DELETE", "/api/v1/jobs/mine/folder"))[0] == 403
+
+        async def deleted() -> bool:
+            # 409 while its processes end.
+            return (await up.ask(ANN, "DELETE", "/api/v1/jobs/mine/folder"))[0] == 200
+
+        await until_it_is(deleted)
+        assert _left(up.service.home.jobs) == [".records", ".records/.agent"]
+        status, problem = await up.ask(ANN, "GET", "/api/v1/jobs/mine/logs")
+        assert (status, f"by {ANN}" in problem["detail"]) == (410, True)
+        assert [row["key"] for row in (await up.ask(ANN, "GET", "/api/v1/usage"))[1]["rows"]] == [ANN]
+
+
+def _left(jobs: Path) -> list[str]:
+    """Return the folders of jobs that are left, voda's records of them too."""
+    found = [*jobs.iterdir(), *(jobs / ".records").iterdir()]
+    return sorted(str(path.relative_to(jobs)) for path in found)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,13 @@ from voda.client import (
     InvalidInput,
     NotFound,
     PermanentError,
+    Program,
     RetryLater,
     ServerUnreachable,
     WaitTimeout,
     WrongState,
 )
-from voda.events.types import JobCanceled, JobCompleted, JobProgressed, WorkerStarted
+from voda.events.types import JobCanceled, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 
 PRINTED = "first\nsecond ✓\nlast without an end"
 
@@ -76,6 +78,54 @@ def test_job_when_submitted_is_listed_changed_and_canceled(client: Client) -> No
     assert [one.job_id for one in client.list(phase="live", user=job.user)] == ["digits"]
     assert client.cancel(job, reason="wrong data").is_canceling
     assert list(client.list(phase=["Waiting", "Running"])) == []
+
+
+def test_program_is_submitted_without_a_manifest(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import torch.distributed\n")
+    options: dict[str, Any] = {"env": {"SEED": 7}, "time": "4h", "priority": 5, "epochs": 3, "labels": {"sweep": "lr"}}
+    program = Program(["python", "train.py"], workers="1-4", **options)
+    first, second = (client.submit(program).job for _ in range(2))
+    assert (first.name, first.kind, first.min_replicas, first.max_replicas) == ("train", "PyTorchJob", 1, 4)
+    assert (first.priority, first.progress.epochs, second.name) == (5, 3, "train-2")
+    assert [job.labels for job in client.list(selector="sweep=lr")] == [{"sweep": "lr"}] * 2
+    with pytest.raises(AlreadyExists):
+        client.submit(Program(["python", "train.py"], name="train"))
+    with pytest.raises(InvalidInput, match=r"nothing\.py: there is no such file here"):
+        client.submit(Program(["python", "nothing.py"]))
+    with pytest.raises(InvalidInput, match="a program is a list of words"):
+        client.submit(Program("python train.py"))
+
+
+def test_program_begins_in_the_folder_of_its_user(
+    server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    client.submit(Program(["sleep", "1"]))
+    client.submit(a_manifest("digits"))
+    for position in (2, 3):
+        (event,) = server.does(server.service.backend.store.read(position - 1, 1))
+        assert isinstance(event.data, JobSubmitted)
+        manifest = event.data.spec.manifest or {}
+        assert manifest["metadata"]["annotations"]["voda.dev/working-dir"] == str(tmp_path)
+
+
+def test_job_is_halted_resumed_and_run_again(server: Server, client: Client) -> None:
+    job = client.submit(a_manifest("digits")).job
+    assert client.halt(job, reason="lunch").is_halted
+    assert client.wait(job, for_="halted").is_halted
+    assert not client.resume("digits").is_halted
+    with pytest.raises(PermanentError):
+        client.rerun(job)
+    server.happens(JobCompleted(job_id="digits"))
+    again = client.rerun(job).job
+    assert (again.name, again.job_id != job.job_id) == ("digits", True)
+    # What the client returned is meant itself; the name means the latest run.
+    assert (client.get(job).job_id, client.get("digits").job_id) == (job.job_id, again.job_id)
+    with pytest.raises(InvalidInput, match="expected ended, completed"):
+        client.wait(again, for_="done")  # type: ignore[arg-type]
 
 
 def test_manifest_may_be_text_or_a_file(client: Client, tmp_path: Path) -> None:

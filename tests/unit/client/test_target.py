@@ -1,6 +1,7 @@
 """Claims about finding the server and the token to show it."""
 
 import socket
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,16 @@ def test_server_of_the_user_goes_before_the_one_that_root_runs_for_all(home: Pat
     assert target(ServerOptions()).url == HERE
     with pytest.raises(NotFound, match=r"looked for .*elsewhere/server.json\)"):
         target(ServerOptions(home=home / "elsewhere"))
+
+
+def test_server_of_the_user_that_was_killed_leaves_the_way_to_the_one_that_root_runs_for_all(home: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (home / "server.json").write_bytes(msgspec.json.encode({"url": HERE, "pid": ended.pid, "version": "0"}))
+    assert target(ServerOptions()).url == HERE
+    listening(home / "machine.sock")
+    assert target(ServerOptions()).url == f"unix://{home}/machine.sock"
+    assert target(ServerOptions(home=home)).url == HERE
 
 
 def test_server_whose_file_names_a_socket_is_asked_there_without_the_admin_token(home: Path) -> None:

@@ -60,11 +60,10 @@ def scale(
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.retry import patch_resource
-    from voda.cli.render.terminal import plain, print_answer
+    from voda.cli.render.terminal import note, plain, print_answer
 
     try:
-        before, after = await patch_resource(client, resource_path("jobs", name), change)
+        before, after = await client.patch(resource_path("jobs", name), change, lost=note)
     except InvalidField as error:
         raise InvalidField(error.field, _with_options(str(error))) from error
     old, new = decode(before.body, JobView), decode(after.body, JobView)

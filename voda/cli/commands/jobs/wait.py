@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from voda.cli.options import ServerOptions, all_jobs, command, seconds_of
+from voda.cli.options import ServerOptions, all_jobs, command
 from voda.domain.errors import InvalidInput
+from voda.text import seconds_of
 
 Goal = Literal["completed", "ended", "running", "waiting", "halted", "failed", "canceled"]
 _EXIT_OTHERWISE = 1

@@ -115,14 +115,13 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
     from voda.api.schemas import SettingsView
     from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.retry import patch_resource
-    from voda.cli.render.terminal import print_answer
+    from voda.cli.render.terminal import note, print_answer
 
     where = resource_path("pools", pool, "settings")
     if not change:
         before = after = await client.ask("GET", where)
     else:
-        before, after = await patch_resource(client, where, change)
+        before, after = await client.patch(where, change, lost=note)
     old, new = decode(before.body, SettingsView), decode(after.body, SettingsView)
     print_answer(after.body, output, [pool], lambda: _text(pool, old, new, is_change=bool(change)))
 

@@ -6,9 +6,7 @@ Rule: a script is parsed, never run; whatever it holds, the answer comes, if onl
 import ast
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Final, Literal
-
-from msgspec import Struct
+from typing import Final, Literal, NamedTuple
 
 Launcher = Literal["mpirun", "torchrun", "plain"]
 MOST_SCRIPT_BYTES: Final = 1_000_000
@@ -33,7 +31,7 @@ _IMPORTS: Final[dict[str, Launcher]] = {
 _PYTHON_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
-class LauncherChoice(Struct, frozen=True):
+class LauncherChoice(NamedTuple):
     launcher: Launcher
     reason: str
     """A clause: `it imports horovod`."""

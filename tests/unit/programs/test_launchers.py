@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.manifests.launchers import launcher_in_command, launcher_of_script, script_in_command
+from voda.programs.launchers import launcher_in_command, launcher_of_script, script_in_command
 
 
 @pytest.mark.parametrize(

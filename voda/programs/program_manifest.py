@@ -5,15 +5,16 @@ expands `$(NAME)`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-from msgspec import Struct
-
 from voda.domain.errors import InvalidInput
-from voda.manifests.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_arguments
-from voda.manifests.programs import ENV_FILE
-from voda.manifests.yaml_text import refuse_odd_values
+from voda.programs.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_arguments
+
+WORKING_DIR: Final = "voda.dev/working-dir"
+"""Annotation: where a program begins whose container names no folder."""
+ENV_FILE: Final = "voda.dev/env-from-file."
+"""Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 
 _GRACE_S: Final = 20
 """For a checkpoint: below the 30 s after which a pod is killed."""
@@ -22,7 +23,8 @@ _MAX_RESTARTS: Final = 100
 """Torch takes a worker that leaves for a failure."""
 
 
-class ProgramJob(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramJob:
     """A program and how it is to run."""
 
     name: str
@@ -48,10 +50,8 @@ def program_manifest(job: ProgramJob) -> dict[str, Any]:
     """Return the manifest of a program.
 
     Raises:
-        InvalidInput: a text holds what no manifest can hold, or the launcher cannot have that many workers.
+        InvalidInput: the launcher cannot have that many workers.
     """
-    pairs = (*job.env, *job.env_files)
-    refuse_odd_values([job.name, *job.words, *(text for pair in pairs for text in pair), job.working_dir, job.image])
     if job.launcher == "plain" and job.most > 1:
         raise InvalidInput(f"a plain program has one worker, not {job.most}: --launcher mpirun or torchrun starts more")
     own = launcher_in_command(job.words)
@@ -144,32 +144,3 @@ def _processes(job: ProgramJob) -> int:
 
 def _literal(text: str) -> str:
     return text.replace("$", "$$")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes lists of a command in a line, and quotes each text that any YAML reader could take for something else."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        return True
-
-
-def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    is_plain = (
-        text.isascii() and text[:1].isalpha() and text.replace("-", "").replace("/", "").replace(".", "").isalnum()
-    )
-    is_plain = is_plain and text.lower() not in ("y", "n", "yes", "no", "true", "false", "on", "off", "null")
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
-
-
-def _list_node(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
-    is_flat = all(isinstance(item, str) for item in items)
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=is_flat)
-
-
-_Dumper.add_representer(str, _text_node)
-_Dumper.add_representer(list, _list_node)
-
-
-def manifest_yaml(manifest: Mapping[str, Any]) -> str:
-    """Return a manifest as YAML that reads back the same."""
-    return str(yaml.dump({**manifest}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))

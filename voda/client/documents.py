@@ -1,0 +1,89 @@
+"""What a client submits, as bodies of requests: a manifest as it is, or the one that a program needs."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from voda.domain.errors import InvalidInput
+from voda.programs.program import Program, ProgramStart, start_of
+from voda.programs.program_manifest import WORKING_DIR, program_manifest
+
+Manifest = Mapping[str, Any] | str | bytes | os.PathLike[str] | Program
+_MOST_BYTES: Final = 3_000_000
+_MOST_NAMES: Final = 100
+"""That are tried for a program whose name nobody chose: train, train-2, ..."""
+_YAML: Final = "application/yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitBody:
+    body: bytes
+    media_type: str
+
+
+def documents_of(manifest: Manifest, *, folder: str) -> Iterator[SubmitBody]:
+    """Yield the document to submit, then those to try while the name of the one before is that of a live job.
+
+    Args:
+        manifest: what the user gives.
+        folder: where a program begins that names no folder; empty = the server's own choice.
+
+    Raises:
+        InvalidInput: it cannot be read, or is not what JSON can hold.
+    """
+    if isinstance(manifest, Program):
+        for name in _names(manifest, start := start_of(manifest)):
+            yield _json(_with_options(program_manifest(replace(start.job, name=name)), manifest), folder)
+    elif isinstance(manifest, Mapping):
+        yield _json(manifest, folder)
+    elif isinstance(manifest, str):
+        yield SubmitBody(manifest.encode("utf-8", "surrogatepass"), _YAML)
+    else:
+        yield SubmitBody(manifest if isinstance(manifest, bytes) else _read(manifest), _YAML)
+
+
+def _names(program: Program, start: ProgramStart) -> Iterator[str]:
+    yield start.job.name
+    if not program.name:
+        yield from (f"{start.job.name}-{number}" for number in range(2, _MOST_NAMES))
+
+
+def _with_options(manifest: dict[str, Any], program: Program) -> dict[str, Any]:
+    """Return the program's manifest with what its user says of the job."""
+    options = {"priority": program.priority, "epochs": program.epochs, "pool": program.pool or None}
+    given = {f"voda.dev/{name}": str(value) for name, value in options.items() if value is not None}
+    metadata = {**manifest["metadata"], "annotations": {**manifest["metadata"]["annotations"], **given}}
+    if program.namespace:
+        metadata["namespace"] = program.namespace
+    if program.labels:
+        metadata["labels"] = dict(program.labels)
+    return {**manifest, "metadata": metadata}
+
+
+def _json(manifest: Mapping[str, Any], folder: str) -> SubmitBody:
+    try:
+        return SubmitBody(json.dumps(_in_folder(manifest, folder), allow_nan=False).encode(), "application/json")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"the manifest is not what JSON can hold: {error}") from error
+
+
+def _in_folder(manifest: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    """Return the manifest with the folder where programs begin; the server refuses one of another shape."""
+    metadata = manifest.get("metadata")
+    annotations = metadata.get("annotations") or {} if isinstance(metadata, Mapping) else None
+    if not folder or not isinstance(metadata, Mapping) or not isinstance(annotations, Mapping):
+        return dict(manifest)
+    return {**manifest, "metadata": {**metadata, "annotations": {WORKING_DIR: folder, **annotations}}}
+
+
+def _read(file: os.PathLike[str]) -> bytes:
+    try:
+        with open(file, "rb") as opened:
+            body = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"{os.fspath(file)} cannot be read: {error.strerror}") from error
+    if len(body) > _MOST_BYTES:
+        raise InvalidInput(f"{os.fspath(file)} has more than {_MOST_BYTES:,} bytes: that is no manifest")
+    return body

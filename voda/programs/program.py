@@ -1,0 +1,181 @@
+"""A program as a user submits it, with the options of `voda submit --`; and how it will be started.
+
+Rule: how it will be started, and why, can be said in one line before anything is sent.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from voda.domain.errors import InvalidInput
+from voda.programs.launchers import (
+    MOST_SCRIPT_BYTES,
+    Launcher,
+    LauncherChoice,
+    launcher_in_command,
+    launcher_of_script,
+    script_in_command,
+)
+from voda.programs.program_manifest import ProgramJob
+from voda.text import seconds_of
+
+_WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+_MOST_WORKERS: Final = 4_096
+_LONGEST_DEFAULT_NAME: Final = 40
+_MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program without a manifest; what is left empty has the default of `voda submit --`."""
+
+    command: Sequence[str]
+    """Such as ["python", "train.py", "--lr", "0.1"]."""
+    name: str = field(default="", kw_only=True)
+    """By default that of its script, with the first number that is free."""
+    workers: str | int = field(default="", kw_only=True)
+    """Such as "2", or "1-4" for an elastic job."""
+    gpus_per_worker: int = field(default=1, kw_only=True)
+    env: Mapping[str, object] = field(default_factory=dict, kw_only=True)
+    env_from_file: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Secrets: variable -> file of this machine, which the job reads at each start."""
+    workdir: str = field(default="", kw_only=True)
+    time: str = field(default="", kw_only=True)
+    """It fails if it runs longer: "90m", "4h", "1d12h"."""
+    image: str = field(default="", kw_only=True)
+    """Kubernetes needs one."""
+    launcher: Launcher | None = field(default=None, kw_only=True)
+    """By default what the program imports decides."""
+    namespace: str = field(default="", kw_only=True)
+    labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    pool: str = field(default="", kw_only=True)
+    priority: int | None = field(default=None, kw_only=True)
+    """Higher goes first, whatever the policy."""
+    epochs: int | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStart:
+    job: ProgramJob
+    program: str
+    """Its script, or its first word."""
+    note: str
+    """How it is started, and why, as one line."""
+
+
+def start_of(options: Program) -> ProgramStart:
+    """Return how a program is started.
+
+    Raises:
+        InvalidInput: an option cannot be used, or there is no such script.
+    """
+    if isinstance(options.command, str):
+        raise InvalidInput(f'a program is a list of words, such as ["python", "train.py"], got {options.command!r:.80}')
+    words = _runnable([str(word) for word in options.command])
+    script = script_in_command(words)
+    least, most = _bounds(str(options.workers))
+    choice = _choice(words, script, options)
+    shown = script or words[0]
+    if choice.launcher == "plain" and most > 1 and not options.launcher:
+        raise InvalidInput(
+            f"{shown} would run as a plain program, which has one worker, not {most}, because {choice.reason};"
+            " --launcher mpirun or torchrun starts more"
+        )
+    job = ProgramJob(
+        name=options.name or _name_of(shown),
+        words=tuple(words),
+        launcher=choice.launcher,
+        least=least,
+        most=most,
+        gpus_per_worker=options.gpus_per_worker,
+        env=tuple((name, str(value)) for name, value in options.env.items()),
+        env_files=_env_files(options),
+        working_dir=_folder(options),
+        time_limit_s=seconds_of(options.time, option="--time") if options.time else 0,
+        image=options.image,
+    )
+    how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
+    hint = "" if options.launcher else "; --launcher chooses another"
+    return ProgramStart(job=job, program=shown, note=f"runs {shown} {how}, because {choice.reason}{hint}")
+
+
+def _runnable(words: Sequence[str]) -> list[str]:
+    """Return the command; a script without a folder before it is run by Python, as it is not on the PATH."""
+    if not words or not words[0]:
+        raise InvalidInput("no program after --: expected one, such as voda submit -- python train.py")
+    if words[0].lower().endswith(_MANIFEST_SUFFIXES):
+        raise InvalidInput(f"{words[0]} is a manifest, not a program: voda submit {words[0]}")
+    is_bare_script = words[0].endswith(".py") and "/" not in words[0] and not words[0].startswith("-")
+    return ["python", *words] if is_bare_script else [*words]
+
+
+def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoice:
+    if options.launcher:
+        return LauncherChoice(options.launcher, "--launcher says so")
+    if (own := launcher_in_command(words)) is not None:
+        return LauncherChoice(own, f"the command begins with {words[0]}")
+    if not script:
+        return LauncherChoice("plain", "its command names no Python file")
+    # A module may be installed, and a script may lie in the image.
+    folder = "" if options.image else options.workdir
+    return _choice_of_file(Path(folder) / script, may_be_away=bool(options.image) or script not in words)
+
+
+def _choice_of_file(file: Path, *, may_be_away: bool) -> LauncherChoice:
+    try:
+        is_there = file.is_file()
+        source = b""
+        if is_there:
+            with file.open("rb") as opened:
+                source = opened.read(MOST_SCRIPT_BYTES)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}; name its launcher with --launcher") from error
+    if is_there:
+        return launcher_of_script(source) or LauncherChoice("plain", "it cannot be read as Python")
+    if may_be_away:
+        return LauncherChoice("plain", "it is not here to be read")
+    raise InvalidInput(f"{file}: there is no such file here; if it lies elsewhere, say how it runs with --launcher")
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    if not text:
+        return 1, 1
+    match = _WORKERS.fullmatch(text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= least <= most <= _MOST_WORKERS:
+        raise InvalidInput(f"--workers: expected 1 to {_MOST_WORKERS:,}, such as 2 or 1-4, got {text[:40]!r}")
+    return least, most
+
+
+def _env_files(options: Program) -> tuple[tuple[str, str], ...]:
+    if options.env_from_file and options.image:
+        raise InvalidInput(
+            "--env-from-file names a file of this machine: on Kubernetes keep the secret in a Secret, and name it by"
+            " valueFrom.secretKeyRef in a manifest (voda init writes one)"
+        )
+    return tuple((name, os.path.abspath(os.path.expanduser(path))) for name, path in options.env_from_file.items())
+
+
+def _folder(options: Program) -> str:
+    if not options.workdir:
+        return ""
+    if not options.image:
+        return str(Path(options.workdir).absolute())
+    if not options.workdir.startswith("/"):
+        raise InvalidInput(
+            f"--workdir: expected a folder of the image, such as /workspace, got {options.workdir[:60]!r}"
+        )
+    return options.workdir
+
+
+def _name_of(program: str) -> str:
+    """Return a name that Kubernetes takes: Train_Model.py is train-model, 01-fit.sh is job-01-fit."""
+    path = Path(program)
+    stem = path.parent.name if path.stem == "__main__" and path.parent.name else path.stem
+    plain = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:_LONGEST_DEFAULT_NAME].strip("-")
+    if not plain:
+        return "job"
+    return plain if plain[0].isalpha() else f"job-{plain}"
