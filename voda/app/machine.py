@@ -20,6 +20,7 @@ from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
+from voda.cluster.local.isolation.cgroups import DEVICES, Cgroups
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
@@ -61,6 +62,8 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     metrics_folder: Path | None = None
     """Of CSV files that jobs write."""
     jobs_per_user: int = 1_000
+    pids_limit: int = 16_384
+    """Most processes and threads of a replica, where the kernel can be told; 0: as many as it wants."""
     halts_on_exit: bool = False
     """Whether jobs are halted when the service ends; otherwise they train on, and the next start takes them over."""
 
@@ -83,6 +86,8 @@ def refuse_contradictions(options: MachineOptions) -> None:
         raise InvalidInput(f"--slots is {options.slots}, expected 1 to 4096")
     if not 0 <= options.port <= 65_535:
         raise InvalidInput(f"--port is {options.port}, expected 0 (any) to 65535")
+    if not 0 <= options.pids_limit <= 4_194_304:
+        raise InvalidInput(f"--pids-limit is {options.pids_limit}, expected 0 (none) to 4194304")
     if options.ratelimit_s is not None and not 0 <= options.ratelimit_s <= 86_400:
         raise InvalidInput(f"--ratelimit is {options.ratelimit_s:g} s, expected 0 to 86400")
 
@@ -133,8 +138,9 @@ def exposure_warning(host: str, *, has_tls: bool) -> str:
 class Machine:
     """The devices of this machine, divided into pools."""
 
-    def __init__(self, options: MachineOptions) -> None:
+    def __init__(self, options: MachineOptions, cgroups: Cgroups | None = None) -> None:
         self._options = options
+        self.cgroups = cgroups or Cgroups()
         self._driver = open_driver()
         found = find_gpus(self._driver, visible=options.environment.get("CUDA_VISIBLE_DEVICES"))
         if found and options.slots is not None:
@@ -145,7 +151,8 @@ class Machine:
         self.pools: Mapping[str, Sequence[Device]] = self._divided(found)
 
     def description(self) -> Sequence[str]:
-        return [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
+        pools = [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
+        return [*pools, limits_line(self.cgroups)]
 
     def clusters(
         self,
@@ -170,6 +177,8 @@ class Machine:
                     environment=environment,
                     output_bytes=partial(output_bytes, pool),
                     account=account,
+                    cgroups=self.cgroups,
+                    pids_limit=self._options.pids_limit or None,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
             )
@@ -189,6 +198,22 @@ class Machine:
             return {self._options.pool: cpu_slots(self._options.slots or os.cpu_count() or 1)}
         by_model = gpu_pools(found)
         return {self._options.pool: found} if len(by_model) == 1 else by_model
+
+
+def limits_line(cgroups: Cgroups) -> str:
+    """Return a sentence on the limits of jobs that the kernel keeps here, and on those that it does not."""
+    names = {"memory": "memory", "cpu": "CPU", "pids": "processes"}
+    kept = [name for controller, name in names.items() if controller in cgroups.controllers]
+    missing = [name for name in names.values() if name not in kept]
+    lines = [f"limits of jobs: {', '.join(kept)}"] if kept else []
+    if missing:
+        lines.append(
+            f"not enforced are limits on {', '.join(missing)} ({cgroups.obstacle or 'no such controller here'}): start"
+            " voda by systemd with Delegate=yes, see docs/up.md"
+        )
+    if cgroups.gpus and DEVICES not in cgroups.controllers:
+        lines.append("every job can open the files of all GPUs (refusing them takes cgroup v1)")
+    return "; ".join(lines)
 
 
 def _counted(devices: Sequence[Device]) -> str:

@@ -9,8 +9,9 @@ what is built here is only wired.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from voda import __version__, config
 from voda.accounts import Account, Accounts, unmapped_uid
@@ -40,6 +41,8 @@ from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
+from voda.cluster.local.isolation.cgroups import find_cgroups
+from voda.cluster.local.isolation.limits import role_limits
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -87,7 +90,7 @@ class MachineService:
             view=self.view,
             telemetry=self.telemetry,
         )
-        self.machine = Machine(options)
+        self.machine = Machine(options, find_cgroups())
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
         """Of the pools, while this process leads them."""
@@ -166,7 +169,7 @@ class MachineService:
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             folders=self.keeper,
-            warnings=_warnings,
+            warnings=partial(_warnings, enforced=self.machine.cgroups.controllers),
             not_ready=self.failure,
             log_warning=lambda: self.log_health.warning,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
@@ -360,11 +363,12 @@ def _leadership(service: MachineService, me: str) -> Leadership:
     return leadership
 
 
-def _warnings(parsed: ParsedManifest) -> Sequence[FieldWarning]:
-    """Return the fields of a manifest that plain processes ignore.
+def _warnings(parsed: ParsedManifest, *, enforced: Collection[str]) -> Sequence[FieldWarning]:
+    """Return the fields of a manifest that plain processes ignore, where the kernel enforces these limits.
 
     Raises:
         InvalidField: it cannot run on one machine.
     """
     refuse_unrunnable(parsed)
-    return tuple(local_warnings(parsed))
+    role_limits(parsed.job)
+    return tuple(local_warnings(parsed, enforced))

@@ -4,7 +4,7 @@ Rule: exact paths and one sentence each; only fields that the manifest really ha
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from voda.domain.errors import InvalidField
@@ -88,8 +88,11 @@ def _refuse_odd_env_files(job: JobManifest) -> None:
             raise InvalidField(field, f"{field}: expected an absolute path of a file with mode 0600, got {path[:80]!r}")
 
 
-def local_warnings(parsed: ParsedManifest) -> Iterator[FieldWarning]:
-    """Yield the fields of an accepted manifest that plain processes ignore, besides the warnings of `parse`."""
+def local_warnings(parsed: ParsedManifest, enforced: Collection[str] = ()) -> Iterator[FieldWarning]:
+    """Yield the fields of an accepted manifest that plain processes ignore, besides the warnings of `parse`.
+
+    The limits on the resources `enforced` (memory, cpu) are not ignored.
+    """
     job, spec = parsed.job, parsed.raw["spec"]
     yield from job.local_warnings(spec)
     yield from field_warnings(spec.get("runPolicy"), "spec.runPolicy", _OF_RUN_POLICY)
@@ -99,11 +102,11 @@ def local_warnings(parsed: ParsedManifest) -> Iterator[FieldWarning]:
         for name in pod.get("nodeSelector") or ():
             if name != ACCELERATOR:
                 yield FieldWarning(field=f"{path}.nodeSelector[{name[:80]}]", message=_ONE_MACHINE)
-        yield from _containers(job, role, pod["containers"], path)
+        yield from _containers(job, role, pod["containers"], path, enforced)
 
 
 def _containers(
-    job: JobManifest, role: str, containers: Sequence[Mapping[str, Any]], path: str
+    job: JobManifest, role: str, containers: Sequence[Mapping[str, Any]], path: str, enforced: Collection[str]
 ) -> Iterator[FieldWarning]:
     main, container = job.main_container(role)
     for index, raw in enumerate(containers):
@@ -112,20 +115,21 @@ def _containers(
             yield FieldWarning(field=field, message="not run: only the container of a pod that trains runs here")
             continue
         yield from field_warnings(raw, field, _OF_CONTAINERS)
-        yield from _resources(container, field)
+        yield from _resources(container, field, enforced)
         if role in job.local_roles:
             yield from _variables(container, field)
         else:
             yield from _idle_worker(container, field)
 
 
-def _resources(container: ContainerTemplate, path: str) -> Iterator[FieldWarning]:
+def _resources(container: ContainerTemplate, path: str, enforced: Collection[str]) -> Iterator[FieldWarning]:
     resources = container.resources
     if resources is None:
         return
     for kind, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         for name in amounts or ():
-            if not is_gpu_count(name) and not is_gpu_share(name):
+            is_kept = kind == "limits" and name in enforced
+            if not is_kept and not is_gpu_count(name) and not is_gpu_share(name):
                 message = "not enforced: only GPUs (or slots) are counted on this machine"
                 yield FieldWarning(field=f"{path}.resources.{kind}[{name[:80]}]", message=message)
 

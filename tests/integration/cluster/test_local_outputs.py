@@ -136,9 +136,9 @@ async def test_shim_notes_growth_once_and_readers_move_the_instants_with_what_it
     for letter in (b"a", b"b", b"c"):
         os.write(output, (letter * 9 + b"\n") * 10)
         for _ in range(2):
-            shim.note_size(str(home), shim.trim(str(home), 350), noted)
+            shim.trim(str(home), 350, noted)
         noted[1] = 0.0
-    shim.note_size(str(home), shim.trim(str(home), 250), noted)
+    shim.trim(str(home), 250, noted)
     times = list(shim.INSTANT.iter_unpack((home / "times").read_bytes()))
     assert [size for size, _ in times] == [100, 200, 300, os.fstat(output).st_size]
     # The last 125 bytes are left, behind a line that says so; what was printed before the third note is gone but for b.

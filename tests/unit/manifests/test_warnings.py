@@ -231,6 +231,17 @@ def test_file_of_a_secret_that_cannot_be_read_here_is_refused(name: str, path: s
     assert refused.value.field == f"metadata.annotations[voda.dev/env-from-file.{name}]"
 
 
+def test_limits_that_the_kernel_keeps_are_not_told_and_requests_are() -> None:
+    amounts = {"memory": "1Gi", "cpu": 1, "ephemeral-storage": "1Gi"}
+    worker = {"resources": {"limits": amounts, "requests": amounts}}
+    manifest = without_images(an_mpi_job(worker=worker))
+    path = f"{_WORKER}.containers[0].resources"
+    requests = [f"{path}.requests[{name}]" for name in amounts]
+    assert unmet(manifest) == [*(f"{path}.limits[{name}]" for name in amounts), *requests]
+    kept = [warning.field for warning in local_warnings(parse(manifest), {"memory", "cpu", "pids"})]
+    assert kept == [f"{path}.limits[ephemeral-storage]", *requests]
+
+
 def test_file_of_a_secret_is_honoured_here() -> None:
     manifest = without_images(an_mpi_job(annotations={"voda.dev/env-from-file.KEY": "/k"}))
     refuse_unrunnable(parse(manifest))

@@ -7,9 +7,12 @@ Rule: the manifest's own variables go before what the operators and this machine
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from voda.cluster.local.context import JobState, LocalContext
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.isolation.job_environment import user_variables
+from voda.cluster.local.isolation.limits import Limits, launcher_limits
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
 from voda.cluster.local.replica import ReplicaCommand
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
@@ -58,6 +61,19 @@ def index_of(blueprint: RunSpec, record: LocalJobRecord, replica: str) -> int | 
     if replica == LAUNCHER:
         return None
     return next((index for index in record.devices if blueprint.replica_of(index) == replica), None)
+
+
+def limits_of(state: JobState, blueprint: RunSpec, replica: str) -> Limits:
+    """Return what a replica may take now; a launcher as much as all its workers, whose ranks it starts."""
+    site, record = state.context, state.record
+    if replica == LAUNCHER:
+        limits, devices = launcher_limits(blueprint.limits, len(record.devices)), [*record.devices.values()]
+    else:
+        limits = blueprint.limits.get(blueprint.role_of(replica), Limits())
+        index = index_of(blueprint, record, replica)
+        devices = [] if index is None else [record.devices[index]]
+    gpus = site.slots.minors(name for names in devices for name in names)
+    return replace(limits, pids=site.config.pids_limit, gpus=gpus)
 
 
 def visible(site: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:

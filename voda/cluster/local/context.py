@@ -16,6 +16,7 @@ from voda.accounts import Account
 from voda.clock import Clock
 from voda.cluster.local.devices import Device, GpuMonitor, Slots
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
+from voda.cluster.local.isolation.cgroups import Cgroups, group_name
 from voda.cluster.local.rendezvous import Agent, Transport
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
@@ -56,6 +57,10 @@ class LocalClusterConfig:
     """Reads the GPUs' health; None without GPUs."""
     transport: Transport | None = None
     """How mpirun gets into a worker; None: found out when the cluster opens."""
+    cgroups: Cgroups = field(default_factory=Cgroups)
+    """Where replicas get control groups; by default they have none."""
+    pids_limit: int | None = None
+    """Most processes and threads of a replica."""
     log_bytes: int = LOG_BYTES
     """Most bytes of one replica's output; of a longer one the last megabyte stays."""
     output_bytes: Callable[[], int] = lambda: OUTPUT_BYTES
@@ -179,6 +184,10 @@ class JobState:
             return ""
         names = ["the user who runs voda" if uid is None else f"uid {uid}" for uid in (found, expected)]
         return f"its folder {self.folder.path} belongs to {names[0]}, expected {names[1]}, as whom it has to run"
+
+    def group(self, replica: str) -> str:
+        """Return the name of a replica's control groups."""
+        return group_name(self.context.config.folder, self.record.job_id, replica)
 
     def save(self, *, durably: bool = False) -> None:
         """Write the record, now or a little later; `durably` waits for the disk."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.local import rendezvous
-from voda.cluster.local.command import visible
+from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import TRY_AGAIN_S, JobState
 from voda.cluster.local.exit_policy import FORGIVEN_S
 from voda.cluster.local.folder import JobFolder
@@ -62,6 +62,7 @@ class DeviceClaims:
             if isinstance(error, UnsafeFile):
                 raise
             raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
+        self._set_launcher_limits()
 
     def terminate(self, workers: Iterable[int]) -> None:
         """Let no more processes of these workers in, and tell those that run to end."""
@@ -110,8 +111,20 @@ class DeviceClaims:
             by_cause.setdefault(self._causes.pop(index, (record.cause, None)), []).append(index)
         if by_cause:
             self._state.save()
+            self._set_launcher_limits()
         for (cause, code), gone in by_cause.items():
             context.tell(WorkerExited(job_id=record.job_id, workers=tuple(gone), cause=cause, exit_code=code))
+
+    def _set_launcher_limits(self) -> None:
+        """Let the launcher have as much as its workers may, which are processes of it."""
+        state, run_spec = self._state, self._state.run_spec()
+        if state.record.kind != "mpi" or run_spec is None:
+            return
+        try:
+            state.context.config.cgroups.change(state.group(LAUNCHER), limits_of(state, run_spec, LAUNCHER))
+        except OSError as error:
+            # The kernel takes no memory away that is in use.
+            _log.warning("job_id=%s its limits stay as they were: %s", state.record.job_id, error)
 
     def _record(self, run_spec: RunSpec, devices: Mapping[int, tuple[str, ...]], size: int) -> None:
         context, folder, record = self._state.context, self._state.folder, self._state.record

@@ -30,6 +30,8 @@ class Device(Struct, frozen=True, kw_only=True):
     """Of a GPU, as its maker calls it."""
     is_gpu: bool = True
     uuid: str = ""
+    minor: int | None = None
+    """Of a GPU, the number of its file /dev/nvidiaN; None: not known."""
 
 
 def cpu_slots(count: int) -> tuple[Device, ...]:
@@ -83,6 +85,13 @@ class Slots:
     def held(self) -> frozenset[str]:
         return frozenset(self._holders)
 
+    def minors(self, names: Iterable[str]) -> frozenset[int] | None:
+        """Return the minor numbers of the GPUs among these devices; None where one of them is not known."""
+        gpus = [self.devices.get(name) for name in names]
+        found = [device.minor for device in gpus if device is not None and device.is_gpu]
+        known = frozenset(minor for minor in found if minor is not None)
+        return None if None in gpus or None in found else known
+
     def visible(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return what CUDA_VISIBLE_DEVICES shall name for these devices; empty where they are CPU slots."""
         return tuple(name for name in names if name not in self.devices or self.devices[name].is_gpu)
@@ -99,6 +108,7 @@ class Card(Struct, frozen=True, kw_only=True):
     """Why it must not be used; empty: it is healthy."""
     processes: int = 0
     """Compute processes on it."""
+    minor: int | None = None
 
 
 Driver = Callable[[], Sequence[Card]]
@@ -120,7 +130,7 @@ def find_gpus(driver: Driver, *, visible: str | None = None) -> tuple[Device, ..
     if visible is not None:
         named = [word.strip() for word in visible.split(",")]
         cards = [card for card in cards if _is_named(card, named)]
-    return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid) for card in cards)
+    return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid, minor=card.minor) for card in cards)
 
 
 def gpu_pools(devices: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
@@ -174,6 +184,7 @@ class NvmlDriver:
         self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         self._uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in self._handles]
         self._models = [pynvml.nvmlDeviceGetName(handle) for handle in self._handles]
+        self._minors = [self._minor(handle) for handle in self._handles]
         self._by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in enumerate(self._handles)}
         self._events = self._registered()
 
@@ -197,8 +208,19 @@ class NvmlDriver:
         except nvml.NVMLError as error:
             problem = problem or self._loss(error)
         return Card(
-            index=index, uuid=self._uuids[index], model=self._models[index], problem=problem, processes=processes
+            index=index,
+            uuid=self._uuids[index],
+            model=self._models[index],
+            problem=problem,
+            processes=processes,
+            minor=self._minors[index],
         )
+
+    def _minor(self, handle: object) -> int | None:
+        try:
+            return int(self._nvml.nvmlDeviceGetMinorNumber(handle))
+        except self._nvml.NVMLError:
+            return None
 
     def _loss(self, error: Exception) -> str:
         """Return what an error says of the GPU itself; empty where the driver merely refuses an answer."""

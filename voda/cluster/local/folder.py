@@ -176,6 +176,7 @@ class JobFolder:
         elif self.is_users:
             raise UnsafeFile(errno.EPERM, f"{self.path.name} belongs to uid {self.uid}, expected {os.geteuid()}")
         else:
+            self.files.make(mode=0o700)
             for folder in ("logs", "mpi", _REPLICAS):
                 self.files.make(folder)
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from voda.cluster.local.command import command_of
+from msgspec.structs import replace
+
+from voda.cluster.local.command import command_of, limits_of
 from voda.cluster.local.context import TRY_AGAIN_S, JobState, Timer
 from voda.cluster.local.folder import Exit
 from voda.cluster.local.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
@@ -54,7 +56,7 @@ class JobReplicas:
             UnsafeFile: something else lies where voda writes.
             OSError: the folder cannot be written, or the system refuses another process.
         """
-        folder = self._state.folder
+        folder, context = self._state.folder, self._state.context
         if (run := self._next_run(name)) is None:
             # An earlier voda started a shim a moment ago, which will write itself down or exit. Or another process
             # only checked the lock and has released it. Or the job has not dealt with the last exit.
@@ -63,7 +65,8 @@ class JobReplicas:
             return ""
         try:
             command = command_of(self._state, run_spec, name)
-            self._watch(start_replica(folder, name, run, command))
+            groups = context.config.cgroups.make(self._state.group(name), limits_of(self._state, run_spec, name))
+            self._watch(start_replica(folder, name, run, replace(command, cgroups=groups)))
         except InvalidField as error:
             return f"{name} could not run: {error}"
         except ValueError as error:
@@ -84,6 +87,8 @@ class JobReplicas:
                 self._unknown[name] = status
                 self._state.later(_LOOK_AGAIN_S, lambda: self._inspect(name, self._unknown.pop(name, None)))
             return
+        if isinstance(replica, Exit):
+            self._state.context.config.cgroups.remove(self._state.group(name))
         if isinstance(replica, ReplicaProcess):
             self._watch(replica)
         elif replica is not None and record.judged.get(name) != replica.run:

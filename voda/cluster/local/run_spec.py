@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from voda.cluster.local.isolation.limits import Limits, role_limits
 from voda.domain.errors import ActionRefused, InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
@@ -37,6 +38,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     elastic: TorchElasticPolicy | None = None
     working_dir: str = ""
     """Of the annotation."""
+    limits: Mapping[str, Limits] = {}
+    """role -> what a replica may take."""
     env_files: Mapping[str, str] = {}
     """Variable -> the file of the job's user that holds its value."""
 
@@ -91,7 +94,16 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
         elastic=job.elastic_policy(),
         working_dir=working_dir_annotation(job),
         env_files=env_files_annotation(job),
+        limits=_limits(job),
     )
+
+
+def _limits(job: JobManifest) -> Mapping[str, Limits]:
+    try:
+        return role_limits(job)
+    except InvalidField:
+        # An earlier version has accepted it, and did not enforce it.
+        return {}
 
 
 def _programs(spec: JobSpec, job: JobManifest) -> Mapping[str, Program]:

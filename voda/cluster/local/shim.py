@@ -8,7 +8,6 @@ FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.
 reserved at the start (a full disk loses no exit), kills what the program left behind, and only then exits. The program
 may be able to write FOLDER too: what is no regular file there is not opened, and the output, which is standard output
 here, is cut without its path. A program of another user runs with that user's ids alone; this process keeps its own.
-
 SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
 
@@ -26,6 +25,7 @@ NOT_MINE = 75
 """Exit status of a shim that found another one at work, or its run taken back: it started nothing."""
 CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+CLEAR_TRIES = 250  # of removing a control group, 0.02 s apart
 SECRET_BYTES = 64 << 10  # most that the file of a variable may hold
 RESERVED_BYTES = 2048
 LINE_BYTES = 4096
@@ -53,10 +53,9 @@ def main(words: list[str]) -> int:
         return NOT_MINE
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    log_at = os.fstat(OUTPUT).st_size
     # In ticks since boot: with the pid it names a process for good.
     began = int(stat_of(os.getpid())[19])
-    note = f'{{"run":{run},"pid":{os.getpid()},"start":{began},"log_at":{log_at}}}\n'
+    note = f'{{"run":{run},"pid":{os.getpid()},"start":{began},"log_at":{os.fstat(OUTPUT).st_size}}}\n'
     try:
         reserve(folder)
         replace(folder, "process.json", note.encode())
@@ -73,7 +72,9 @@ def main(words: list[str]) -> int:
         return cannot_write(folder, error)
     finally:
         kill_descendants()
-        note_size(folder, trim(folder, int(log_bytes)), [-1.0, 0.0])  # a lot may have been printed since the last look
+        for group in program["cgroups"]:
+            clear(group)
+        trim(folder, int(log_bytes), [-1.0, 0.0])  # a lot may have been printed since the last look
     return 0
 
 
@@ -84,11 +85,9 @@ def program_to_start() -> dict[str, list[str]]:
     values lie in files of the program's user; cgroups: where it goes before it runs; user: uid, gid and groups, none
     where it runs as the user who runs this.
     """
-    with open(os.dup(0), "rb") as file:
+    with open(0, "rb", closefd=False) as file:
         words = [os.fsdecode(word) for word in file.read().split(b"\0")]
-    opened = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(opened, 0)
-    os.close(opened)
+    os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     found: dict[str, list[str]] = {}
     while len(words) > 1:
         name, count = words[0], int(words[1])
@@ -116,24 +115,21 @@ def start(program: dict[str, list[str]]) -> tuple[int, str]:
 def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
     """Turn into the program, or write why not to a descriptor; never returns."""
     status, argv = NOT_RUNNABLE, program["argv"]
-    what = "its control group"
+    what = "its user and control groups"
     try:
         os.setpgid(0, 0)
         for group in program["cgroups"]:
             join(group)
-        what = "its user"
         if program["user"]:
             change_user(*map(int, program["user"]))
         # The kernel forgets it when a process changes its user.
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(NOT_MINE)
-        for what in program["folders"]:
-            if entered(what):
-                break
-        else:
-            what = f"working directory {what}"
-            os.chdir(program["folders"][-1])
+        folders = program["folders"]
+        folder = next((each for each in folders if os.path.isdir(each) and os.access(each, os.X_OK)), folders[-1])
+        what = f"working directory {folder}"
+        os.chdir(folder)
         env = dict(word.split("=", 1) for word in program["env"])
         for word in program["files"]:
             name, what = word.split("=", 1)
@@ -144,12 +140,9 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         run(argv, env)
-    except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        status = NOT_FOUND if missing else NOT_RUNNABLE
-        os.write(problems, f"{what}: {'not found' if missing else reason_of(error)}".encode("utf-8", "replace"))
     except Exception as error:
-        os.write(problems, f"{what}: {error}".encode("utf-8", "replace"))
+        status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
+        os.write(problems, f"{what}: {reason_of(error)}".encode("utf-8", "replace"))
     finally:
         os._exit(status)
 
@@ -180,18 +173,34 @@ def change_user(uid: int, gid: int, *groups: int) -> None:
 
 def join(group: str) -> None:
     """Move this process into a control group."""
-    opened = os.open(os.path.join(group, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
-    os.write(opened, b"0")
-    os.close(opened)
+    with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
+        file.write("0")
 
 
-def entered(folder: str) -> bool:
-    """Go into a folder; return whether it was there."""
+def clear(group: str) -> None:
+    """Kill what is left in a control group, say whether its memory was too little, and remove it."""
+    for file in ("memory.events", "memory.oom_control"):
+        killed = [line.split()[1] for line in lines_of(group, file) if line.startswith("oom_kill ")]
+        if killed and killed[0] != "0":
+            os.write(OUTPUT, b"voda: the kernel killed processes of this replica: its memory limit was reached\n")
+    for _ in range(CLEAR_TRIES):
+        for pid in lines_of(group, "cgroup.procs"):
+            kill(int(pid))
+        try:
+            os.rmdir(group)
+            return
+        except OSError:
+            reaped(0)
+            signal.sigtimedwait({signal.SIGCHLD}, 0.02)
+
+
+def lines_of(group: str, file: str) -> list[str]:
+    """Return the lines of a file of a control group; none where it is not there."""
     try:
-        os.chdir(folder)
+        with open(os.path.join(group, file), encoding="ascii") as opened:
+            return opened.read().splitlines()
     except OSError:
-        return False
-    return True
+        return []
 
 
 def secret(path: str) -> str:
@@ -211,15 +220,14 @@ def secret(path: str) -> str:
     return os.fsdecode(content[:-1] if content.endswith(b"\n") else content)
 
 
-def reason_of(error: OSError) -> str:
+def reason_of(error: Exception) -> str:
     """Return what went wrong, as the end of a sentence."""
-    if error.errno == errno.E2BIG:
-        return "its command line or environment is too long"
-    return error.strerror or "refused"
+    known = {errno.ENOENT: "not found", errno.E2BIG: "its command line or environment is too long"}
+    return known.get(getattr(error, "errno", None) or 0) or getattr(error, "strerror", None) or str(error)
 
 
-def trim(folder: str, most: int) -> int:
-    """Cut an output that outgrew a size to its end, where its writers go on, as they append; return its size."""
+def trim(folder: str, most: int, noted: list[float]) -> int:
+    """Cut an output that outgrew a size to its end, where its writers go on, and return its size; note when it grew."""
     try:
         size = os.fstat(OUTPUT).st_size
         if size > most:
@@ -228,22 +236,15 @@ def trim(folder: str, most: int) -> int:
             os.ftruncate(OUTPUT, 0)
             os.write(OUTPUT, b"[voda: output before this was dropped, it outgrew %d bytes]\n" % most + end)
             replace(folder, "cut", b"\n")  # what is printed meanwhile may come before the notice
+        size = os.fstat(OUTPUT).st_size
+        with open(open_regular(os.path.join(folder, "times"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as times:
+            rarely_s = 1 << min(os.fstat(times.fileno()).st_size >> 17, 30)  # 1 s, and more the more is noted
+            if size < noted[0] or (size > noted[0] and abs(time.time() - noted[1]) >= rarely_s):  # noqa: TID251 - stands alone
+                noted[:] = size, time.time()  # noqa: TID251 - stands alone
+                times.write(INSTANT.pack(size, noted[1]))
+        return size
+    except OSError:
         return os.fstat(OUTPUT).st_size
-    except OSError:
-        return 0
-
-
-def note_size(folder: str, size: int, noted: list[float]) -> None:
-    """Note in FOLDER/times what size the output has by now, at most once a second, and less often as the file grows."""
-    try:
-        times, now = open_regular(os.path.join(folder, "times"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), time.time()  # noqa: TID251 - stands alone
-        is_due = abs(now - noted[1]) >= 1 << min(os.fstat(times).st_size >> 17, 30)
-        if size < noted[0] or (size > noted[0] and is_due):
-            os.write(times, INSTANT.pack(size, now))
-            noted[:] = size, now
-        os.close(times)
-    except OSError:
-        return
 
 
 def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
@@ -255,18 +256,17 @@ def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, b
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        before, size = size, trim(folder, log_bytes)
-        note_size(folder, size, noted)
+        before, size = size, trim(folder, log_bytes, noted)
         full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
         pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
         received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
-            send_signal(pid, signal.SIGTERM, to_group=True)
-            send_signal(pid, signal.SIGCONT, to_group=True)
+            kill(-pid, signal.SIGTERM)
+            kill(-pid, signal.SIGCONT)
             kill_at = time.monotonic() + grace_s  # noqa: TID251 - stands alone
         if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
             for descendant in descendants(os.getpid()):
-                send_signal(descendant, signal.SIGKILL)
+                kill(descendant)
 
 
 def reaped(main_pid: int) -> int | None:
@@ -291,7 +291,7 @@ def kill_descendants() -> None:
         if not left:
             return
         for pid in left:
-            send_signal(pid, signal.SIGKILL)
+            kill(pid)
         signal.sigtimedwait({signal.SIGCHLD}, 0.02)
 
 
@@ -321,10 +321,10 @@ def stat_of(pid: int) -> list[str]:
         return []
 
 
-def send_signal(pid: int, number: int, *, to_group: bool = False) -> None:
-    """Signal a process, or a process group, if it is still there."""
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Kill or signal a process, or with a negative id a process group, if it is still there."""
     try:
-        (os.killpg if to_group else os.kill)(pid, number)
+        os.kill(pid, number)
     except OSError:
         return
 

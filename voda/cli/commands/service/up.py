@@ -24,6 +24,10 @@ class MachineArguments:
     metrics_dir: Annotated[
         Path | None, typer.Option("--metrics-dir", help="Read epochs from the CSV files that jobs write there.")
     ] = None
+    pids_limit: Annotated[
+        int,
+        typer.Option("--pids-limit", metavar="N", help="Processes and threads of a replica, at most; 0 = no limit."),
+    ] = 16_384
     halt_on_exit: Annotated[
         bool, typer.Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
     ] = False
@@ -129,6 +133,7 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
         is_open_on_purpose=access.open_to_everybody,
         tls=(access.tls_cert, access.tls_key) if access.tls_cert and access.tls_key else None,
         metrics_folder=machine.metrics_dir,
+        pids_limit=machine.pids_limit,
         jobs_per_user=access.jobs_per_user,
         halts_on_exit=machine.halt_on_exit,
     )
