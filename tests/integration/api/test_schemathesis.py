@@ -30,7 +30,7 @@ _RUNS = (
 parallel."""
 # What a document can bound, it does; beyond that, these refuse what only sense forbids: a manifest without a kind, a
 # wish beyond the job's maximum, a moment that is none, an empty key, a name of several words, a continue token made up,
-# a position beyond the end.
+# a position beyond the end, a reason of several lines, a number of bytes with a fraction of nothing (1.0).
 _REFUSE_BY_SENSE = (
     "submitJob",
     "createTraining",
@@ -46,6 +46,8 @@ _REFUSE_BY_SENSE = (
     "listEvents",
     "rerunJob",
     "getUsage",
+    "haltJob",
+    "changeSettings",
 )
 _CONFIG = """
 # A position beyond the end of the log is one of another log.
@@ -56,7 +58,14 @@ parameters = { "query.after" = 1 }
 use_after_free.enabled = false
 # Who shows a revision that is not there is told so first.
 negative_data_rejection.expected-statuses = ["4xx"]
+# Nothing is kept of a job's folder here.
+ensure_resource_availability.enabled = false
 positive_data_acceptance.expected-statuses = ["2xx", "3xx", "401", "403", "404", "409", "412", "429"]
+
+# In a query, what is no list or no number is a text, such as false or null.
+[[operations]]
+include-operation-id = ["listJobs", "listFolders"]
+checks.negative_data_rejection.enabled = false
 
 [[operations]]
 include-operation-id = "listEvents"
