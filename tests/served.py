@@ -19,6 +19,7 @@ from tests.relay import Relay, relayed
 from tests.service import Service, a_service
 from voda.cli import build_app
 from voda.clock import SystemClock
+from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import InvalidInput
 from voda.events.types import AnyFact
 
@@ -30,13 +31,25 @@ class Printed:
     """Outputs that are what a test says: (job id, replica) -> bytes."""
 
     def __init__(self, printed: Mapping[tuple[str, str], bytes]) -> None:
-        self._printed = printed
+        self._printed = dict(printed)
+
+    def add(self, job_id: str, replica: str, text: bytes) -> None:
+        """Let a replica have printed something."""
+        self._printed[job_id, replica] = text
 
     async def replicas(self, job_id: str) -> Sequence[str]:
         """Return the replicas of the job that have output."""
         return [replica for job, replica in self._printed if job == job_id]
 
-    async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def read(
+        self,
+        job_id: str,
+        replica: str,
+        *,
+        tail_bytes: int | None,
+        follow: bool,
+        times: LineTimes = EVERY_LINE,
+    ) -> AsyncIterator[bytes]:
         """Yield what was printed, in two pieces; following ends at once, as for a job that has ended."""
         if (job_id, replica) not in self._printed:
             raise InvalidInput(f"job {job_id} has no replica {replica!r}")
@@ -87,6 +100,18 @@ class Server:
     def happens(self, *facts: AnyFact) -> int:
         """Record facts and return the last one's position."""
         return [self.does(self.service.happens(fact)) for fact in facts][-1]
+
+
+async def under_way(server: Server) -> None:
+    """Wait until the server answers a command, such as one that follows live events."""
+    async with asyncio.timeout(_LIMIT_S):
+        while True:
+            told = (await server.service.ask("GET", "/metrics")).body.decode().splitlines()
+            figures = (line.split()[-1] for line in told if line.startswith("voda_http_requests_in_progress "))
+            # One is the question itself.
+            if sum(map(float, figures)) > 1:
+                return
+            await asyncio.sleep(0.01)
 
 
 @contextmanager

@@ -184,10 +184,6 @@ class Registry:
         return {event["reason"]: event["message"] for event in about if event["source"].get("component") == "voda"}
 
 
-def _environment(spec: JobSpec) -> Mapping[str, str]:
-    return {"VODA_JOB_ID": spec.job_id}
-
-
 @asynccontextmanager
 async def a_registry(
     world: World,
@@ -195,7 +191,7 @@ async def a_registry(
     *,
     pools: Sequence[str] = ("v100",),
     announces: bool = False,
-    environment: Callable[[JobSpec], Mapping[str, str]] = _environment,
+    environment: Callable[[JobSpec], Mapping[str, str]] = lambda spec: spec.environment,
     **fields: Any,
 ) -> AsyncIterator[Registry]:
     """Yield a registrar on the world's namespace.

@@ -187,7 +187,8 @@ class JobList(View, frozen=True, kw_only=True):
 class SubmissionView(View, frozen=True, kw_only=True):
     """What became of a submit."""
 
-    job: JobView
+    job: Annotated[JobView, Meta(description="Of an array, its lowest task.")]
+    tasks: Annotated[int, Meta(description="Jobs that the manifest stands for: 1, or the tasks of an array.")] = 1
     is_dry_run: bool = False
     warnings: tuple[WarningView, ...] = ()
 

@@ -147,11 +147,9 @@ class MachineService:
         trusted = {"VODA_CA": str(self.options.tls[0].absolute())} if self.options.tls else {}
         return {
             **trusted,
-            "VODA_JOB_ID": spec.job_id,
-            "VODA_JOB_NAME": spec.name or spec.job_id,
+            **spec.environment,
             "VODA_API_URL": self.options.api_url or self.url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
-            **(spec.array.environment if spec.array is not None else {}),
         }
 
     async def job_account(self, spec: JobSpec) -> Account | None:

@@ -57,6 +57,9 @@ async def spec_of(backend: Backend, named: str) -> JobSpec:
 
 
 def _unknown(named: str, job_registry: JobRegistry) -> NotFound:
+    if tasks := array_tasks(job_registry, named):
+        last = f" to {tasks[-1].spec.job_id}" if len(tasks) > 1 else ""
+        return NotFound(f"{named[:80]} is an array: name one of its tasks, {tasks[0].spec.job_id}{last}")
     if named.startswith(EXACT):
         return NotFound(f"no job has the id {named[1:80]!r}: `voda get --all` or GET /api/v1/jobs lists all jobs")
     if elsewhere := job_registry.ids_named(named):

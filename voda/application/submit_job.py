@@ -47,6 +47,8 @@ class SubmitOutcome(Struct, frozen=True):
     is_new: bool
     """Whether this request submitted it; False: it was there before, or this is a dry run."""
     warnings: tuple[FieldWarning, ...]
+    tasks: int = 1
+    """Jobs that the manifest stands for."""
 
 
 class JobSubmitter:
@@ -84,8 +86,8 @@ class JobSubmitter:
         if is_dry_run:
             self._refuse_too_many(caller, len(specs))
             record = new_record(self._ids.identified(specs, parsed)[0], self._backend.clock.now(), 0)
-            return SubmitOutcome(record, False, warnings)
-        return SubmitOutcome(*await self._submit(specs, parsed, caller, key), warnings)
+            return SubmitOutcome(record, False, warnings, len(specs))
+        return SubmitOutcome(*await self._submit(specs, parsed, caller, key), warnings, len(specs))
 
     async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
         """Submit the manifest of a job again: the next run of its name, which the same user owns.

@@ -22,6 +22,8 @@ _OPTIONS = {
     "voda.dev/priority": "--priority",
     "voda.dev/epochs": "--epochs",
     "voda.dev/pool": "--pool",
+    "voda.dev/array": "--array",
+    "voda.dev/after": "--after",
 }
 """Annotation -> the option that sets it."""
 

@@ -39,6 +39,8 @@ class JobFilters(TypedDict, total=False):
     user: str
     namespace: str
     name: str
+    array: str
+    """Tasks of the array of that name."""
     selector: str
     """Of labels, such as team=vision,stage!=test."""
     sort: str

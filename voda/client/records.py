@@ -191,6 +191,9 @@ class Submission:
     """What became of a submit."""
 
     job: Job
+    """Of an array, its lowest task."""
+    tasks: int = 1
+    """Jobs that the manifest stands for."""
     is_dry_run: bool = False
     warnings: tuple[IgnoredField, ...] = ()
 

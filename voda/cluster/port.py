@@ -5,7 +5,7 @@ that is gone does nothing; `observe` shows what holds GPUs now, whether a plan w
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -58,6 +58,18 @@ class Cluster(Protocol):
         ...
 
 
+class LineTimes(Struct, frozen=True, kw_only=True):
+    """What the instants matter at which the lines of an output were printed."""
+
+    since: float | None = None
+    """Only lines that were printed then or later, seconds since the epoch; None = all."""
+    are_shown: bool = False
+    """Whether each line begins with its instant, RFC 3339, and a blank."""
+
+
+EVERY_LINE: Final = LineTimes()
+
+
 class Outputs(Protocol):
     """What the replicas of a cluster's jobs print."""
 
@@ -65,7 +77,15 @@ class Outputs(Protocol):
         """Return the names of the replicas that have output, the most telling one first; empty where none has."""
         ...
 
-    def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+    def read(
+        self,
+        job_id: str,
+        replica: str,
+        *,
+        tail_bytes: int | None,
+        follow: bool,
+        times: LineTimes = EVERY_LINE,
+    ) -> AsyncIterator[bytes]:
         """Yield the output of one of a job's replicas, of a job that is or was here.
 
         Args:
@@ -73,6 +93,7 @@ class Outputs(Protocol):
             replica: one of `replicas`.
             tail_bytes: begin that far before the end, at a line's beginning; None = at the beginning.
             follow: go on until the job has ended.
+            times: of the lines.
 
         Raises:
             InvalidInput: there is no such replica.

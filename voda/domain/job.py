@@ -60,6 +60,12 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.requested_replicas or self.min_replicas
 
     @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables by which the job's processes know which job they are."""
+        own = {"VODA_JOB_ID": self.job_id, "VODA_JOB_NAME": self.name or self.job_id}
+        return {**own, **self.array.environment} if self.array is not None else own
+
+    @property
     def is_elastic(self) -> bool:
         return self.min_replicas < self.max_replicas
 

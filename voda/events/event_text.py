@@ -116,8 +116,10 @@ def _spec_text(spec: JobSpec) -> str:
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
     epochs = f", {counted(spec.epochs, 'epoch')}" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
+    array = f", task {spec.array.index} of {spec.array.name}[{spec.array.indices}]" if spec.array else ""
+    after = f", after {', '.join(each.target for each in spec.after)}" if spec.after else ""
     replicas = f"{size} replicas" if size != "1" else "1 replica"
-    return f"{replicas}{gpus}, {spec.requested} requested{epochs}{user}"
+    return f"{replicas}{gpus}, {spec.requested} requested{epochs}{user}{array}{after}"
 
 
 def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChanged) -> str:

@@ -21,7 +21,11 @@ _OURS = "voda.dev/"
 _QUEUE = f"{_OURS}queue"
 _KUEUE = "kueue.x-k8s.io/queue-name"
 ANNOTATIONS = tuple(
-    f"{_OURS}{name}" for name in ("min-replicas", "max-replicas", "epochs", "pool", "priority", "working-dir")
+    f"{_OURS}{name}"
+    for name in (
+        *("min-replicas", "max-replicas", "epochs", "pool", "priority", "working-dir"),
+        *("after", "array", "array-name", "array-task"),
+    )
 )
 # Written by voda itself onto objects in a cluster, from where a manifest may have been copied.
 _WRITTEN_BY_VODA = frozenset(

@@ -73,7 +73,9 @@ class _Families:
     def __init__(self) -> None:
         self.all: list[GaugeMetricFamily] = []
         self.jobs = self._family("jobs", "Live jobs, by phase.", "pool", "phase")
-        self.ready = self._family("jobs_ready", "Live jobs that are not to be canceled.", "pool")
+        self.ready = self._family(
+            "jobs_ready", "Live jobs that are not canceled, halted or waiting for other jobs.", "pool"
+        )
         self.preempted = self._family("jobs_preempted", "Jobs that ran before and wait again.", "pool")
         self.spanning = self._family("jobs_spanning", "Jobs whose workers sit on more than one node.", "pool")
         self.oldest = self._family(
@@ -99,7 +101,7 @@ class _Families:
         phases = Counter(job.phase for job in jobs)
         for phase in _LIVE:
             self.jobs.add_metric([pool, phase], phases[phase])
-        self.ready.add_metric([pool], sum(not job.is_canceling and not job.is_halted for job in jobs))
+        self.ready.add_metric([pool], sum(map(_is_ready, jobs)))
         self.preempted.add_metric(
             [pool], sum(job.phase is Phase.WAITING and job.first_started_at is not None for job in jobs)
         )
@@ -150,8 +152,12 @@ class _Families:
         return family
 
 
+def _is_ready(job: Job) -> bool:
+    return not (job.is_canceling or job.is_halted or job.waits_for)
+
+
 def _waits(job: Job) -> bool:
-    return not job.workers and not job.is_canceling and not job.is_halted
+    return not job.workers and _is_ready(job)
 
 
 def _states(node: Node, used: int) -> Mapping[str, int]:

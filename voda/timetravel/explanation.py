@@ -3,7 +3,7 @@
 Rule: pure; the reasons come from a new decision with the state of that moment, not from the log.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.planner.decide import decide
+from voda.planner.eligibility import held_jobs
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
 from voda.text import counted
@@ -100,7 +101,8 @@ def explain_live(
     job = state.jobs[job_id]
     plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)
     waits = job_id not in plan.placement
-    queue = _queue(state, plan)
+    held = held_jobs(state)
+    queue = _queue(state, plan, held.keys())
     return JobExplanation(
         job_id=job_id,
         pool=state.pool,
@@ -119,8 +121,10 @@ def explain_live(
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
-        shortage=shortage(state, job, plan) if waits and not job.is_halted else None,
-        suggestions=tuple(_suggestions(state, job, at, policies=policies, placer=placer)) if waits else (),
+        shortage=shortage(state, job, plan) if waits and job_id not in held else None,
+        suggestions=tuple(_suggestions(state, job, at, policies=policies, placer=placer))
+        if waits and (job_id not in held or job.is_halted)
+        else (),
     )
 
 
@@ -163,12 +167,12 @@ def _since(job: Job) -> float:
     return job.submitted_at if job.last_halted_at is None else job.last_halted_at
 
 
-def _queue(state: ClusterState, plan: Plan) -> Sequence[str]:
-    """Return the ready jobs that the plan lets wait, in the order in which people count."""
+def _queue(state: ClusterState, plan: Plan, held: Set[str]) -> Sequence[str]:
+    """Return the jobs that the plan lets wait and that are not held, in the order in which people count."""
     waiting = [
         job
         for job_id, job in state.jobs.items()
-        if job_id in plan.reasons and job_id not in plan.placement and not job.is_halted
+        if job_id in plan.reasons and job_id not in plan.placement and job_id not in held
     ]
     waiting.sort(key=lambda job: (-job.spec.priority, job.queue_level, job.submitted_at, job.spec.job_id))
     return [job.spec.job_id for job in waiting]

@@ -9,13 +9,14 @@ import aiohttp
 import pytest
 
 from tests.builders import a_spec
-from tests.service import Service, a_backend, a_service
+from tests.service import START, Service, a_backend, a_service
 from voda.api.listener import serving
 from voda.api.schemas import Problem
 from voda.api.server import application
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
+from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.events.types import JobFailed, JobSubmitted, WorkerStarted
 
 
@@ -27,6 +28,7 @@ class KeptOutputs:
         self.grown = asyncio.Event()
         self.is_over = False
         self.readers = 0
+        self.times: list[LineTimes] = []
 
     def prints(self, text: bytes, *, is_last: bool = False) -> None:
         """Let the launcher of job a print more."""
@@ -39,10 +41,19 @@ class KeptOutputs:
         """See Outputs.replicas."""
         return tuple(self.printed.get(job_id, {}))
 
-    async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def read(
+        self,
+        job_id: str,
+        replica: str,
+        *,
+        tail_bytes: int | None,
+        follow: bool,
+        times: LineTimes = EVERY_LINE,
+    ) -> AsyncIterator[bytes]:
         """See Outputs.read."""
         at = 0 if tail_bytes is None else max(0, len(self.printed[job_id][replica]) - tail_bytes)
         self.readers += 1
+        self.times.append(times)
         try:
             while True:
                 grown, text = self.grown, self.printed[job_id][replica]
@@ -175,3 +186,19 @@ async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs,
             statuses = {name: (await service.ask("GET", path, token=token)).status for name, token in tokens.items()}
             assert statuses == {"ann": 200, "bob": 403, "eve": 403, "admin": 200, "job": 403}
             assert (await service.ask("GET", path)).status == 401
+
+
+async def test_logs_are_chosen_by_a_time_or_a_span_before_now(outputs: KeptOutputs) -> None:
+    async with a_service(outputs=outputs) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        for query in ("", "?since=1h30m", "?since=2023-11-14T22:00:00Z&timestamps=true", "?since=2023-11-14"):
+            assert (await service.ask("GET", f"/api/v1/jobs/a/logs{query}")).status == 200
+        assert outputs.times == [
+            LineTimes(),
+            LineTimes(since=START - 5_400),
+            LineTimes(since=1_699_999_200.0, are_shown=True),
+            LineTimes(since=1_699_920_000.0),
+        ]
+        for wrong in ("soon", "42", "%2B10m", "10", "9999999999999h"):
+            answer = await service.ask("GET", f"/api/v1/jobs/a/logs?since={wrong}")
+            assert (answer.status, answer.as_a(Problem).field) == (422, "since"), wrong

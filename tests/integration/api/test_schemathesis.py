@@ -39,6 +39,7 @@ _REFUSE_BY_SENSE = (
     "setRatelimit",
     "changeJob",
     "deleteJob",
+    "deleteArray",
     "reportProgress",
     "listJobs",
     "explainJob",

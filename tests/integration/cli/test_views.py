@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from tests.integration.cli.conftest import LINES
-from tests.served import Server, served
+from tests.served import Printed, Server, served, under_way
 from voda.cli.http.client import open_client
 from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
-from voda.events.types import JobProgressed
+from voda.events.types import JobCanceled, JobCompleted, JobProgressed, WorkerStarted
 
 LOG = str(Path(__file__).parents[2] / "replay" / "logs" / "elastic-fifo.jsonl")
 
@@ -85,6 +85,44 @@ def test_logs_are_the_bytes_that_were_printed(server: Server) -> None:
 def test_logs_when_only_the_last_lines_are_wanted(server: Server, lines: int, follow: bool) -> None:
     shown = server.voda("logs", "digits", "--tail", str(lines), *(["-f"] if follow else [])).stdout_bytes
     assert shown == b"".join(LINES.splitlines(keepends=True)[-lines:] if lines else [])
+
+
+def test_logs_of_all_replicas_have_their_names_before_each_line(server: Server) -> None:
+    shown = server.voda("logs", "digits", "--all-replicas", "--tail", "1").stdout
+    assert shown == "[launcher] epoch 1000\n[worker-1] no end of line\n"
+    followed = server.voda("logs", "resnet", "-A", exit_code=0).stdout
+    assert followed == ""
+    server.happens(JobCompleted(job_id="digits"))
+    assert sorted(server.voda("logs", "digits", "-A", "-f", "--tail", "1").stdout.splitlines()) == shown.splitlines()
+    with pytest.raises(InvalidInput, match="--all-replicas and --replica exclude each other"):
+        server.voda("logs", "digits", "-A", "-r", "worker-1")
+
+
+def test_logs_followed_wait_for_the_start_and_end_where_it_never_comes(server: Server) -> None:
+    server.begins(_canceled_once_followed(server))
+    done = server.voda("logs", "bert", "-f")
+    assert (done.stdout, done.stderr.splitlines()) == (
+        "",
+        ["voda: bert is waiting: its output follows once it starts", "voda: bert is canceled and has printed nothing"],
+    )
+
+
+def test_logs_followed_begin_once_the_job_prints(server: Server) -> None:
+    outputs = server.service.backend.outputs
+    assert isinstance(outputs, Printed)
+
+    async def print_later() -> None:
+        await under_way(server)
+        outputs.add("bert", "launcher", b"hello\n")
+        await server.service.happens(WorkerStarted(job_id="bert", workers={0: "n1"}))
+
+    server.begins(print_later())
+    assert server.voda("logs", "bert", "-f").stdout == "hello\n"
+
+
+async def _canceled_once_followed(server: Server) -> None:
+    await under_way(server)
+    await server.service.happens(JobCanceled(job_id="bert"))
 
 
 def test_logs_of_a_job_that_printed_nothing_say_so(server: Server) -> None:

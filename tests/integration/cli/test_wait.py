@@ -1,11 +1,10 @@
 """`voda wait` against the real API."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from tests.served import Server
+from tests.served import Server, under_way
 from voda.domain.errors import InvalidInput, NotFound
 from voda.events.types import (
     AnyFact,
@@ -22,16 +21,9 @@ def once_watched(server: Server, *facts: AnyFact) -> None:
     """Let facts happen once a reader follows the live events."""
 
     async def happen(facts: Sequence[AnyFact]) -> None:
-        async with asyncio.timeout(30):
-            while await under_way() < 2:  # noqa: ASYNC110 - another thread asks
-                await asyncio.sleep(0.01)
-            for fact in facts:
-                await server.service.happens(fact)
-
-    async def under_way() -> float:
-        """Return how many requests are being answered, this one included."""
-        told = (await server.service.ask("GET", "/metrics")).body.decode().splitlines()
-        return sum(float(line.split()[-1]) for line in told if line.startswith("voda_http_requests_in_progress "))
+        await under_way(server)
+        for fact in facts:
+            await server.service.happens(fact)
 
     server.begins(happen(facts))
 

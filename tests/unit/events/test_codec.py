@@ -64,3 +64,9 @@ def test_plan_adopted_of_schema_1_was_decided_without_priorities() -> None:
     fact = recorded("plan.adopted", 2, data).data
     assert isinstance(fact, PlanAdopted)
     assert fact.respects_priority
+
+
+def test_job_submitted_of_schema_3_waits_for_no_job_and_is_in_no_array() -> None:
+    event = recorded("job.submitted", 3, {"spec": {"job_id": "a", "epochs": 3}})
+    assert isinstance(event.data, JobSubmitted)
+    assert (event.data.spec.epochs, event.data.spec.after, event.data.spec.array) == (3, (), None)

@@ -169,8 +169,9 @@ class JobJsonCache:
         items = b",".join([self.job(record) for record in records])
         return b'{"items":[%b],"total":%d,"next":%b}' % (items, total, _encode(following))
 
-    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[FieldWarning]) -> bytes:
-        return b'{"job":%b,"is_dry_run":%b,"warnings":%b}' % (job, _encode(is_dry_run), _encode(tuple(warnings)))
+    def submission(self, job: bytes, *, is_dry_run: bool, warnings: Iterable[FieldWarning], tasks: int = 1) -> bytes:
+        parts = (job, tasks, _encode(is_dry_run), _encode(tuple(warnings)))
+        return b'{"job":%b,"tasks":%d,"is_dry_run":%b,"warnings":%b}' % parts
 
     def _forget(self) -> None:
         jobs = self._view.job_registry.jobs()

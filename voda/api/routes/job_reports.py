@@ -22,12 +22,12 @@ from voda.application.backend import Backend
 from voda.application.change_job import ProgressReport, report
 from voda.application.lookup import job_of, spec_of
 from voda.auth.callers import Caller, require_owner
-from voda.cluster.port import Outputs
-from voda.domain.errors import FolderDeleted, NotAllowed, NotFound
+from voda.cluster.port import LineTimes, Outputs
+from voda.domain.errors import FolderDeleted, InvalidField, InvalidInput, NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
 from voda.projections.job_names import EXACT
-from voda.timetravel.moment import rfc3339
+from voda.timetravel.moment import AtInstant, BeforeLast, parse_moment, rfc3339
 
 
 class ProgressRoutes(Routes):
@@ -99,6 +99,16 @@ class LogsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     replica: Annotated[str, Meta(description="Its name or role; by default the most telling one.", max_length=253)] = ""
     follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
+    since: Annotated[
+        str,
+        Meta(
+            description="Only lines printed since then: a time (2026-01-31T12:00:00Z) or a span before now (10m).",
+            max_length=80,
+        ),
+    ] = ""
+    timestamps: Annotated[
+        bool, Meta(description="Whether each line begins with the time at which it was printed, RFC 3339.")
+    ] = False
     tail_bytes: (
         Annotated[int, Meta(description="Begin that far before the end, at a line's beginning.", ge=0, le=2**53)] | None
     ) = None
@@ -126,7 +136,9 @@ class LogRoutes(Routes):
         if not known:
             await refuse_deleted(self.backend, spec.job_id)
         replica = _select_replica(self.backend, spec, query.replica, known)
-        printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow)
+        since = _since(query.since, self.backend.clock.now()) if query.since else None
+        times = LineTimes(since=since, are_shown=query.timestamps)
+        printed = outputs.read(spec.job_id, replica, tail_bytes=query.tail_bytes, follow=query.follow, times=times)
         stream = StreamedResponse(
             request,
             self.backend.limits,
@@ -154,6 +166,23 @@ class LogRoutes(Routes):
         if (outputs := self.backend.outputs) is None:
             raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
         return spec, outputs
+
+
+def _since(text: str, now: float) -> float:
+    """Return the instant that a time, or a span before now, means."""
+    try:
+        match moment := parse_moment(f"-{text}" if text[:1].isdigit() and "-" not in text else text):
+            case BeforeLast(span_s=span_s):
+                return now - span_s
+            case AtInstant(time_s=instant):
+                return instant
+            case _:
+                raise InvalidInput(f"{moment} is no time")
+    except InvalidInput:
+        raise InvalidField(
+            "since",
+            f"since: expected a time such as 2026-01-31T12:00:00Z, or a span such as 10m or 1h30m, got {text[:40]!r}",
+        ) from None
 
 
 async def refuse_deleted(backend: Backend, job_id: str) -> None:

@@ -104,7 +104,7 @@ class JobRoutes(Routes):
         key = idempotency_key(request)
         outcome = await self._submits.submit(manifest, caller, key=key, is_dry_run=query.dry_run)
         job = self._json.once(outcome.record) if query.dry_run else self._json.job(outcome.record)
-        body = self._json.submission(job, is_dry_run=query.dry_run, warnings=outcome.warnings)
+        body = self._json.submission(job, is_dry_run=query.dry_run, warnings=outcome.warnings, tasks=outcome.tasks)
         if query.dry_run:
             return encoded_response(body)
         response = encoded_response(body, status=201 if outcome.is_new else 200, etag=str(outcome.record.revision))

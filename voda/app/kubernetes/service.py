@@ -31,7 +31,6 @@ from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
-from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.cluster.kubernetes.objects import NamedObject
@@ -143,12 +142,10 @@ class KubernetesService:
 
     def environment(self, spec: JobSpec) -> Mapping[str, str]:
         return {
-            well_known.JOB_ID_VARIABLE: spec.job_id,
-            "VODA_JOB_NAME": spec.name or spec.job_id,
+            **spec.environment,
             "VODA_API_URL": self.options.api.url
             or f"http://voda.{self.context.namespace}.svc:{self.options.listen.port}",
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
-            **(spec.array.environment if spec.array is not None else {}),
         }
 
     # ---- what the leader does

@@ -17,6 +17,7 @@ from voda.api.housekeeping import JobFolderView
 from voda.api.schemas import ExplanationView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
+from voda.cli.render.arrays import after_text, bound_text
 from voda.cli.render.explanation import decisions_table, outlook
 from voda.cli.render.job_text import exactly, forecast, gpu_hours, has_ended, progress, ran_s, state_text, waited_s
 from voda.cli.render.terminal import plain
@@ -99,6 +100,11 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
     yield "Of", _origin(job)
+    if job.array is not None:
+        array = job.array
+        yield "Array", f"task {array.index} of {array.name}[{array.indices}], {bound_text(array.at_once)}"
+    if job.after:
+        yield "After", after_text(job.after)
     if job.labels:
         yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
     yield "Replicas", _size(job)

@@ -12,7 +12,8 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from voda.api.schemas import JobView, NodeView, PoolView
+from voda.api.schemas import ArrayView, JobView, NodeView, PoolView
+from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
@@ -121,12 +122,23 @@ _POOL = (
 _POOL_WIDE = (*_POOL, Column(head="PLACER"), Column(head="RATELIMIT"))
 
 
-def jobs_table(jobs: Sequence[JobView], at: datetime, *, wide: bool = False, width: int | None = None) -> list[Text]:
-    """Return a line for each job, heads first; two where the `wide` ones do not fit."""
-    rows = [_job(job, at) for job in jobs]
+def jobs_table(
+    jobs: Sequence[JobView],
+    at: datetime,
+    *,
+    wide: bool = False,
+    width: int | None = None,
+    arrays: Mapping[str, ArrayView] | None = None,
+) -> list[Text]:
+    """Return a line for each job, heads first; two where the `wide` ones do not fit.
+
+    Of the `arrays`, array id -> array, one line stands for all tasks, unless it is `wide`.
+    """
     if not wide:
+        groups = grouped(jobs, arrays or {})
+        rows = [_job(tasks[0], at) if array is None else array_row(array, tasks, at) for array, tasks in groups]
         return table(_JOB, rows, width=width)
-    more = [_job_wide(job, at) for job in jobs]
+    rows, more = [_job(job, at) for job in jobs], [_job_wide(job, at) for job in jobs]
     lines = table(_JOB_WIDE, [[*row, *rest] for row, rest in zip(rows, more, strict=True)], width=width)
     if width is None or max(line.cell_len for line in lines) <= width:
         return lines

@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Raw, Struct
 from rich.text import Text
 
-from voda.api.schemas import JobView, NodeList, NodeView, PoolList, PoolView
+from voda.api.schemas import ArrayView, JobView, NodeList, NodeView, PoolList, PoolView
 from voda.cli.http.client import Client, decode, resource_path
-from voda.cli.render.job_text import ENDED, has_ended
+from voda.cli.render.job_text import ENDED, exactly, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.cli.render.terminal import now
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, NotFound
 
 _PAGE = 100
 JobFilters = Mapping[str, str | list[str]]
@@ -55,9 +55,35 @@ async def fetch_jobs(client: Client, filters: JobFilters, *, limit: int) -> Fetc
 
 
 async def fetch_named_jobs(client: Client, names: Sequence[str]) -> FetchedJobs:
-    """Return these jobs."""
-    raw = [await client.get(resource_path("jobs", name)) for name in names]
-    return _jobs(raw, len(raw), raw[0] if len(raw) == 1 else None)
+    """Return these jobs, and the tasks of these arrays."""
+    raw: list[bytes] = []
+    for name in names:
+        try:
+            raw.append(await client.get(resource_path("jobs", name)))
+        except NotFound:
+            found = await fetch_jobs(client, {"array": name}, limit=0)
+            if not found.items:
+                raise
+            raw += found.raw
+    return _jobs(raw, len(raw), raw[0] if len(raw) == len(names) == 1 else None)
+
+
+async def names_of_tasks(client: Client, names: Sequence[str]) -> Sequence[str]:
+    """Return the names, with those of its tasks in place of that of an array; what is neither stays."""
+    found: list[str] = []
+    for name in names:
+        try:
+            await client.get(resource_path("jobs", name))
+            found.append(name)
+        except NotFound:
+            tasks = (await fetch_jobs(client, {"array": name}, limit=0)).items
+            found += map(exactly, tasks) if tasks else [name]
+    return found
+
+
+async def fetch_array(client: Client, name: str) -> ArrayView:
+    """Return an array by its name, or by its id with @ before it."""
+    return decode(await client.get(resource_path("arrays", name)), ArrayView)
 
 
 async def fetch_nodes(client: Client, names: Sequence[str], pool: str = "") -> tuple[Sequence[NodeView], bytes]:
@@ -113,6 +139,9 @@ ListSource = Callable[[Client], Awaitable[Listing]]
 class JobSource:
     """Jobs by name, or all that match the filters of GET /jobs, at most `limit`; 0 = all."""
 
+    has_groups = False
+    """Whether the table has one line for all tasks of an array."""
+
     def __init__(self, names: Sequence[str], filters: JobFilters, *, limit: int = 0, live_first: bool = False) -> None:
         self._names = names
         self._filters = filters
@@ -129,15 +158,21 @@ class JobSource:
         self._listed = {**raw, **ended}
         items = [*found.items, *(msgspec.json.decode(item, type=JobView) for item in ended.values())]
         more = found.total - len(found.items)
+        arrays = await self._arrays(client, items)
         return Listing(
             names=[job.job_id for job in items],
             raw=list(self._listed.values()),
             marks=[job.revision for job in items],
             body=found.body,
-            lines=lambda wide, width: jobs_table(items, now(), wide=wide, width=width),
+            lines=lambda wide, width: jobs_table(items, now(), wide=wide, width=width, arrays=arrays),
             note=_note(items, self._filters, more),
             is_over=bool(self._names) and all(map(has_ended, items)),
         )
+
+    async def _arrays(self, client: Client, items: Sequence[JobView]) -> Mapping[str, ArrayView]:
+        """Return the arrays that get one line each, by their ids."""
+        ids = dict.fromkeys(job.array.array_id for job in items if job.array is not None)
+        return {array_id: await fetch_array(client, f"@{array_id}") for array_id in ids} if self.has_groups else {}
 
     async def _jobs(self, client: Client) -> FetchedJobs:
         if self._names:

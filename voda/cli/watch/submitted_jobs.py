@@ -15,12 +15,14 @@ from rich.live import Live
 from rich.text import Text
 
 from voda.api.schemas import JobView, SubmissionView, WarningView
-from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable, decode, resource_path
+from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable, decode
 from voda.cli.http.retry import for_each, retry_while_away
 from voda.cli.manifests import Document, with_working_dir
 from voda.cli.options import Output
+from voda.cli.render.arrays import after_text
 from voda.cli.render.job_text import exactly, has_ended, state, summary
 from voda.cli.render.terminal import console, note, now, plain, print_answer
+from voda.cli.watch.lists import fetch_named_jobs
 from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.domain.job import Phase
@@ -67,11 +69,12 @@ class BatchSubmit:
         except InvalidInput as error:
             raise document.explain(error) from error
         done = decode(answer.body, SubmissionView)
-        self._jobs.append(exactly(done.job))
+        named = done.job.array.name if done.job.array is not None and done.tasks > 1 else ""
+        self._jobs.append(named or exactly(done.job))
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
-        print_answer(answer.body, self._output, [done.job.job_id], lambda: _text(done, was_known=was_known))
+        print_answer(answer.body, self._output, [named or done.job.job_id], lambda: _text(done, was_known=was_known))
         for sentence in _warnings(done.warnings):
-            note(f"{done.job.job_id}: {sentence}")
+            note(f"{named or done.job.job_id}: {sentence}")
 
 
 def _warnings(warnings: Sequence[WarningView]) -> Iterator[str]:
@@ -92,7 +95,12 @@ def _text(done: SubmissionView, *, was_known: bool) -> str:
         "would be submitted" if done.is_dry_run else "was already submitted with this key" if was_known else "submitted"
     )
     epochs = f", {job.progress.epochs} epochs" if job.progress.epochs else ""
-    return plain(f"{job.job_id} {what}: {job.kind}, {size}{gpus}{epochs}, pool {job.pool}")
+    after = f", after {after_text(job.after)}" if job.after else ""
+    about = f"{job.kind}, {size}{gpus}{epochs}, pool {job.pool}{after}"
+    if job.array is None or done.tasks == 1:
+        return plain(f"{job.job_id} {what}: {about}")
+    bound = f", at most {job.array.at_once} at once" if job.array.at_once else ""
+    return plain(f"{job.array.name}[{job.array.indices}] {what}: {done.tasks} tasks{bound}, each {about}")
 
 
 async def follow(client: Client, jobs: Sequence[str]) -> bool:
@@ -107,11 +115,11 @@ async def follow(client: Client, jobs: Sequence[str]) -> bool:
 
 
 async def _follow_until_ended(client: Client, names: Sequence[str], shown: "FollowedJobs") -> bool:
-    params = {"job": names[0]} if len(names) == 1 else None
+    params = {"job": names[0]} if len(names) == 1 and names[0].startswith("@") else None
     async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
         while True:
             try:
-                jobs = [decode(await client.get(resource_path("jobs", name)), JobView) for name in names]
+                jobs = (await fetch_named_jobs(client, names)).items
             except (ServerUnreachable, StoreUnavailable) as error:
                 shown.notify(str(error))
             else:

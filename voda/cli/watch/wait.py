@@ -14,7 +14,7 @@ from voda.cli.http.remote_log import RemoteLog
 from voda.cli.http.retry import retry_while_away
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import note, plain
-from voda.cli.watch.lists import JobFilters, fetch_jobs
+from voda.cli.watch.lists import JobFilters, fetch_jobs, names_of_tasks
 from voda.domain.errors import NotFound, VodaError
 from voda.domain.job import Phase
 from voda.text import short
@@ -83,7 +83,8 @@ async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: d
         return True
 
     position = await retry_while_away(RemoteLog(client, {}).position)
-    for name in await _chosen(client, jobs) if isinstance(jobs, str) else dict.fromkeys(jobs):
+    names = await _chosen(client, jobs) if isinstance(jobs, str) else await _each(client, jobs)
+    for name in names:
         if not await look(name):
             return False
     if not waiting:
@@ -98,6 +99,10 @@ async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: d
         if not waiting:
             return True
     return False
+
+
+async def _each(client: Client, names: Sequence[str]) -> Sequence[str]:
+    return await retry_while_away(lambda: names_of_tasks(client, list(dict.fromkeys(names))))
 
 
 async def _chosen(client: Client, selector: str) -> Sequence[str]:

@@ -9,11 +9,13 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Final
 
 from voda.backoff import delay_s
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import InvalidInput, VodaError
 from voda.tail import Tail
 
@@ -37,23 +39,43 @@ class KubernetesOutputs:
     `pods` returns those of a job that are there; `has_ended` says whether nothing of a job will run any more.
     """
 
-    def __init__(self, api: Api, *, pods: Callable[[str], Sequence[Pod]], has_ended: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        *,
+        pods: Callable[[str], Sequence[Pod]],
+        has_ended: Callable[[str], bool],
+        times: LineTimes = EVERY_LINE,
+    ) -> None:
         self._api = api
         self._pods = pods
         self._has_ended = has_ended
+        self._times: Mapping[str, str] = {"timestamps": "true"} if times.are_shown else {}
+        if times.since is not None:
+            since = datetime.fromtimestamp(max(times.since, 0.0), UTC)
+            self._times = {**self._times, "sinceTime": f"{since:%Y-%m-%dT%H:%M:%SZ}"}
 
     async def replicas(self, job_id: str) -> Sequence[str]:
         """See Outputs.replicas: pod names, launchers (the youngest first) or the master, then workers by index."""
         return self._names(job_id)
 
-    async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def read(
+        self,
+        job_id: str,
+        replica: str,
+        *,
+        tail_bytes: int | None,
+        follow: bool,
+        times: LineTimes = EVERY_LINE,
+    ) -> AsyncIterator[bytes]:
         known = self._names(job_id)
         if replica not in known:
             names = ", ".join(known[:_NAMED]) + (", ..." if len(known) > _NAMED else "")
             raise InvalidInput(
                 f"job {job_id} has no output of a replica {replica[:80]!r}: expected one of {names or '(none)'}"
             )
-        printed = self._follow if follow else self._once
+        reader = KubernetesOutputs(self._api, pods=self._pods, has_ended=self._has_ended, times=times)
+        printed = reader._follow if follow else reader._once
         async with aclosing(printed(job_id, replica, tail_bytes)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -159,7 +181,7 @@ class KubernetesOutputs:
     def _log(self, pod: Pod, query: Mapping[str, str], *, silence_s: float | None) -> AsyncGenerator[bytes, None]:
         # Sidecars that somebody injects come after the job's own container.
         container = {"container": pod.spec.containers[0].name} if pod.spec.containers else {}
-        return self._api.text(f"{pod.path}/log", {**container, **query}, silence_s=silence_s)
+        return self._api.text(f"{pod.path}/log", {**container, **self._times, **query}, silence_s=silence_s)
 
 
 def _pause_s(looks: int) -> float:

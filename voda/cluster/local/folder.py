@@ -4,7 +4,7 @@
       logs/<replica>.log          what a replica prints
       mpi/                        what an operator mounts at /etc/mpi
       .voda/record.json           LocalJobRecord; last.json once the job is forgotten
-      .voda/replicas/<replica>/   lock, grant, process.json, exit.json, cut: see shim.py and rsh_agent.py
+      .voda/replicas/<replica>/   lock, grant, process.json, exit.json, cut, times: see shim.py and rsh_agent.py
 
 Rules: a file that is read again is written whole or not at all; a job can write all of this, so nothing in it is opened
 but by `files` (see untrusted_files.py). Of a job that runs as another user, only VODA_JOB_DIR is the user's: all else
@@ -287,6 +287,11 @@ class JobFolder:
 def log_path(replica: str) -> str:
     """Return the path of a replica's output in its job's folder."""
     return f"logs/{replica}.log"
+
+
+def times_path(replica: str) -> str:
+    """Return the path of the instants at which a replica printed, which its shim notes."""
+    return f"{_REPLICAS}/{replica}/times"
 
 
 def is_replica(name: str) -> bool:

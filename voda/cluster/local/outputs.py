@@ -7,13 +7,17 @@ anything into its folder, so every read is bounded and in a thread of its own.
 import asyncio
 import os
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path
+from voda.cluster.local import shim
+from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path, times_path
+from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import ActionRefused, InvalidInput
 from voda.untrusted_files import UnsafeFile
 
@@ -22,6 +26,10 @@ _MOST_BYTES: Final = 1 << 30
 """Read of one output before following it: far more than a shim lets it grow to."""
 _LOOK_EVERY_S: Final = 0.1
 _READ_S: Final = 10.0
+_LATEST: Final = 253_402_300_799.0
+"""The last second of the year 9999: no calendar has later ones."""
+_MOST_TIMES_BYTES: Final = 4 << 20
+_INSTANT_BYTES: Final = shim.INSTANT.size
 _ORDER: Final = ("launcher", "master", "worker")
 _RULE: Final = re.compile(r"-{40,}")
 _MPIRUN: Final = re.compile(r"\b(prterun|mpirun|mpiexec|orterun|PRTE|MPI_ABORT|Primary job)\b")
@@ -42,14 +50,26 @@ class LocalOutputs:
             return await _in_thread(lambda: _replicas(JobFolder(self._jobs, job_id)))
         return ()
 
-    async def read(self, job_id: str, replica: str, *, tail_bytes: int | None, follow: bool) -> AsyncIterator[bytes]:
+    async def read(
+        self,
+        job_id: str,
+        replica: str,
+        *,
+        tail_bytes: int | None,
+        follow: bool,
+        times: LineTimes = EVERY_LINE,
+    ) -> AsyncIterator[bytes]:
         known = await self.replicas(job_id)
         if replica not in known:
             names = ", ".join(known) or "(none)"
             raise InvalidInput(f"job {job_id} has no output of a replica {replica[:80]!r}: expected one of {names}")
         folder = JobFolder(self._jobs, job_id)
+        clock = _LineClock(folder, replica)
         try:
             at, left = await _in_thread(lambda: _bounds(folder, replica, tail_bytes))
+            if times.since is not None:
+                begin = await _in_thread(partial(clock.offset_at, times.since))
+                at, left = max(at, begin), left - max(0, begin - at)
         except OSError as error:
             # The answer has begun, so a line of it says why it is short.
             yield f"[voda: the output cannot be read: {error}]\n".encode()
@@ -62,10 +82,81 @@ class LocalOutputs:
                     break
                 at, content = chunk
                 left -= len(content)
+                if times.are_shown:
+                    content = await _in_thread(partial(clock.stamped, content, at - len(content)))
                 yield content
             if is_over:
                 return
             await asyncio.sleep(_LOOK_EVERY_S)
+
+
+class _LineClock:
+    """When the lines of an output were printed: within a second by its shim's notes, else by the file's last change."""
+
+    def __init__(self, folder: JobFolder, replica: str) -> None:
+        self._folder = folder
+        self._replica = replica
+        self._sizes: list[int] = []
+        """Ascending; by the instant at the same place, the output had that size."""
+        self._instants: list[float] = []
+        self._changed_at = 0.0
+        self._is_at_begin = True
+        """Whether the next byte is the first of a line."""
+
+    def offset_at(self, since: float) -> int:
+        """Return where the first line begins that was printed at `since` or later."""
+        self._load()
+        before = bisect_left(self._instants, since)
+        with self._folder.files.opened(log_path(self._replica)) as file:
+            if before == len(self._instants) and self._changed_at < since:
+                return os.fstat(file).st_size
+            at = self._sizes[before - 1] if before else 0
+            # A line of which a part was printed before is an earlier one.
+            around = os.pread(file, _CHUNK_BYTES, at - 1) if at else b"\n"
+        return at + max(around.find(b"\n"), 0)
+
+    def stamped(self, content: bytes, at: int) -> bytes:
+        """Return a part of the output that begins at an offset, with its instant before each line that begins in it."""
+        if not self._sizes or at + len(content) > self._sizes[-1]:
+            self._load()
+        found: list[bytes] = []
+        for line in _lines(content):
+            if self._is_at_begin:
+                found.append(f"{datetime.fromtimestamp(self._instant_of(at), UTC):%Y-%m-%dT%H:%M:%SZ} ".encode())
+            found.append(line)
+            self._is_at_begin = line.endswith(b"\n")
+            at += len(line)
+        return b"".join(found)
+
+    def _instant_of(self, offset: int) -> float:
+        after = bisect_right(self._sizes, offset)
+        return self._instants[after] if after < len(self._instants) else self._changed_at
+
+    def _load(self) -> None:
+        with self._folder.files.opened(log_path(self._replica)) as file:
+            self._changed_at = max(0.0, min(os.fstat(file).st_mtime, _LATEST))
+        try:
+            content = self._folder.files.read(times_path(self._replica), _MOST_TIMES_BYTES)
+        except OSError:
+            return
+        self._sizes, self._instants = [], []
+        for size, instant in shim.INSTANT.iter_unpack(content[: len(content) // _INSTANT_BYTES * _INSTANT_BYTES]):
+            if self._sizes and size < self._sizes[-1]:
+                # The output was cut to its end, and what was noted of that has moved with it.
+                moved = size - self._sizes[-1]
+                kept = bisect_right(self._sizes, -moved)
+                self._sizes = [before + moved for before in self._sizes[kept:]]
+                del self._instants[:kept]
+            # The job may have written here itself.
+            if 0 <= instant <= _LATEST and (not self._instants or self._instants[-1] <= instant):
+                self._sizes.append(size)
+                self._instants.append(instant)
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """Return the lines of a part of an output; only a line feed ends one."""
+    *whole, rest = content.split(b"\n")
+    return [line + b"\n" for line in whole] + ([rest] if rest else [])
 
 
 def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 8000) -> str:

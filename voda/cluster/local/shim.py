@@ -17,28 +17,23 @@ import fcntl
 import os
 import signal
 import stat
+import struct
 import sys
 import time
 
 NOT_MINE = 75
 """Exit status of a shim that found another one at work, or its run taken back: it started nothing."""
-CANNOT_WRITE = 74
-NOT_FOUND = 127
-NOT_RUNNABLE = 126
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_NO_NEW_PRIVS = 38
+CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 CLEAR_TRIES = 250  # of removing a control group, 0.02 s apart
 SECRET_BYTES = 64 << 10  # most that the file of a variable may hold
 RESERVED_BYTES = 2048
 LINE_BYTES = 4096
-OUTPUT = 1
-"""Descriptor of the output, open for reading and appending."""
-KEPT_BYTES = 1 << 20
-"""How much stays of an output that outgrew its limit."""
+OUTPUT = 1  # descriptor of the output, open for reading and appending
+KEPT_BYTES = 1 << 20  # how much stays of an output that outgrew its limit
+INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and when it had that size by
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
-SIGNAL_LAG_S = 0.05
-"""How much later than its program a shim may get the SIGTERM of a machine that shuts down."""
+SIGNAL_LAG_S = 0.05  # how much later than its program a shim may get the SIGTERM of a machine that shuts down
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
@@ -79,7 +74,7 @@ def main(words: list[str]) -> int:
         kill_descendants()
         for group in program["cgroups"]:
             clear(group)
-        trim(folder, int(log_bytes))  # a lot may have been printed since the last look
+        trim(folder, int(log_bytes), [-1.0, 0.0])  # a lot may have been printed since the last look
     return 0
 
 
@@ -231,8 +226,8 @@ def reason_of(error: Exception) -> str:
     return known.get(getattr(error, "errno", None) or 0) or getattr(error, "strerror", None) or str(error)
 
 
-def trim(folder: str, most: int) -> int:
-    """Cut an output that outgrew a size to its end, where its writers go on, as they append; return its size."""
+def trim(folder: str, most: int, noted: list[float]) -> int:
+    """Cut an output that outgrew a size to its end, where its writers go on, and return its size; note when it grew."""
     try:
         size = os.fstat(OUTPUT).st_size
         if size > most:
@@ -241,21 +236,27 @@ def trim(folder: str, most: int) -> int:
             os.ftruncate(OUTPUT, 0)
             os.write(OUTPUT, b"[voda: output before this was dropped, it outgrew %d bytes]\n" % most + end)
             replace(folder, "cut", b"\n")  # what is printed meanwhile may come before the notice
-        return os.fstat(OUTPUT).st_size
+        size = os.fstat(OUTPUT).st_size
+        with open(open_regular(os.path.join(folder, "times"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as times:
+            rarely_s = 1 << min(os.fstat(times.fileno()).st_size >> 17, 30)  # 1 s, and more the more is noted
+            if size < noted[0] or (size > noted[0] and abs(time.time() - noted[1]) >= rarely_s):  # noqa: TID251 - stands alone
+                noted[:] = size, time.time()  # noqa: TID251 - stands alone
+                times.write(INSTANT.pack(size, noted[1]))
+        return size
     except OSError:
-        return 0
+        return os.fstat(OUTPUT).st_size
 
 
 def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
     """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
-    kill_at = float("inf")
+    kill_at, noted = float("inf"), [-1.0, 0.0]
     pause_s, size = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size
     while True:
         ended = reaped(pid)
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
             return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
-        before, size = size, trim(folder, log_bytes)
+        before, size = size, trim(folder, log_bytes, noted)
         full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
         pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
         received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone

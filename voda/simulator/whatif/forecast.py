@@ -5,7 +5,7 @@ a known end runs on, and a job that waits for its GPUs gets no expected start.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from voda.domain.state import ClusterState, Estimate
 from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, WorkerStarted
 from voda.log.store import EventStore
+from voda.planner.eligibility import held_jobs
 from voda.projections.live import Live
 from voda.projections.measurements import UndisturbedSpan
 from voda.simulator.engine import InitialState, Simulation, SimulationOptions
@@ -102,13 +103,19 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
         for job_id, job in state.jobs.items()
         if not job.is_canceling and (job.is_halted or not math.isfinite(state.estimates[job_id].remaining_s))
     }
+    unreached = _held_behind(state, endless)
+    endless |= unreached
 
     def stop_when(events: int, jobs: Mapping[str, Job]) -> bool:
         if events >= budget.events or wall.now() >= until:
             return True
         # Jobs without a known end may take turns for ever; of them only the starts are of interest.
         return len(jobs) <= len(endless) and all(
-            job_id in endless and (job.is_halted or state.jobs[job_id].workers or (job.last_started_at or 0.0) >= now)
+            job_id in unreached
+            or (
+                job_id in endless
+                and (job.is_halted or state.jobs[job_id].workers or (job.last_started_at or 0.0) >= now)
+            )
             for job_id, job in jobs.items()
         )
 
@@ -116,17 +123,45 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
     return await run.store.read(0, await run.store.position())
 
 
+def _held_behind(state: ClusterState, endless: Set[str]) -> set[str]:
+    """Return the jobs that are held until one of these ends, or until one that is held itself."""
+    held = held_jobs(state)
+    behind: set[str] = set()
+    reached: Set[str] = endless
+    while reached:
+        keys = {key for job_id in reached for key in _keys(state.jobs[job_id])}
+        reached = {
+            job_id
+            for job_id in held.keys() - behind
+            if keys.intersection([dependency.key for dependency in state.jobs[job_id].waits_for])
+            # Of a bounded array, a task that is held follows one that ends.
+            or keys.intersection(_keys(state.jobs[job_id])[1:])
+        }
+        behind |= reached
+    return behind
+
+
+def _keys(job: Job) -> Sequence[str]:
+    """Return the keys of the dependencies that wait for the job: its own, and that of its array."""
+    array = job.spec.array
+    return [job.spec.job_id] if array is None else [job.spec.job_id, f"array {array.array_id}"]
+
+
 def _expected_times(
     state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]
 ) -> Mapping[str, ExpectedTimes]:
     waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling and not job.is_halted]
+    held = held_jobs(state)
+    # A job that is held has a start, but no place in the queue.
+    waiting_ids = {job.spec.job_id for job in waiting}
+    waiting = [job for job in waiting if job.spec.job_id not in held]
     # Jobs whose start the simulation did not reach follow the others, in the order of submission.
     waiting.sort(key=lambda job: (starts.get(job.spec.job_id, math.inf), *_queue_order(job)))
     position = {job.spec.job_id: place for place, job in enumerate(waiting, start=1)}
     return {
         job_id: ExpectedTimes(
             position=position.get(job_id),
-            starts_at=starts.get(job_id) if job_id in position else None,
+            starts_at=starts.get(job_id) if job_id in waiting_ids else None,
             finishes_at=ends.get(job_id),
         )
         for job_id in state.jobs

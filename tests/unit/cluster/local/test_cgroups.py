@@ -59,13 +59,27 @@ def test_group_of_v2_when_systemd_puts_voda_into_one_of_its_own_is_the_one_above
 
 
 def test_group_when_the_system_is_systemds_has_to_be_delegated(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = tree.v2()
+    group = tree.v2("system.slice/run-1.scope")
     tree.system.mkdir()
     found = tree.find()
     assert found.hierarchies == ()
     assert found.obstacle == f"the control group {group} is systemd's, and not delegated to voda"
     monkeypatch.setattr(os, "getxattr", lambda _path, name: b"1" if name == "trusted.delegate" else b"")
     assert len(tree.find().hierarchies) == 1
+
+
+def test_service_that_systemd_starts_in_its_own_group_could_not_start_again_beside_its_jobs(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tree.v2()
+    tree.system.mkdir()
+    monkeypatch.setattr(os, "getxattr", lambda _path, _name: b"1")
+    found = tree.find()
+    assert (found.hierarchies, found.obstacle.partition(":")[0]) == (
+        (),
+        "systemd would not start voda.service again beside its jobs",
+    )
+    assert (group / "voda" / "cgroup.procs").read_text() == ""
 
 
 def test_group_of_v2_without_a_controller_is_none(tree: Tree) -> None:

@@ -9,8 +9,10 @@ from functools import cache
 import pytest
 
 from tests.builders import Log, a_node, a_spec
+from voda.domain.dependency import Dependency
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
+from voda.domain.job_array import ArrayTask
 from voda.domain.node import Node
 from voda.domain.rng import rng_at
 from voda.domain.state import Settings
@@ -190,3 +192,31 @@ def test_forecast_when_endless_jobs_take_turns_comes_to_an_end() -> None:
     expected = told(log, 50)
     assert expected["a"].finishes_at is expected["b"].finishes_at is None
     assert expected["b"].starts_at is not None
+
+
+def test_forecast_of_a_job_that_comes_after_another_begins_with_its_end() -> None:
+    log = a_log()
+    log.add(NodeJoined(node=a_node("n2", gpus=4)), at=3)
+    log.add(JobSubmitted(spec=a_spec("z", after=(Dependency(job_id="a"),))), at=4)
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=2), at=112)
+    log.add(JobProgressed(job_id="a", epochs_done=2, workers=2, epoch_s=100.0), at=212)
+    expected = told(log, 262)
+    assert expected["z"].position is None
+    assert expected["z"].starts_at == pytest.approx(1012, abs=31)
+
+
+def test_forecast_of_jobs_held_behind_one_without_a_known_end_comes_to_an_end_and_promises_nothing() -> None:
+    log = a_log("tiresias")
+    log.add(NodeJoined(node=a_node("n2", gpus=4)), at=3)
+    log.add(PolicyChanged(pool="default", parameters={"tiresias": {"demote_gpu_s": 50.0, "promote_knob": 1.0}}), at=3)
+    log.add(JobSubmitted(spec=a_spec("y", after=(Dependency(job_id="a"),))), at=4)
+    log.add(JobSubmitted(spec=a_spec("z", after=(Dependency(job_id="y"),), epochs=3)), at=4)
+    for index in range(3):
+        task = ArrayTask(array_id="s-0", name="s", index=index, indices="0-2", at_once=1)
+        log.add(JobSubmitted(spec=a_spec(f"s-{index}", array=task)), at=5)
+    live = Live()
+    for event in log.events:
+        live.apply(event)
+    expected = asyncio.run(forecast(live, "default", 50, budget=ForecastBudget(events=20_000, wall_s=600.0)))
+    assert expected["s-0"].starts_at is not None
+    assert {expected[job_id] for job_id in ("y", "z", "s-1", "s-2")} == {ExpectedTimes()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.options import SelectorOption, ServerOptions, command, complete_pools, live_jobs
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from voda.api.schemas import JobView
@@ -52,6 +52,7 @@ def delete(  # noqa: PLR0913 - a command's options are its parameters
     Examples:
       voda delete resnet-7
       voda delete resnet-7 vgg16-2 --reason "wrong data" --wait
+      voda delete sweep
       voda delete --all --phase waiting
       voda delete -l sweep=lr,keep!=yes --yes
     """
@@ -132,6 +133,17 @@ async def _cancel(client: "Client", jobs: Sequence[str], reason: str, wait: bool
     query = {"reason": reason} if reason else None
 
     async def cancel(name: str) -> None:
+        try:
+            await cancel_job(name)
+        except NotFound:
+            tasks = await _cancel_array(client, name, reason)
+            if tasks is None:
+                raise
+            canceled.extend(tasks)
+            if not tasks:
+                ended.append(name)
+
+    async def cancel_job(name: str) -> None:
         before = decode((await retry_while_away(lambda: client.ask("GET", resource_path("jobs", name)))).body, JobView)
         if has_ended(before):
             note(f"{before.job_id} ended ({state(before).lower()}) before: nothing to delete")
@@ -167,3 +179,29 @@ async def _wait_for_end(client: "Client", left: list[str]) -> None:
             if not left:
                 return
             await wait()
+
+
+async def _cancel_array(client: "Client", name: str, reason: str) -> Sequence[str] | None:
+    """Cancel all live tasks of an array together, and return them; None where there is no array of that name."""
+    from voda.api.schemas import ArrayView
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.retry import retry_while_away
+    from voda.cli.render.arrays import array_name, states
+    from voda.cli.render.job_text import exactly, has_ended
+    from voda.cli.render.terminal import note
+    from voda.cli.watch.lists import fetch_array, fetch_jobs
+    from voda.text import counted
+
+    try:
+        before = await fetch_array(client, name)
+    except NotFound:
+        return None
+    if before.finished_at is not None:
+        note(f"{array_name(before)} ended ({states(before)}) before: nothing to delete")
+        return []
+    path, query = resource_path("arrays", f"@{before.array_id}"), {"reason": reason} if reason else None
+    found = await fetch_jobs(client, {"array": f"@{before.array_id}"}, limit=0)
+    answer = await retry_while_away(lambda: client.ask("DELETE", path, params=query))
+    live = [exactly(job) for job in found.items if not has_ended(job)]
+    print(f"{array_name(decode(answer.body, ArrayView))}: {counted(len(live), 'task')} being canceled")
+    return live

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs, command
+from voda.domain.errors import NotFound
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
@@ -17,12 +18,14 @@ def describe(
     output: OutputOption = "table",
 ) -> None:
     """Show everything about a job: its workers and why it has them, progress,
-    forecast, recent decisions and events, and where its output is.
+    forecast, recent decisions and events, and where its output is. Of an array:
+    what its tasks do.
 
     \b
     Examples:
       voda describe resnet-7
       voda describe resnet-7 -o yaml
+      voda describe sweep
     """
     from voda.cli.http.client import call_server
 
@@ -35,9 +38,41 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.cli.render.job_details import description, load_context
     from voda.cli.render.terminal import now, print_answer, show
 
-    body = await client.get(resource_path("jobs", name))
+    try:
+        body = await client.get(resource_path("jobs", name))
+    except NotFound as error:
+        if not await _describe_array(client, name, output):
+            raise error from None
+        return
     job = decode(body, JobView)
     if output in ("table", "wide"):
         show(description(job, await load_context(client, job), now()))
     else:
         print_answer(body, output, [job.job_id])
+
+
+async def _describe_array(client: "Client", name: str, output: Output) -> bool:
+    """Show an array, and return whether there is one of that name."""
+    from rich.console import Group
+
+    from voda.api.schemas import ArrayView
+    from voda.cli.http.client import decode, resource_path
+    from voda.cli.render.arrays import array_description
+    from voda.cli.render.tables import jobs_table
+    from voda.cli.render.terminal import console, now, print_answer
+    from voda.cli.watch.lists import fetch_jobs
+
+    try:
+        body = await client.get(resource_path("arrays", name))
+    except NotFound:
+        return False
+    array = decode(body, ArrayView)
+    if output not in ("table", "wide"):
+        print_answer(body, output, [array.name])
+        return True
+    tasks = (await fetch_jobs(client, {"array": f"@{array.array_id}"}, limit=0)).items
+    screen = console()
+    width = screen.width if screen.is_terminal else None
+    lines = jobs_table(tasks, now(), wide=output == "wide", width=width)
+    screen.print(array_description(array, Group(*lines), now()))
+    return True

@@ -37,6 +37,7 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     sort: Annotated[
         str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
     ] = "",
+    tasks: Annotated[bool, typer.Option("--tasks", help="List each task of an array; as -o wide does.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
     output: OutputOption = "table",
@@ -44,7 +45,8 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     """List jobs, nodes or pools.
 
     Lists live jobs; with --all, ended jobs too. REPLICAS is current/minimum/
-    maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next.
+    maximum; 2>3/1/4 means 2 now and 3 planned. QUEUE 1 starts next. An array is
+    one line, such as sweep[0-99]; --tasks lists each task.
 
     \b
     Examples:
@@ -53,12 +55,14 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
       voda get --all --sort -submitted_at --user ada
       voda get -l team=vision,stage!=test
       voda get resnet-7 -o yaml
+      voda get sweep --tasks
       voda get nodes
       voda get pools -o json
       voda delete $(voda get --phase Waiting -o name)
     """
     from voda.cli.http.client import call_server
     from voda.cli.watch import refresh
+    from voda.cli.watch.lists import JobSource
 
     if watch and output == "yaml":
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
@@ -68,6 +72,8 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     filters = {name: value for name, value in {**filters, "selector": selector}.items() if value}
     is_ordered = bool(sort) or output in ("json", "yaml")
     source = _source(kind, names, filters, limit, every and not is_ordered)
+    if isinstance(source, JobSource):
+        source.has_groups = output == "table" and not tasks
     call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
 
 

@@ -39,6 +39,18 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="A label, for -l of get, delete, wait; repeatable."),
     ] = None,
+    array: Annotated[
+        str,
+        typer.Option(
+            "--array", metavar="0-99%10", help="Many jobs of it, told apart by VODA_ARRAY_TASK_ID; %10: 10 at once."
+        ),
+    ] = "",
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after", metavar="JOB[:ok|any]", help="Start once JOB has completed, or with :any ended; repeatable."
+        ),
+    ] = None,
     key: Annotated[
         str,
         typer.Option(
@@ -63,6 +75,8 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
       voda submit --workers 2 --image train:1 --print -- python train.py
       voda submit job.yaml --name resnet-8 --min 1 --max 8 --priority 5 -w
       voda submit *.yaml --dry-run --label team=vision
+      voda submit --name sweep --array 0-99%10 -- python train.py
+      voda submit --after sweep --after prep:any -- python report.py
       helm template jobs | voda submit - -n vision -o name
     """
     from voda.cli.http.client import call_server
@@ -75,7 +89,9 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
         {"min-replicas": least, "max-replicas": most},
         {"priority": priority, "epochs": epochs, "pool": pool},
     )
-    annotations = {f"voda.dev/{word}": str(value) for word, value in provided(**sizes, **others).items()}
+    several = {"array": array or None, "after": ",".join(after) if after else None}
+    given = provided(**sizes, **others, **several)
+    annotations = {f"voda.dev/{word}": str(value) for word, value in given.items()}
     words = words_after_dashes(ctx)
     labels = dict(map(key_and_value, label or ()))
 

@@ -30,15 +30,17 @@ def wait(
 ) -> None:
     """Wait until all jobs are in a state: by default, until they have completed.
 
-    A job that has run and ended counts as running, too. Exit status: 0 when all
-    are there; 1 as soon as a job has ended otherwise and can no longer get there;
-    124 after --timeout. Each job is told in a line when it gets there.
+    A job that has run and ended counts as running, too; an array stands for all
+    its tasks. Exit status: 0 when all are there; 1 as soon as a job has ended
+    otherwise and can no longer get there; 124 after --timeout. Each job is told
+    in a line when it gets there.
 
     \b
     Examples:
       voda wait resnet-7 && ./evaluate.sh
       voda wait resnet-7 --for running --timeout 10m
       voda wait resnet-7 vgg16-2 --for ended
+      voda wait sweep --for ended
       voda wait -l sweep=lr --for ended
     """
     from voda.cli.http.client import call_server

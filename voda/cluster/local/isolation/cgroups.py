@@ -170,6 +170,12 @@ def _hierarchy(mount: re.Match[str], own: Mapping[str, str], *, is_managed: bool
         return None
     _refuse_undelegated(base, is_managed=is_managed)
     if here == base:
+        if is_managed and base.suffix == ".service":
+            # systemd starts a service in its group, which may hold no process once it gives controllers on.
+            raise _NotDelegated(
+                f"systemd would not start {base.name} again beside its jobs: it needs DelegateSubgroup={_OWN}, of"
+                " systemd 254 or later"
+            )
         (base / _OWN).mkdir(exist_ok=True)
         _write(base / _OWN, [("cgroup.procs", "0")])
     _write(base, [("cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(offered)))])
