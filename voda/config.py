@@ -27,9 +27,11 @@ def home_folder() -> Path:
     """
     if named := _variable("VODA_HOME"):
         return Path(named).expanduser()
-    named = _variable("XDG_DATA_HOME")
-    own = Path(named or "~/.local/share").expanduser() / "voda"
-    return MACHINE_HOME if os.geteuid() == 0 and not named and not _is_of_root(own / "voda.db") else own
+    import platformdirs  # Here: the client is imported without any library.
+
+    own = platformdirs.user_data_path("voda")
+    is_roots = os.geteuid() == 0 and not _variable("XDG_DATA_HOME") and not _is_of_root(own / "voda.db")
+    return MACHINE_HOME if is_roots else own
 
 
 def server_url() -> str:

@@ -21,16 +21,16 @@ from voda.events.types import JobSubmitted, WorkerStarted
 _DEADLINE_S = 600.0
 _CASES = 10_000
 _RUNS = (
-    ("examples,coverage", 1, 1, 1_500),
+    ("examples,coverage", 1, 1, 1_750),
     ("stateful", 1, 300, 600),
-    ("fuzzing", 1, 175, 3_950),
-    ("fuzzing", 2, 175, 3_950),
+    ("fuzzing", 1, 150, 3_825),
+    ("fuzzing", 2, 150, 3_825),
 )
 """Phases, seed, examples of each operation, cases at least; several, so that each takes a minute, and they go in
 parallel."""
 # What a document can bound, it does; beyond that, these refuse what only sense forbids: a manifest without a kind, a
-# wish beyond the job's maximum, a moment that is none, a name of several words, a continue token made up, a position
-# beyond the end.
+# wish beyond the job's maximum, a moment that is none, an empty key, a name of several words, a continue token made up,
+# a position beyond the end.
 _REFUSE_BY_SENSE = (
     "submitJob",
     "createTraining",
@@ -44,6 +44,8 @@ _REFUSE_BY_SENSE = (
     "listJobs",
     "explainJob",
     "listEvents",
+    "rerunJob",
+    "getUsage",
 )
 _CONFIG = """
 # A position beyond the end of the log is one of another log.

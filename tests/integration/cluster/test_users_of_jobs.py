@@ -2,7 +2,9 @@
 
 import os
 import pwd
+import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from voda import process_table
 from voda.accounts import Account, account_of
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.job_environment import clean_environment
+from voda.cluster.local.rendezvous import probe_for_users
 from voda.domain.errors import ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.job import JobSpec
 from voda.domain.plan import StartJob
@@ -358,3 +361,21 @@ async def test_variable_from_a_file_is_read_at_the_start_by_the_jobs_user_alone(
             assert b"s3cret" not in b"".join(
                 each.read_bytes() for each in (ground.folder / ".records").rglob("*.json") if each.is_file()
             )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["remote", "rank"])
+async def test_mpirun_of_a_user_starts_its_ranks_as_the_user_on_its_workers(folder: Path, transport: str) -> None:
+    mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent))
+    if mpirun is None or "Permission denied" in refused(ANN, f"{mpirun} --version"):
+        pytest.skip("users cannot reach mpirun here")
+    script = f"exec {mpirun} sh -c 'echo \"$(id -un) in ${{VODA_REPLICA##*/}}\"'"
+    async with ground_of_users(folder, transport=transport) as ground:
+        if transport == "remote" and probe_for_users(ground.folder)[1] != "remote":
+            pytest.skip("this system allows users no hostnames of a process's own")
+        await ground.start(an_mpi_job("a", script, user=ANN), workers=2)
+        await ground.until_told(JobCompleted(job_id="a"))
+        assert sorted(line for line in ground.log().splitlines() if " in " in line) == [
+            f"{ANN} in worker-0",
+            f"{ANN} in worker-1",
+        ]
