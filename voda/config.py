@@ -27,9 +27,9 @@ def home_folder() -> Path:
     """
     if named := _variable("VODA_HOME"):
         return Path(named).expanduser()
-    named = _variable("XDG_DATA_HOME")
-    own = Path(named or "~/.local/share").expanduser() / "voda"
-    return MACHINE_HOME if os.geteuid() == 0 and not named and not _is_of_root(own / "voda.db") else own
+    own = _user_data_folder()
+    is_roots = os.geteuid() == 0 and not _variable("XDG_DATA_HOME") and not _is_of_root(own / "voda.db")
+    return MACHINE_HOME if is_roots else own
 
 
 def server_url() -> str:
@@ -81,6 +81,15 @@ def kubeconfig() -> Path | None:
 def environment() -> Mapping[str, str]:
     """Return the whole environment, for the processes that are started here."""
     return dict(os.environ)
+
+
+def _user_data_folder() -> Path:
+    try:
+        import platformdirs
+    except ImportError:
+        # The client alone, in a program that has nothing else of voda's environment.
+        return Path(_variable("XDG_DATA_HOME") or "~/.local/share").expanduser() / "voda"
+    return platformdirs.user_data_path("voda")
 
 
 def _is_of_root(file: Path) -> bool:

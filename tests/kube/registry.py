@@ -204,7 +204,7 @@ async def a_registry(
         environment: what a job's processes are told.
         fields: of the Backend.
     """
-    log = Mortal(store or MemoryStore(), "append")
+    log = Mortal(store or MemoryStore(), "append", "append_all")
     real = await Api.open(world.plane.kubeconfig())
     hand = Mortal(real, "get", "create", "patch", "delete")
     objects = MirroredJobs(real, world.namespace, cast("Api", hand))

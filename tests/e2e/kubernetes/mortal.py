@@ -10,12 +10,13 @@ Rule: nothing of voda is changed but the calls themselves.
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import voda.cli
 from voda.cluster.kubernetes.client.api import Api
+from voda.log.append_plan import Append
 from voda.log.instrumented_store import InstrumentedStore
 
 _PLURAL = re.compile(r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|events|leases)(?:/[^/]+(/\w+)?)?$")
@@ -51,16 +52,17 @@ def step_of(verb: str, path: str) -> str:
 
 def make_mortal(fate: Fate) -> None:
     """Have every call that changes something come to its fate."""
-    append: Callable[..., Any] = InstrumentedStore.append
+    append_all = InstrumentedStore.append_all
 
-    async def appending(self: InstrumentedStore, stream: str, expected: int, facts: Any, **options: Any) -> Any:
-        step = f"append {facts[0].data.TYPE}"
+    async def appending(self: InstrumentedStore, appends: Sequence[Append]) -> int:
+        step = f"append {appends[0].facts[0].data.TYPE}"
         fate.meet("before", step)
-        result = await append(self, stream, expected, facts, **options)
+        position = await append_all(self, appends)
         fate.meet("after", step)
-        return result
+        return position
 
-    setattr(InstrumentedStore, "append", appending)  # noqa: B010 - a method is no variable to mypy
+    # An append to one stream is one of these.
+    setattr(InstrumentedStore, "append_all", appending)  # noqa: B010 - a method is no variable to mypy
     for verb in ("create", "patch", "delete"):
         setattr(Api, verb, _calling(verb, getattr(Api, verb), fate))
 

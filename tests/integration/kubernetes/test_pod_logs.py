@@ -13,6 +13,7 @@ from tests.waiting import until
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
+from voda.cluster.port import LineTimes
 from voda.domain.errors import InvalidInput
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -205,3 +206,16 @@ def _pod(name: str, made_at: str = "2026-01-01T00:00:00Z") -> Pod:
 def _reached(port: int) -> Mapping[str, Any]:
     addresses: Sequence[Mapping[str, str]] = [{"type": "InternalIP", "address": "127.0.0.1"}]
     return {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
+
+
+@pytest.mark.parametrize("tail_bytes", [None, 24])
+async def test_times_of_lines_are_asked_of_the_kubelet(printing: Printing, tail_bytes: int | None) -> None:
+    await printing.add("j-worker-0")
+    await printing.kubelet.containers["j-worker-0/main"].print(b"".join(LINES))
+    times = LineTimes(since=1_700_000_000.0, are_shown=True)
+    read = printing.outputs.read("j", "j-worker-0", tail_bytes=tail_bytes, follow=False, times=times)
+    assert [piece async for piece in read]
+    asked = printing.kubelet.asked[-1]
+    assert (asked["sinceTime"], asked["timestamps"]) == ("2023-11-14T22:13:20Z", "true")
+    await printing.read("j-worker-0")
+    assert not {"sinceTime", "timestamps"} & printing.kubelet.asked[-1].keys()
