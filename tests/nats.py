@@ -201,8 +201,11 @@ class NatsServer:
         self.wait_until_healthy()
 
     def wait_until_healthy(self) -> None:
-        """Wait until every node says of itself that it is well."""
-        wait_until(lambda: all(map(_is_healthy, self.nodes)), self._said, within_s=_WAIT_S)
+        """Wait until every node says of itself that it is well, and the leader of a cluster sees all others."""
+        wait_until(lambda: all(map(_is_healthy, self.nodes)) and self._is_complete(), self._said, within_s=_WAIT_S)
+
+    def _is_complete(self) -> bool:
+        return len(self.nodes) == 1 or any(_sees_peers(node, len(self.nodes) - 1) for node in self.nodes)
 
     def stop(self) -> None:
         """End all nodes at once."""
@@ -316,3 +319,13 @@ def _is_healthy(node: Node) -> bool:
         return bool(node.ask("/healthz").get("status") == "ok")
     except OSError:
         return False
+
+
+def _sees_peers(node: Node, count: int) -> bool:
+    """Whether a node leads its cluster and has that many others at hand: only then can it place a stream on them."""
+    try:
+        cluster = node.ask("/jsz").get("meta_cluster", {})
+    except OSError:
+        return False
+    peers = [peer for peer in cluster.get("replicas", ()) if peer.get("current") and not peer.get("offline")]
+    return cluster.get("leader") == node.name and len(peers) == count
