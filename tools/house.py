@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,6 +57,7 @@ def lines() -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources())
 
 
+@cache
 def classes() -> Classes:
     """Read all classes of the package."""
     nodes, imports = {}, {}
