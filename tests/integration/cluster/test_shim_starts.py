@@ -71,6 +71,11 @@ def status_of(pid: int, name: str) -> str:
     return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
 
 
+def stopped(pid: int) -> str:
+    os.kill(pid, signal.SIGSTOP)
+    return "stopped"
+
+
 def end_of(folder: Path, started: subprocess.Popen[bytes]) -> Ended:
     assert started.wait(DEADLINE_S) == 0
     return msgspec.json.decode((folder / "exit.json").read_bytes(), type=Ended)
@@ -82,7 +87,7 @@ def test_program_that_its_user_stops_before_it_begins_can_be_told_to_end(tmp_pat
         wait_until(lambda: child_of(started.pid))
         [child] = child_of(started.pid)
         wait_until(lambda: status_of(child, "Uid") == str(pwd.getpwnam("games").pw_uid))
-        as_account("games", lambda: str(os.kill(child, signal.SIGSTOP)))
+        as_account("games", lambda: stopped(child))
         wait_until(lambda: status_of(child, "State") == "T")
         assert b"shim" in Path(f"/proc/{child}/cmdline").read_bytes()
         os.kill(started.pid, signal.SIGTERM)
