@@ -39,7 +39,7 @@ class FoldersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Annotated[
             int,
             Meta(
-                description="Delete until the others take no more than this: the oldest of the user who takes the most.",
+                description="Delete, from who takes the most, until the rest takes no more than this.",
                 ge=0,
                 le=2**53,
             ),
