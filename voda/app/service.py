@@ -36,17 +36,18 @@ from voda.application.backend import Backend, CallerLimits
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
-from voda.auth.local_users import LocalUsers
-from voda.auth.tokens import Authenticator
+from voda.auth.local_users import ROOT, LocalUsers
+from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import SystemClock
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.isolation.cgroups import find_cgroups
 from voda.cluster.local.isolation.limits import role_limits
+from voda.cluster.local.isolation.user_folders import has_user_folders
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
-from voda.domain.errors import StoreNotWritable, TransientError
+from voda.domain.errors import InvalidInput, StoreNotWritable, TransientError
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.kinds.base import FieldWarning
@@ -224,15 +225,27 @@ class MachineService:
         """Record the settings that the options ask for and the log does not have.
 
         Raises:
-            InvalidInput: there is no such policy or placer.
+            InvalidInput: there is no such policy or placer, or users' jobs would run as root.
         """
         await self.view.wait_for(await self.store.position())
+        self._refuse_jobs_of_users()
         options = self.options
         wish = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
             position = await record_settings(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
             await self.view.wait_for(position)
+
+    def _refuse_jobs_of_users(self) -> None:
+        """Raise InvalidInput where jobs that were to run as their users would run as root from now on."""
+        if self.users is not None or os.geteuid() != 0 or not has_user_folders(self.home.jobs):
+            return
+        owners = {job.spec.user for job in self.live_jobs().values()} - {"", ADMIN, ROOT}
+        if owners:
+            named = ", ".join(sorted(owners)[:5])
+            raise InvalidInput(
+                f"live jobs of other users ({named}) would run as root: start without --single-user and --no-tokens"
+            )
 
     async def _work(
         self, clusters: Iterable[LocalCluster], snapshots: Snapshots, leader: str, epoch: int | None

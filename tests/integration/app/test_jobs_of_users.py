@@ -17,6 +17,7 @@ from tests.waiting import until_it_is
 from voda.accounts import account_of
 from voda.app.machine import MachineOptions
 from voda.app.service import MachineService, running
+from voda.concurrency import single_error
 
 ANN, BOB = "games", "daemon"
 
@@ -61,10 +62,10 @@ class Up:
 
 
 @asynccontextmanager
-async def an_up() -> AsyncIterator[Up]:
+async def an_up(home: Path | None = None) -> AsyncIterator[Up]:
     with passable_folder() as folder:
         options = MachineOptions(
-            home=folder / "home",
+            home=home or folder / "home",
             environment={"PATH": os.defpath, "AWS_SECRET_ACCESS_KEY": "leaks", "VODA_TOKEN": "leaks"},
             port=0,
             slots=4,
@@ -95,6 +96,25 @@ async def test_job_runs_as_who_submits_it_and_sees_nothing_of_vodas_environment(
         assert f"HOME={account.home}" in printed.splitlines()
         assert "leaks" not in printed
         assert (await up.ask(BOB, "GET", "/api/v1/jobs/mine/logs"))[0] == 403
+
+
+async def test_jobs_of_users_when_voda_comes_back_for_one_user_are_not_run_as_root() -> None:
+    with passable_folder() as folder:
+        home = folder / "home"
+        async with an_up(home) as up:
+            assert (await up.ask(ANN, "POST", "/api/v1/jobs", a_manifest("mine", "id -u; exec sleep 100")))[0] == 201
+            await up.until_phase("mine", "running")
+            assert (await up.ask(ANN, "POST", "/api/v1/jobs/mine/halt"))[0] == 200
+        options = MachineOptions(home=home, environment={"PATH": os.defpath}, port=0, slots=4)
+        with pytest.raises(ExceptionGroup) as refused:
+            async with running(options):
+                pass
+        assert f"live jobs of other users ({ANN}) would run as root" in str(single_error(refused.value))
+        async with an_up(home) as up:
+            assert (await up.ask(ANN, "DELETE", "/api/v1/jobs/mine"))[0] in (200, 202)
+            await up.until_phase("mine", "canceled")
+        async with running(options):
+            pass
 
 
 async def test_job_of_an_owner_without_an_account_is_refused_with_what_to_do() -> None:

@@ -66,6 +66,7 @@ def test_get_filters_and_sorts(server: Server) -> None:
     assert server.voda("get", "--sort", "-name", "-o", "name").stdout.split() == ["resnet", "digits", "bert"]
     assert server.voda("get", "jobs", "bert", "digits", "-o", "name").stdout.split() == ["bert", "digits"]
     assert "no live job" in server.voda("get", "--user", "nobody").stderr
+    assert "no job waits" in server.voda("queue", "--user", "nobody").stderr
 
 
 def test_get_when_a_filter_or_a_kind_is_unknown_says_what_is_expected(server: Server) -> None:

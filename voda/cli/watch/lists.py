@@ -232,4 +232,6 @@ def _note(items: Sequence[JobView], filters: JobFilters, more: int) -> str:
         return f"{more:,} more match; --limit 0 lists them all"
     if items:
         return ""
-    return "no live job; --all lists those that ended too" if filters.get("phase") == ["live"] else "no such job"
+    if filters.get("phase") == ["Submitted", "Waiting"]:
+        return "no job waits"
+    return "no live job; --all lists those that ended too" if filters.get("phase") == ["live"] else "no job matches"

@@ -27,6 +27,11 @@ _MODES: Final = {"logs": 0o755, "mpi": 0o755, ".voda": 0o711}
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def has_user_folders(jobs: Path) -> bool:
+    """Return whether jobs have run here as users other than voda's, or were to."""
+    return (jobs / RECORDS).is_dir()
+
+
 def user_of_folder(jobs: Path, job_id: str) -> int | None:
     """Return the uid of the user whose a job's folder is, -1 where that is not known any more; None: voda's own."""
     with suppress(OSError):
