@@ -14,10 +14,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from voda.application.read_model import ReadModel
 from voda.clock import Clock
+from voda.cluster.folder_sizes import FolderSizes
 from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, LogArchived, VodaError, WrongState
@@ -34,10 +35,6 @@ from voda.untrusted_trees import TreeSize
 
 _log = logging.getLogger(__name__)
 
-_MEASURED: Final = 1_000_000
-"""Entries of an ended job's folder that are looked at."""
-_LOOKED_AT: Final = 100_000
-"""Entries that are looked at while a user waits."""
 _STEP: Final = 500
 """Entries deleted in one go; some milliseconds on a quick disk."""
 _MOST_STEPS: Final = 20_000
@@ -72,6 +69,7 @@ class FolderKeeper:
         view: folded from the log.
         telemetry: shows what was deleted.
         intervals: shorter ones are for tests.
+        sizes: of the folders; others are for tests.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -83,6 +81,7 @@ class FolderKeeper:
         view: ReadModel,
         telemetry: Telemetry,
         intervals: HousekeepingIntervals | None = None,
+        sizes: FolderSizes | None = None,
     ) -> None:
         self.folders = folders
         self._store = store
@@ -90,8 +89,7 @@ class FolderKeeper:
         self._view = view
         self._telemetry = telemetry
         self._intervals = intervals or HousekeepingIntervals()
-        self._sizes: dict[str, int] = {}
-        """Of the folders of ended jobs, once measured: nobody writes there any more."""
+        self._sizes = sizes or FolderSizes(folders)
         self._ended: dict[str, EndedFolder | None] = {}
         """Jobs that the view has forgotten, as the log has them; None: not ended, or unknown."""
         self._warned: set[str] = set()
@@ -151,7 +149,7 @@ class FolderKeeper:
         found = []
         for job_id in sorted(await asyncio.to_thread(self.folders.job_ids)):
             if (ended := await self._ended_job(job_id)) is not None and not await self._is_in_use(job_id):
-                found.append(await self._measured(ended))
+                found.append(await self._measured(ended, is_awaited=False))
         return sorted(found, key=lambda folder: (folder.finished_at, folder.job_id))
 
     async def deletion(self, job_id: str) -> FolderDeletion | None:
@@ -167,8 +165,12 @@ class FolderKeeper:
         return found
 
     async def look(self, job_id: str) -> tuple[TreeSize, Sequence[str]]:
-        """Return what a job's folder takes now, and the replicas whose output was cut; for whoever waits for it."""
-        tree = await asyncio.to_thread(partial(self.folders.measure, job_id, most=_LOOKED_AT))
+        """Return what a job's folder takes now, and the replicas whose output was cut; for whoever waits for it.
+
+        Raises:
+            ServerBusy: it was not measured in time.
+        """
+        tree = await self._sizes.now(job_id)
         return tree, await asyncio.to_thread(self.folders.cut_replicas, job_id)
 
     async def delete(self, job_id: str, *, actor: str) -> int:
@@ -177,13 +179,14 @@ class FolderKeeper:
         Raises:
             WrongState: the job has not ended, or one of its processes runs.
             ActionRefused: the disk refuses.
+            ServerBusy: it was not measured in time; the next call goes on with that.
         """
         ended = await self._ended_job(job_id)
         if ended is None:
             raise WrongState(f"job {job_id} has not ended: its folder stays; cancel it first (voda delete {job_id})")
         if await self._is_in_use(job_id):
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
-        folder = await self._measured(ended)
+        folder = await self._measured(ended, is_awaited=True)
         await self._delete(folder, "request", actor or "nobody", actor=actor)
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -208,7 +211,7 @@ class FolderKeeper:
             except OSError as error:
                 # Such as one of the same name that is not empty yet.
                 raise ActionRefused(f"job {job_id}: its folder cannot be deleted: {error.strerror}") from error
-            self._sizes.pop(job_id, None)
+            self._sizes.forget(job_id)
             if not was_there:
                 return
             self._note(JobFolderDeleted(job_id=job_id, by=by, size_bytes=folder.size_bytes), actor)
@@ -257,17 +260,9 @@ class FolderKeeper:
     async def _is_in_use(self, job_id: str) -> bool:
         return await asyncio.to_thread(self.folders.is_in_use, job_id)
 
-    async def _measured(self, ended: EndedFolder) -> EndedFolder:
-        if (size_bytes := self._sizes.get(ended.job_id)) is None:
-            tree = await asyncio.to_thread(partial(self.folders.measure, ended.job_id, most=_MEASURED))
-            size_bytes = self._sizes[ended.job_id] = tree.size_bytes
-        return EndedFolder(
-            job_id=ended.job_id,
-            user=ended.user,
-            pool=ended.pool,
-            finished_at=ended.finished_at,
-            size_bytes=size_bytes,
-        )
+    async def _measured(self, ended: EndedFolder, *, is_awaited: bool) -> EndedFolder:
+        size_bytes = await self._sizes.of_ended(ended.job_id, is_awaited=is_awaited)
+        return structs.replace(ended, size_bytes=size_bytes)
 
     async def _ended_job(self, job_id: str) -> EndedFolder | None:
         """Return a job that has ended and has no workers; None for any other."""

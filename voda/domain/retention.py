@@ -1,6 +1,12 @@
-"""Which folders of ended jobs are deleted: those older than a time, and the oldest of those that exceed a size."""
+"""Which folders of ended jobs are deleted: those older than a time, and those that together exceed a size.
 
-from collections.abc import Iterable, Sequence
+Rule: where something exceeds the size, it goes from the user who takes the most, so that a user who takes no more than
+an equal share loses nothing to another's excess.
+"""
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -9,7 +15,8 @@ RETENTION_S: Final = 30 * 86_400.0
 RETENTION_BYTES: Final = 20_000_000_000
 OUTPUT_BYTES: Final = 1_000_000_000
 SPARED_S: Final = 86_400.0
-"""A job that ended less than this ago keeps its folder whatever its size: somebody still has to fetch the result."""
+"""A job that ended less than this ago keeps its folder whatever its size, and that does not count against the others':
+somebody still has to fetch the result."""
 
 DeletionCause = Literal["age", "size", "request"]
 
@@ -39,14 +46,32 @@ def expired(
     folders: Iterable[EndedFolder], rule: RetentionRule, now: float
 ) -> Sequence[tuple[EndedFolder, DeletionCause]]:
     """Return the folders to delete, those of the jobs that ended first first, and why."""
-    oldest_first = sorted(folders, key=lambda folder: (folder.finished_at, folder.job_id))
-    left_bytes = sum(folder.size_bytes for folder in oldest_first)
-    found: list[tuple[EndedFolder, DeletionCause]] = []
+    oldest_first = sorted(folders, key=_by_age)
+    old = [folder for folder in oldest_first if 0 < rule.keep_s <= now - folder.finished_at]
+    gone = {folder.job_id for folder in old}
+    rest = [one for one in oldest_first if one.job_id not in gone and now - one.finished_at >= rule.spared_s]
+    found: list[tuple[EndedFolder, DeletionCause]] = [(folder, "age") for folder in old]
+    found += [(folder, "size") for folder in _excess(rest, rule.keep_bytes)]
+    return sorted(found, key=lambda one: _by_age(one[0]))
+
+
+def _excess(oldest_first: Iterable[EndedFolder], keep_bytes: int) -> Iterator[EndedFolder]:
+    """Yield what goes until the rest takes no more than that: each time the oldest of the user who takes the most."""
+    of_users = defaultdict[str, deque[EndedFolder]](deque)
     for folder in oldest_first:
-        age_s = now - folder.finished_at
-        is_old = 0 < rule.keep_s <= age_s
-        is_too_much = 0 < rule.keep_bytes < left_bytes and age_s >= rule.spared_s and folder.size_bytes > 0
-        if is_old or is_too_much:
-            found.append((folder, "age" if is_old else "size"))
-            left_bytes -= folder.size_bytes
-    return found
+        if folder.size_bytes > 0:
+            of_users[folder.user].append(folder)
+    most_first = [(-sum(one.size_bytes for one in kept), _by_age(kept[0]), user) for user, kept in of_users.items()]
+    heapq.heapify(most_first)
+    left_bytes = -sum(entry[0] for entry in most_first)
+    while 0 < keep_bytes < left_bytes:
+        negative_bytes, _, user = heapq.heappop(most_first)
+        folder = of_users[user].popleft()
+        left_bytes -= folder.size_bytes
+        yield folder
+        if kept := of_users[user]:
+            heapq.heappush(most_first, (negative_bytes + folder.size_bytes, _by_age(kept[0]), user))
+
+
+def _by_age(folder: EndedFolder) -> tuple[float, str]:
+    return folder.finished_at, folder.job_id

@@ -3,7 +3,9 @@
 import asyncio
 import math
 import os
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
 from voda.cluster.local import shim
 from voda.cluster.local.outputs import LocalOutputs
 from voda.cluster.port import LineTimes
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, ServerBusy
 
 
 @pytest.fixture
@@ -147,3 +149,18 @@ async def test_shim_notes_growth_once_and_readers_move_the_instants_with_what_it
     everything = await _timed(LocalOutputs(tmp_path), "launcher", since=0.0)
     assert (everything.startswith(b"[voda: output before this was dropped"), everything.count(b"b" * 9)) == (True, 2)
     os.close(output)
+
+
+async def test_replicas_when_the_disk_does_not_answer_are_not_none_but_unknown_for_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voda.cluster.local.outputs._READ_S", 0.05)
+    answers = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        threads.submit(answers.wait, 60)
+        try:
+            with pytest.raises(ServerBusy, match="job a: its output was not found in time"):
+                await LocalOutputs(tmp_path).replicas("a")
+        finally:
+            answers.set()

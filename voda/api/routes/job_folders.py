@@ -36,7 +36,14 @@ class FoldersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         | None
     ) = None
     keep_bytes: (
-        Annotated[int, Meta(description="Delete the oldest until the others take no more than this.", ge=0, le=2**53)]
+        Annotated[
+            int,
+            Meta(
+                description="Delete, from who takes the most, until the rest takes no more than this.",
+                ge=0,
+                le=2**53,
+            ),
+        ]
         | None
     ) = None
 
@@ -60,13 +67,14 @@ class FolderRoutes(Routes):
         if (keeper := self.backend.folders) is None:
             return json_response(KeptFolderList(items=(), total_bytes=0, goes_bytes=0, note=_NONE_KEPT))
         user = query.user if caller.role == "admin" else caller.user
-        kept = [folder for folder in await keeper.ended_folders() if user in ("", folder.user)]
+        ended = await keeper.ended_folders()
+        kept = [folder for folder in ended if user in ("", folder.user)]
         if query.user and query.user != user:
             kept = []
         now, goes = self.backend.clock.now(), dict[str, str]()
         if query.older_than_s is None and query.keep_bytes is None:
             for pool in {folder.pool for folder in kept}:
-                in_pool = [folder for folder in kept if folder.pool == pool]
+                in_pool = [folder for folder in ended if folder.pool == pool]
                 goes |= {one.job_id: cause for one, cause in expired(in_pool, keeper.rule(pool), now)}
         else:
             goes = {one.job_id: cause for one, cause in expired(kept, _rule(query), now)}

@@ -9,7 +9,6 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Final, TypeVar
 from voda.cluster.local import shim
 from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path, times_path
 from voda.cluster.port import EVERY_LINE, LineTimes
-from voda.domain.errors import ActionRefused, InvalidInput
+from voda.domain.errors import ActionRefused, InvalidInput, ServerBusy
 from voda.untrusted_files import UnsafeFile
 
 _CHUNK_BYTES: Final = 64 << 10
@@ -46,9 +45,13 @@ class LocalOutputs:
         self._jobs = folder
 
     async def replicas(self, job_id: str) -> Sequence[str]:
-        with suppress(ActionRefused, OSError):
+        try:
             return await _in_thread(lambda: _replicas(JobFolder(self._jobs, job_id)))
-        return ()
+        except TimeoutError as error:
+            # There may be some.
+            raise ServerBusy(f"job {job_id}: its output was not found in time: {error}; try again") from error
+        except (ActionRefused, OSError):
+            return ()
 
     async def read(
         self,

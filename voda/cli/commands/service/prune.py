@@ -21,7 +21,8 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
         str, typer.Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.")
     ] = "",
     keep_size: Annotated[
-        str, typer.Option("--keep-size", metavar="5GB", help="The oldest, until the others take no more than this.")
+        str,
+        typer.Option("--keep-size", metavar="5GB", help="The oldest of whoever takes the most, until the rest fits."),
     ] = "",
     user: Annotated[str, typer.Option("--user", "-u", help="Only of this user's jobs.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, delete nothing.")] = False,
