@@ -137,14 +137,13 @@ async def cancel(
         raise _changed_meanwhile(record) from error
 
 
-async def cancel_all(backend: Backend, records: Sequence[JobRecord], caller: Caller, *, reason: str = "") -> None:
-    """Cancel those of the jobs that are live, all of them or none, and return once that is folded."""
+async def cancel_array(backend: Backend, records: Sequence[JobRecord], caller: Caller, *, reason: str = "") -> None:
+    """Cancel those of an array's tasks that are live, all of them or none, and return once that is folded."""
     clock, appends = backend.clock, []
     for record in records:
         if record.is_live and not record.is_canceling:
-            data = JobCancelRequested(
-                job_id=record.spec.job_id, reason=reason or f"canceled by {caller.user or 'nobody'}"
-            )
+            why = reason or f"canceled by {caller.user or 'nobody'}"
+            data = JobCancelRequested(job_id=record.spec.job_id, reason=why, with_array=True)
             fact = Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=caller.user)
             appends.append(Append(data.stream, ANY_VERSION, [fact], 0))
     if appends:

@@ -1,7 +1,7 @@
 """The ids of new jobs and arrays, and of the jobs that they come after.
 
 Rules: a name belongs to one live job or array at a time; an id belongs to one job for ever. The id of an array is that
-of the task that was submitted first.
+of the task that was submitted first; a task that comes by itself joins its user's array as long as that awaits it.
 """
 
 from bisect import bisect_left
@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application import dependencies
+from voda.application.read_model import ReadModel
 from voda.domain.errors import AlreadyExists
 from voda.domain.job import JobSpec, validated
 from voda.manifests.parse import ParsedManifest
@@ -19,9 +20,13 @@ from voda.projections.job_registry import JobRegistry
 
 
 class JobIds(Struct, frozen=True):
-    """Gives out ids by what the registry knows."""
+    """Gives out ids by what the log says."""
 
-    registry: JobRegistry
+    view: ReadModel
+
+    @property
+    def registry(self) -> JobRegistry:
+        return self.view.job_registry
 
     def identified(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False
@@ -30,32 +35,33 @@ class JobIds(Struct, frozen=True):
 
         Raises:
             AlreadyExists: a live job or array has one of the names.
-            InvalidField: a job that they come after does not exist, or did not complete.
+            InvalidField: a job that they come after does not exist, did not complete, or waits for their own array.
         """
         namespace = specs[0].namespace
         if not may_share_name:
             self._refuse_live_names(specs, parsed.spec.name)
-        after = dependencies.resolve(parsed.after, self.registry, namespace)
+        after = dependencies.resolve(parsed.after, self.view, namespace)
         found = [
             validated(replace(spec, job_id=self._free(full_name(namespace, spec.name)), after=after)) for spec in specs
         ]
         array_id = self._array_id(found)
-        return [replace(spec, array=spec.array and replace(spec.array, array_id=array_id)) for spec in found]
+        tasks = [replace(spec, array=spec.array and replace(spec.array, array_id=array_id)) for spec in found]
+        if (task := tasks[0].array) is not None and array_id != tasks[0].job_id:
+            dependencies.refuse_circular(task, after, self.view)
+        return tasks
 
     def _array_id(self, specs: Sequence[JobSpec]) -> str:
-        """Return the id of the array of these jobs: a single task joins the live array that it says it is of."""
-        arrays, task = self.registry.arrays, specs[0].array
-        if len(specs) == 1 and task is not None:
-            live = arrays.live(full_name(specs[0].namespace, task.name))
-            others = [other.spec.array for other in arrays.tasks(live or "")]
-            if live and all(
-                other is not None
-                and (other.indices, other.at_once) == (task.indices, task.at_once)
-                and other.index != task.index
-                for other in others
-            ):
-                return live
-        return specs[0].job_id
+        """Return the id of the array of these jobs: a single task joins its user's array that awaits it."""
+        spec, arrays = specs[0], self.registry.arrays
+        if len(specs) > 1 or (task := spec.array) is None:
+            return spec.job_id
+        array_id = arrays.latest_of(full_name(spec.namespace, task.name), spec.user)
+        array = self.view.live.cluster.array(array_id) if array_id is not None else None
+        if array_id is None or array is None or not array.awaits(task.index):
+            return spec.job_id
+        others = (other.spec.array for other in arrays.tasks(array_id))
+        is_same = any(other and (other.indices, other.at_once) == (task.indices, task.at_once) for other in others)
+        return array_id if is_same else spec.job_id
 
     def _refuse_live_names(self, specs: Sequence[JobSpec], name: str) -> None:
         """Raise AlreadyExists where a live job or array has the name of one of these jobs, or that of their array."""

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application import dependencies
 from voda.application.backend import Backend
 from voda.application.job_ids import JobIds
 from voda.auth.callers import Caller
@@ -57,13 +56,13 @@ class JobSubmitter:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._job_registry = backend.view.job_registry
-        self._ids = JobIds(backend.view.job_registry)
+        self._ids = JobIds(backend.view)
         self._under_way: dict[str, asyncio.Event] = {}
         """Event id -> set when the request that has it ends, well or not."""
         self._coming: Counter[str] = Counter()
         """User -> jobs that are being recorded."""
-        self._adopting_tasks = asyncio.Lock()
-        """Held while a task of an array is adopted: the first one names the array."""
+        self._joining = asyncio.Lock()
+        """Held while a single task of an array is recorded: the first one names the array."""
 
     async def submit(
         self, manifest: Mapping[str, Any], caller: Caller, *, key: str = "", is_dry_run: bool = False
@@ -114,7 +113,7 @@ class JobSubmitter:
         """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
         parsed, spec, warnings = self._parse_and_check(manifest, caller)
         _refuse_whole_array(parsed)
-        dependencies.resolve(parsed.after, self._job_registry, spec.namespace)
+        self._ids.identified([spec], parsed, may_share_name=True)
         self._refuse_too_many(caller)
         return warnings
 
@@ -132,9 +131,8 @@ class JobSubmitter:
                 raise AlreadyExists(f"object {uid} was that of job {job_id}, which ended long ago")
             return SubmitOutcome(record, False, warnings)
         with self._exclusive(event_id, caller):
-            async with self._adopting_tasks if spec.array is not None else nullcontext():
-                record = await self._record([spec], parsed, event_id, actor=spec.user, uid=uid)
-                return SubmitOutcome(record, True, warnings)
+            record = await self._record_in_turn([spec], parsed, event_id, actor=spec.user, uid=uid)
+            return SubmitOutcome(record, True, warnings)
 
     async def _submit(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, caller: Caller, key: str, event_id: str
@@ -144,7 +142,7 @@ class JobSubmitter:
         if key and (job_id := self._job_registry.submission(event_id)) is not None:
             return await self._earlier_job(job_id, specs[0], key), False
         with self._exclusive(event_id, caller, len(specs)):
-            return await self._record(specs, parsed, event_id, actor=caller.user), True
+            return await self._record_in_turn(specs, parsed, event_id, actor=caller.user), True
 
     async def _none_under_way(self, event_id: str) -> None:
         while (other := self._under_way.get(event_id)) is not None:
@@ -173,6 +171,13 @@ class JobSubmitter:
                 " others, and the array after it",
             )
         return found
+
+    async def _record_in_turn(
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
+    ) -> JobRecord:
+        """Record the submissions; single tasks of arrays one after the other."""
+        async with self._joining if specs[0].array is not None and len(specs) == 1 else nullcontext():
+            return await self._record(specs, parsed, event_id, actor=actor, uid=uid)
 
     async def _record(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""

@@ -1,6 +1,7 @@
 """Dependencies between jobs: a job that begins only after another one, or a whole array, has ended.
 
-Rule: a dependency names jobs that exist, so there are no cycles; once it is met it stays met.
+Rules: a dependency names jobs that exist, and a task that joins an array later is refused where it would wait for its
+own array, itself or by way of others: so there are no cycles. Once a dependency is met it stays met.
 """
 
 from collections.abc import Sequence

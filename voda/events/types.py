@@ -66,6 +66,8 @@ class JobCancelRequested(JobFact, frozen=True, kw_only=True):
     TYPE = "job.cancel_requested"
     MAKES_PLAN_DUE = True
     reason: str = ""
+    with_array: bool = False
+    """Whether its array is canceled as a whole: no task joins it any more."""
 
 
 class JobHaltRequested(JobFact, frozen=True, kw_only=True):

@@ -16,11 +16,14 @@ class ArrayIndex:
         self._tasks: dict[str, dict[str, JobRecord]] = {}
         self._latest: dict[str, str] = {}
         """Name, with its namespace unless that is `default` -> array id."""
+        self._latest_of: dict[tuple[str, str], str] = {}
+        """Such a name, and a user -> id of the user's array."""
 
     def add(self, record: JobRecord) -> None:
         if (task := record.spec.array) is not None:
             self._tasks.setdefault(task.array_id, {})[record.spec.job_id] = record
-            self._latest[full_name(record.spec.namespace, task.name)] = task.array_id
+            name = full_name(record.spec.namespace, task.name)
+            self._latest[name] = self._latest_of[name, record.spec.user] = task.array_id
 
     def forget(self, record: JobRecord) -> None:
         if (task := record.spec.array) is None or (tasks := self._tasks.get(task.array_id)) is None:
@@ -31,6 +34,8 @@ class ArrayIndex:
             name = full_name(record.spec.namespace, task.name)
             if self._latest.get(name) == task.array_id:
                 del self._latest[name]
+            if self._latest_of.get((name, record.spec.user)) == task.array_id:
+                del self._latest_of[name, record.spec.user]
 
     def tasks(self, array_id: str) -> Sequence[JobRecord]:
         """Return the tasks of an array, in the order of submission."""
@@ -39,6 +44,10 @@ class ArrayIndex:
     def latest(self, name: str) -> str | None:
         """Return the id of the array of that name that was submitted last."""
         return self._latest.get(name)
+
+    def latest_of(self, name: str, user: str) -> str | None:
+        """Return the id of the user's array of that name that was submitted last."""
+        return self._latest_of.get((name, user))
 
     def live(self, name: str) -> str | None:
         """Return the id of the array of that name, if it has live tasks."""

@@ -1,6 +1,7 @@
 """Which live jobs wait for others to end, and what has become of those: the part of the live cluster behind `--after`.
 
-Rules: a dependency, once met, is dropped from its job; one that cannot be met any more stays, and says why. The ends of
+Rules: a dependency, once met, is dropped from its job; one that cannot be met any more stays, and says why. An array
+ends when all of its indices were seen and ended, or when it was canceled as a whole and no task is live. The ends of
 the newest 10,000 jobs and arrays are remembered, as a job may end while another that names it is being submitted.
 """
 
@@ -13,18 +14,36 @@ from msgspec.structs import replace
 
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.job_array import ArrayTask, indices_of
 
 _MOST_ENDS: Final = 10_000
+_MOST_IDLE: Final = 1_000
+"""Arrays without a live task that wait for more tasks; the oldest ones beyond these count as ended."""
 _FAILURES: Final = {Phase.FAILED: "failed", Phase.CANCELED: "was canceled"}
 
 
 class LiveArray(Struct, kw_only=True):
-    """An array of which some tasks are live; changed in place."""
+    """An array of which some tasks are live, or have yet to come; changed in place."""
 
     live: dict[str, None] = {}
     """Job ids."""
     failure: str = ""
     """The first task that did not complete: `sweep-3 failed`."""
+    indices: str = ""
+    """Of all tasks; empty in snapshots of older releases: none is waited for."""
+    seen: dict[int, None] = {}
+    """Indices of the tasks that were submitted."""
+    is_canceled: bool = False
+    """As a whole."""
+
+    @property
+    def has_ended(self) -> bool:
+        is_whole = self.is_canceled or not self.indices or len(self.seen) >= len(indices_of(self.indices))
+        return is_whole and not self.live
+
+    def awaits(self, index: int) -> bool:
+        """Return whether a task of that index has yet to come."""
+        return bool(self.indices) and not self.is_canceled and index not in self.seen
 
 
 class Dependencies:
@@ -47,8 +66,18 @@ class Dependencies:
 
     def add(self, spec: JobSpec) -> None:
         """Note that a job is live."""
-        if spec.array is not None:
-            self._arrays.setdefault(spec.array.array_id, LiveArray()).live[spec.job_id] = None
+        if (task := spec.array) is not None:
+            array = self._arrays.setdefault(task.array_id, LiveArray(indices=task.indices))
+            array.live[spec.job_id] = array.seen[task.index] = None
+
+    def array(self, array_id: str) -> LiveArray | None:
+        """Return an array that has not ended; read-only."""
+        return self._arrays.get(array_id)
+
+    def cancel_array(self, task: ArrayTask) -> None:
+        """Note that the array of a live task is canceled as a whole."""
+        if (array := self._arrays.get(task.array_id)) is not None:
+            array.is_canceled = True
 
     def index(self, job: Job) -> None:
         """Note what a live job waits for."""
@@ -68,11 +97,19 @@ class Dependencies:
         is_first = bool(failure) and not tasks.failure
         tasks.failure = tasks.failure or failure
         key = f"array {array.array_id}"
-        if not tasks.live:
+        if tasks.has_ended:
             del self._arrays[array.array_id]
             yield from self._note(key, tasks.failure)
         elif is_first:
             yield from list(self._waiting.get(key, ()))
+        if not tasks.live and not tasks.has_ended:
+            yield from self._end_idle()
+
+    def _end_idle(self) -> Iterator[str]:
+        idle = [array_id for array_id, array in self._arrays.items() if not array.live]
+        for array_id in idle[:-_MOST_IDLE]:
+            failure = self._arrays.pop(array_id).failure or "not all tasks came"
+            yield from self._note(f"array {array_id}", failure)
 
     def resolved(self, job: Job) -> Job:
         """Return a job without the dependencies that are met by now, and with the one that cannot be met any more."""

@@ -20,7 +20,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.projections.base import Projection
-from voda.projections.dependencies import Dependencies
+from voda.projections.dependencies import Dependencies, LiveArray
 from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 from voda.projections.learning import Learning
 
@@ -76,6 +76,10 @@ class LiveCluster(Projection):
             for job_id in self._unsatisfiable.get(pool, ())
             if not jobs[job_id].is_canceling
         }
+
+    def array(self, array_id: str) -> LiveArray | None:
+        """Return an array of which some tasks are live, or have yet to come."""
+        return self._dependencies.array(array_id)
 
     def undecided(self, pool: str) -> frozenset[str]:
         return frozenset(self._pool(pool).undecided)
@@ -210,6 +214,8 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
         elif isinstance(fact, facts.JobHaltRequested | facts.JobResumeRequested):
             # The next plan gives a reason for it, also where its workers stay as they are.
             live._pool_of[fact.job_id].undecided[fact.job_id] = event.position
+        elif isinstance(fact, facts.JobCancelRequested) and fact.with_array and job.spec.array is not None:
+            live._dependencies.cancel_array(job.spec.array)
         if (changed := changed_job(job, fact, event.recorded_at)) is not job:
             live._store(changed)
     elif (pool := live._outlived_in.get(fact.job_id)) is not None:

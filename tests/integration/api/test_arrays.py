@@ -156,6 +156,51 @@ async def test_one_task_by_its_annotations_joins_its_array() -> None:
         assert "voda.dev/array-name] is missing" in (await refused(service, 422, "POST", JOBS, body=body)).detail
 
 
+async def test_task_that_comes_late_joins_its_array_until_that_has_all_its_tasks() -> None:
+    task: dict[str, Any] = {"array": "0-2", "array_name": "sweep"}
+    async with a_service() as service:
+        await submit(service, "sweep-0", array_task=0, **task)
+        await service.happens(JobCompleted(job_id="sweep-0"))
+        await submit(service, "report", after="sweep")
+        await submit(service, "sweep-1", array_task=1, **task)
+        await service.happens(JobCompleted(job_id="sweep-1"))
+        live = service.backend.view.live.cluster
+        assert [each.target for each in (live.job("report") or raises()).waits_for] == ["array sweep"]
+        # Each of these would wait for itself.
+        await submit(service, "later", after="report")
+        for after in ("sweep", "sweep-0,report:any", "later"):
+            body = a_manifest("sweep-2", array_task=2, after=after, **task)
+            problem = await refused(service, 422, "POST", JOBS, body=body)
+            assert (problem.field, "task 2 of array sweep cannot come after" in problem.detail) == (AFTER, True)
+        await submit(service, "sweep-2", array_task=2, after="sweep-1", **task)
+        assert await tasks(service) == ["sweep-0", "sweep-1", "sweep-2"]
+        await service.happens(JobCompleted(job_id="sweep-2"))
+        assert (live.job("report") or raises()).waits_for == ()
+        await submit(service, "sweep-0", array_task=0, **task)
+        assert await tasks(service) == ["sweep-0-2"]
+
+
+async def test_task_of_a_canceled_array_begins_another() -> None:
+    task: dict[str, Any] = {"array": "0-2", "array_name": "sweep"}
+    async with a_service() as service:
+        await submit(service, "sweep-0", array_task=0, **task)
+        assert (await service.ask("DELETE", f"{ARRAYS}/sweep")).status == 202
+        await service.happens(JobCanceled(job_id="sweep-0"))
+        await submit(service, "sweep-1", array_task=1, **task)
+        assert await tasks(service) == ["sweep-1"]
+
+
+async def test_task_joins_only_the_array_of_its_own_user(tmp_path: Path) -> None:
+    access, anna, bob, _ = tokens(tmp_path)
+    task: dict[str, Any] = {"array": "0-3", "array_name": "sweep"}
+    async with a_service(access=access) as service:
+        for index, token in enumerate((anna, bob, anna, bob)):
+            await submit(service, f"sweep-{index}", token=token, array_task=index, **task)
+        arrays = service.backend.view.job_registry.arrays
+        found = [[one.spec.job_id for one in arrays.tasks(f"sweep-{first}")] for first in (0, 1)]
+    assert found == [["sweep-0", "sweep-2"], ["sweep-1", "sweep-3"]]
+
+
 async def test_array_is_canceled_as_a_whole_by_its_owner(tmp_path: Path) -> None:
     access, anna, bob, _ = tokens(tmp_path)
     async with a_service(access=access) as service:
@@ -169,7 +214,9 @@ async def test_array_is_canceled_as_a_whole_by_its_owner(tmp_path: Path) -> None
         assert again.status == 202
         events = await service.backend.store.read(0, 100)
         requests = [event.data for event in events if isinstance(event.data, JobCancelRequested)]
-        assert requests == [JobCancelRequested(job_id=f"sweep-{n}", reason="wrong data") for n in (0, 2, 3)]
+        assert requests == [
+            JobCancelRequested(job_id=f"sweep-{n}", reason="wrong data", with_array=True) for n in (0, 2, 3)
+        ]
         for index in (0, 2, 3):
             await service.happens(JobCanceled(job_id=f"sweep-{index}"))
         found = (await service.ask("GET", f"{ARRAYS}/sweep", token=anna)).as_a(ArrayView)

@@ -3,7 +3,15 @@
 from tests.builders import Log, a_spec
 from voda.domain.dependency import Condition, Dependency
 from voda.domain.job_array import ArrayTask
-from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
+from voda.events.types import (
+    AnyFact,
+    JobCanceled,
+    JobCancelRequested,
+    JobCompleted,
+    JobFailed,
+    JobSubmitted,
+    PlanAdopted,
+)
 from voda.projections.live import LiveCluster
 
 
@@ -115,6 +123,35 @@ def test_job_after_an_array_waits_in_vain_from_the_first_task_that_fails() -> No
     assert waits_for(live, "y") == ["array sweep"]
     live = folded(*facts, failed("sweep-1"), JobCanceled(job_id="sweep-2"), JobCompleted(job_id="sweep-0"))
     assert (live.unsatisfiable("default"), waits_for(live, "y")) == ({"z": "sweep-1 failed, of array sweep"}, [])
+
+
+def test_array_ends_only_when_all_of_its_tasks_were_seen_and_ended() -> None:
+    first, second, third = sweep()
+    facts = [first, job("z", on("sweep-0", array="sweep")), JobCompleted(job_id="sweep-0")]
+    assert waits_for(folded(*facts)) == ["array sweep"]
+    facts += [second, JobCompleted(job_id="sweep-1"), third]
+    assert waits_for(folded(*facts)) == ["array sweep"]
+    assert waits_for(folded(*facts, JobCompleted(job_id="sweep-2"))) == []
+
+
+def test_array_that_is_canceled_as_a_whole_waits_for_no_more_tasks() -> None:
+    for with_array, left in ((True, []), (False, ["array sweep"])):
+        cancel = JobCancelRequested(job_id="sweep-0", with_array=with_array)
+        facts = [sweep()[0], job("z", on("sweep-0", "any", array="sweep")), cancel, JobCanceled(job_id="sweep-0")]
+        assert waits_for(folded(*facts)) == left
+
+
+def test_arrays_whose_tasks_never_come_are_bounded() -> None:
+    log, live = Log(), LiveCluster()
+    for number in range(1001):
+        task = ArrayTask(array_id=f"a{number}", name="a", index=0, indices="0-1")
+        live.apply(log.add(JobSubmitted(spec=a_spec(f"a{number}", array=task)), at=1))
+        if not number:
+            live.apply(log.add(job("z", on("a0", array="a")), at=1))
+        assert live.unsatisfiable("default") == {}
+        live.apply(log.add(JobCompleted(job_id=f"a{number}"), at=1))
+    assert live.unsatisfiable("default") == {"z": "not all tasks came, of array a"}
+    assert (live.array("a0"), live.array("a1") is None) == (None, False)
 
 
 def test_job_submitted_after_a_task_failed_waits_in_vain() -> None:

@@ -13,7 +13,7 @@ from voda.api.presenters.jobs import array_of
 from voda.api.requests import json_response, query_of
 from voda.api.schemas import ArrayView
 from voda.application import lookup
-from voda.application.change_job import cancel_all
+from voda.application.change_job import cancel_array
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField
 
@@ -63,5 +63,5 @@ class ArrayRoutes(Routes):
             require_owner(task.spec, caller, what="delete it")
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
-        await cancel_all(self.backend, tasks, caller, reason=query.reason)
+        await cancel_array(self.backend, tasks, caller, reason=query.reason)
         return json_response(array_of(tasks), status=202)
