@@ -363,6 +363,20 @@ async def test_variable_from_a_file_is_read_at_the_start_by_the_jobs_user_alone(
             )
 
 
+def test_probe_for_users_shows_its_user_nothing_of_vodas_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, seen = folder / "python", folder / "seen"
+    python.write_text(f"#!/bin/sh\ntr '\\0' '\\n' < /proc/$$/environ > {seen}\n")
+    python.chmod(0o755)
+    seen.touch()
+    seen.chmod(0o666)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("VODA_LOG", "postgresql://voda:secret@host/log")
+    assert probe_for_users(folder)[0].python == str(python)
+    assert (seen.stat().st_mtime_ns > python.stat().st_mtime_ns, seen.read_text()) == (True, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["remote", "rank"])
 async def test_mpirun_of_a_user_starts_its_ranks_as_the_user_on_its_workers(folder: Path, transport: str) -> None:

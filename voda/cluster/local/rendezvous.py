@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -92,11 +92,10 @@ def probe_for_users(jobs: Path) -> tuple[Agent, Transport]:
 def _probed(agent: Agent, user: int | None = None) -> int | None:
     """Return 0 where a process can get a hostname of its own, 1 where it cannot, other values where no agent runs."""
     words = [agent.python, "-I", "-S", "-c", _PROBE, os.path.dirname(agent.script)]
-    groups: tuple[int, ...] | None = None if user is None else ()
+    other: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
     try:
-        done = subprocess.run(
-            words, capture_output=True, timeout=10, check=False, user=user, group=user, extra_groups=groups, cwd="/"
-        )
+        # Whoever has that user id too may read its environment, and voda's own holds secrets.
+        done = subprocess.run(words, capture_output=True, timeout=10, check=False, cwd="/", env={}, **other)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.returncode

@@ -20,12 +20,15 @@ import stat
 import struct
 import sys
 import time
+from contextlib import suppress
 
 NOT_MINE = 75
 """Exit status of a shim that found another one at work, or its run taken back: it started nothing."""
 CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 CLEAR_TRIES = 250  # of removing a control group, 0.02 s apart
+START_S = 60.0  # in which a program has begun, or is killed: its working directory may hang, or its user stop it
+PROBLEM_BYTES = 4096  # most that is said of why it could not; a pipe takes them at once
 SECRET_BYTES = 64 << 10  # most that the file of a variable may hold
 RESERVED_BYTES = 2048
 LINE_BYTES = 4096
@@ -43,12 +46,11 @@ def main(words: list[str]) -> int:
     program = program_to_start()
     try:
         lock = open_regular(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return NOT_MINE
     except OSError as error:
         return cannot_write(folder, error)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return NOT_MINE
     if first_line(folder, "grant") != run or f'"run":{run},' in first_line(folder, "exit.json"):
         return NOT_MINE
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -61,8 +63,8 @@ def main(words: list[str]) -> int:
         replace(folder, "process.json", note.encode())
     except OSError as error:
         return cannot_write(folder, error)
-    pid, problem = start(program)
-    ending, was_told = watch(folder, pid, float(grace_s), int(log_bytes))
+    pid, problems = start(program)
+    ending, was_told, problem = watch(folder, pid, problems, float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
     now = time.time()  # noqa: TID251 - stands alone
     ended = f'"code":{code},"signal":{killer},"was_told":{str(was_told).lower()},"ended_at":{now},"problem":"{problem}"'
@@ -96,20 +98,29 @@ def program_to_start() -> dict[str, list[str]]:
     return found
 
 
-def start(program: dict[str, list[str]]) -> tuple[int, str]:
-    """Start the program in a process group of its own; return its pid, and why it could not run, a sentence."""
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+def start(program: dict[str, list[str]]) -> tuple[int, int]:
+    """Start the program in a process group of its own; return its pid, and where it says why it could not run."""
+    problems, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.close(read_end)
+        os.close(problems)
         become(program, write_end, parent)
     os.close(write_end)
-    with open(read_end, "rb") as pipe:
-        problem = pipe.read().decode("utf-8", "replace")
+    with suppress(OSError):  # nothing waits for it to begin: once it is its user's, that user can stop it
+        os.setpgid(pid, pid)  # as it does itself: whoever is first, a signal to the group finds it
+    return pid, problems
+
+
+def told_problem(problems: int) -> str | None:
+    """Return why the program could not run, a sentence, or "" where it began; None as long as it does neither."""
+    try:
+        problem = os.read(problems, PROBLEM_BYTES).decode("utf-8", "replace")
+    except BlockingIOError:
+        return None
     if problem:
-        os.write(2, f"voda: {problem}\n".encode())
-    return pid, "".join(char for char in problem if char.isprintable() and char not in '"\\')[:1000]
+        os.write(OUTPUT, f"voda: {problem}\n".encode())
+    return "".join(char for char in problem if char.isprintable() and char not in '"\\')[:1000]
 
 
 def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
@@ -142,7 +153,7 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
         run(argv, env)
     except Exception as error:
         status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
-        os.write(problems, f"{what}: {reason_of(error)}".encode("utf-8", "replace"))
+        os.write(problems, f"{what}: {reason_of(error)}".encode("utf-8", "replace")[:PROBLEM_BYTES])
     finally:
         os._exit(status)
 
@@ -196,11 +207,9 @@ def clear(group: str) -> None:
 
 def lines_of(group: str, file: str) -> list[str]:
     """Return the lines of a file of a control group; none where it is not there."""
-    try:
-        with open(os.path.join(group, file), encoding="ascii") as opened:
-            return opened.read().splitlines()
-    except OSError:
-        return []
+    with suppress(OSError), open(os.path.join(group, file), encoding="ascii") as opened:
+        return opened.read().splitlines()
+    return []
 
 
 def secret(path: str) -> str:
@@ -228,7 +237,7 @@ def reason_of(error: Exception) -> str:
 
 def trim(folder: str, most: int, noted: list[float]) -> int:
     """Cut an output that outgrew a size to its end, where its writers go on, and return its size; note when it grew."""
-    try:
+    with suppress(OSError):
         size = os.fstat(OUTPUT).st_size
         if size > most:
             kept = min(KEPT_BYTES, most // 2)
@@ -242,29 +251,32 @@ def trim(folder: str, most: int, noted: list[float]) -> int:
             if size < noted[0] or (size > noted[0] and abs(time.time() - noted[1]) >= rarely_s):  # noqa: TID251 - stands alone
                 noted[:] = size, time.time()  # noqa: TID251 - stands alone
                 times.write(INSTANT.pack(size, noted[1]))
-        return size
-    except OSError:
-        return os.fstat(OUTPUT).st_size
+    return os.fstat(OUTPUT).st_size
 
 
-def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, bool]:
-    """Wait for the program's end and handle signals meanwhile; return its wait status, and if it was told to end."""
-    kill_at, noted = float("inf"), [-1.0, 0.0]
-    pause_s, size = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size
+def watch(folder: str, pid: int, problems: int, grace_s: float, log_bytes: int) -> tuple[int, bool, str]:
+    """Handle signals until the program ends; return its wait status, if it was told to, and why it could not run."""
+    problem, was_told, kill_at = None, False, time.monotonic() + START_S  # noqa: TID251 - stands alone
+    pause_s, size, noted = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size, [-1.0, 0.0]
     while True:
         ended = reaped(pid)
+        if problem is None and (problem := told_problem(problems)) is not None and not was_told:
+            kill_at = float("inf")
         if ended is not None:
             # A machine that shuts down signals all processes at once, and the program may have got it first.
-            return ended, kill_at < float("inf") or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
+            was_told = was_told or signal.sigtimedwait({signal.SIGTERM}, SIGNAL_LAG_S) is not None
+            return ended, was_told, problem or ""
         before, size = size, trim(folder, log_bytes, noted)
         full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
         pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
         received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
-        if received and received.si_signo == signal.SIGTERM and kill_at == float("inf"):
+        if received and received.si_signo == signal.SIGTERM and not was_told:
             kill(-pid, signal.SIGTERM)
             kill(-pid, signal.SIGCONT)
-            kill_at = time.monotonic() + grace_s  # noqa: TID251 - stands alone
+            was_told, kill_at = True, time.monotonic() + grace_s  # noqa: TID251 - stands alone
         if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
+            if problem is None and not was_told:
+                problem = f"it did not begin within {START_S:.0f} s, and was killed"
             for descendant in descendants(os.getpid()):
                 kill(descendant)
 
@@ -272,37 +284,29 @@ def watch(folder: str, pid: int, grace_s: float, log_bytes: int) -> tuple[int, b
 def reaped(main_pid: int) -> int | None:
     """Wait for every child that ended, and return the program's wait status if it was among them."""
     found = None
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return found
-        if pid == 0:
-            return found
-        if pid == main_pid:
-            found = status
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == main_pid:
+                found = ended[1]
+    return found
 
 
 def kill_descendants() -> None:
     """Kill all descendants, and return when none is left."""
-    while True:
-        reaped(0)
-        left = descendants(os.getpid())
-        if not left:
-            return
+    reaped(0)
+    while left := descendants(os.getpid()):
         for pid in left:
             kill(pid)
         signal.sigtimedwait({signal.SIGCHLD}, 0.02)
+        reaped(0)
 
 
 def descendants(ancestor: int) -> list[int]:
     """Return the ids of all processes below one, also of ended ones that were not waited for."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            fields = stat_of(int(name))
-            if fields:
-                children.setdefault(int(fields[1]), []).append(int(name))
+        if name.isdigit() and (fields := stat_of(int(name))):
+            children.setdefault(int(fields[1]), []).append(int(name))
     found: list[int] = []
     pending = [ancestor]
     while pending:
@@ -314,19 +318,15 @@ def descendants(ancestor: int) -> list[int]:
 
 def stat_of(pid: int) -> list[str]:
     """Return /proc/PID/stat from its third field on (state, parent, ...); empty if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().decode("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return []
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().decode("utf-8", "replace").rpartition(")")[2].split()
+    return []
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Kill or signal a process, or with a negative id a process group, if it is still there."""
-    try:
+    with suppress(OSError):
         os.kill(pid, number)
-    except OSError:
-        return
 
 
 def reserve(folder: str) -> None:

@@ -110,9 +110,25 @@ def test_settings_of_v2_are_those_of_the_kernels_documentation() -> None:
     assert hierarchy.settings(LIMITS, frozenset()) == [
         ("cpu.max", "150000 100000"),
         ("memory.max", str(1 << 30)),
+        ("memory.swap.max", "0"),
         ("pids.max", "100"),
     ]
-    assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["max 100000", "max", "max"]
+    assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["max 100000", "max", "max", "max"]
+
+
+def test_group_of_v2_with_a_memory_limit_swaps_nothing_out_where_the_kernel_knows_swap(tmp_path: Path) -> None:
+    hierarchy = Hierarchy(base=tmp_path, controllers=frozenset({"memory"}), is_v2=True)
+    for name, files in (("swap", ("memory.max", "memory.swap.max")), ("none", ("memory.max",))):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+        [made] = Cgroups(hierarchies=(hierarchy,)).make(name, LIMITS)
+        assert {path.name for path in made.iterdir()} == set(files)
+        assert (made / "memory.max").read_text() == str(1 << 30)
+    assert (tmp_path / "swap/memory.swap.max").read_text() == "0"
+    (tmp_path / "broken").mkdir()
+    with pytest.raises(FileNotFoundError):
+        Cgroups(hierarchies=(hierarchy,)).make("broken", LIMITS)
 
 
 def test_settings_of_v1_also_refuse_the_gpus_of_others() -> None:

@@ -21,6 +21,8 @@ from voda.cluster.local.isolation.limits import Limits
 
 CONTROLLERS: Final = ("memory", "cpu", "pids")
 DEVICES: Final = "devices"
+_SWAP: Final = "memory.swap.max"
+"""Not there where the kernel knows no swap."""
 _NVIDIA_MAJOR: Final = 195
 _CPU_PERIOD_US: Final = 100_000
 _OWN: Final = "voda"
@@ -43,7 +45,10 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
         none = "max" if self.is_v2 else "-1"
         allowed = gpus if limits.gpus is None else limits.gpus
         written = {
-            "memory": [("memory.max" if self.is_v2 else "memory.limit_in_bytes", str(memory or none))],
+            # Of v2 the limit does not count what is swapped out.
+            "memory": [("memory.max", str(memory or none)), (_SWAP, "0" if memory else none)]
+            if self.is_v2
+            else [("memory.limit_in_bytes", str(memory or none))],
             "cpu": [("cpu.max", f"{quota or none} {_CPU_PERIOD_US}")]
             if self.is_v2
             else [("cpu.cfs_quota_us", str(quota or none))],
@@ -196,7 +201,12 @@ def _refuse_undelegated(base: Path, *, is_managed: bool) -> None:
 
 def _write(group: Path, settings: Iterable[tuple[str, str]]) -> None:
     for file, text in settings:
-        opened = os.open(group / file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            opened = os.open(group / file, os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if file == _SWAP:
+                continue
+            raise
         try:
             os.write(opened, text.encode())
         finally:
