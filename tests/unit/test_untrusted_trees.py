@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,11 @@ def test_tree_when_folders_have_no_rights_is_removed_also_by_a_user() -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _writes(path: Path) -> bool:
+    path.touch()
+    return True
+
+
 def _succeeds_as(uid: int, act: Callable[[], bool]) -> bool:
     """Return what a function returns in a child process of another uid; False where it raises."""
     pid = os.fork()
@@ -162,12 +168,12 @@ def test_tree_of_a_user_once_it_is_being_deleted_cannot_be_filled_by_its_user() 
         for path in (root / "job", root / "job" / "sub", root / "elsewhere"):
             os.chown(path, 65534, -1)
             path.chmod(0o777)
-        assert _succeeds_as(65534, lambda: not (root / "job" / "sub" / "before").touch())
+        assert _succeeds_as(65534, partial(_writes, root / "job" / "sub" / "before"))
         assert not remove_step(root, "job", most=1, owner=65534).is_gone
         status = (root / "job").stat()
         assert (status.st_uid, status.st_mode & 0o777) == (0, 0o700)
         for path in (root / "job" / "after", root / "job" / "sub" / "after"):
-            assert not _succeeds_as(65534, lambda path=path: not path.touch())
+            assert not _succeeds_as(65534, partial(_writes, path))
         assert removed(root, owner=65534).is_gone
         # A link in its place is deleted, not followed.
         assert remove_step(root, "link", most=1, owner=65534).is_gone
