@@ -27,7 +27,7 @@ from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
 from voda.log.append_plan import Append
-from voda.manifests.arrays import ARRAY, ARRAY_NAME, ARRAY_TASK, task_specs
+from voda.manifests.arrays import ARRAY, ARRAY_NAME, ARRAY_TASK, task_specs, without_array
 from voda.manifests.parse import ParsedManifest, parse
 from voda.projections.job_record import JobRecord, new_record
 
@@ -35,7 +35,7 @@ _MOST_TRIES: Final = 20
 """Attempts to find a free id; each is lost to another submit of the same name at the same moment."""
 _MOST_KEY: Final = 256
 _MOST_ARRAY_BYTES: Final = 32 * 1024 * 1024
-"""Of all manifests of an array together, which are one append."""
+"""Of all encoded tasks of an array together, which are one append."""
 ARRAY_FIELD: Final = f"metadata.annotations[{ARRAY}]"
 
 
@@ -82,15 +82,18 @@ class JobSubmitter:
         """
         parsed, spec, warnings = self._parse_and_check(manifest, caller)
         await self._refuse_without_account(spec.user)
-        specs = [spec] if parsed.array is None else self._tasks(parsed, spec)
+        specs = [spec] if parsed.array is None else list(task_specs(spec, parsed.array))
         if is_dry_run:
             self._refuse_too_many(caller, len(specs))
-            record = new_record(self._ids.identified(specs, parsed)[0], self._backend.clock.now(), 0)
+            record = new_record(self._identified(specs, parsed)[0], self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings, len(specs))
-        return SubmitOutcome(*await self._submit(specs, parsed, caller, key), warnings, len(specs))
+        event_id = _event_id("submit", caller.user, key) if key else self._backend.clock.new_id()
+        return SubmitOutcome(*await self._submit(specs, parsed, caller, key, event_id), warnings, len(specs))
 
     async def rerun(self, record: JobRecord, caller: Caller, *, key: str = "") -> SubmitOutcome:
         """Submit the manifest of a job again: the next run of its name, which the same user owns.
+
+        The run of a task of an array has the task's variables and is in no array, so that the array stays as it was.
 
         Raises WrongState where it has no manifest, and the errors of `submit`.
         """
@@ -99,9 +102,13 @@ class JobSubmitter:
         if not isinstance(fact, JobSubmitted) or fact.spec.manifest is None:
             raise WrongState(f"job {record.spec.job_id} was submitted without a manifest: it cannot run again")
         owner = replace(caller, user=record.spec.user)
-        parsed, spec, warnings = self._parse_and_check(fact.spec.manifest, owner)
+        task = fact.spec.task_environment
+        manifest = without_array(fact.spec.manifest) if task else fact.spec.manifest
+        parsed, spec, warnings = self._parse_and_check(manifest, owner)
         await self._refuse_without_account(spec.user)
-        return SubmitOutcome(*await self._submit([spec], parsed, caller, f"rerun {key}" if key else ""), warnings)
+        event_id = _event_id("rerun", caller.user, key) if key else self._backend.clock.new_id()
+        outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
+        return SubmitOutcome(*outcome, warnings)
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
         """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
@@ -130,10 +137,9 @@ class JobSubmitter:
                 return SubmitOutcome(record, True, warnings)
 
     async def _submit(
-        self, specs: Sequence[JobSpec], parsed: ParsedManifest, caller: Caller, key: str
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, caller: Caller, key: str, event_id: str
     ) -> tuple[JobRecord, bool]:
         """Return the job, and whether this request submitted it."""
-        event_id = _event_id(caller.user, key) if key else self._backend.clock.new_id()
         await self._none_under_way(event_id)
         if key and (job_id := self._job_registry.submission(event_id)) is not None:
             return await self._earlier_job(job_id, specs[0], key), False
@@ -153,17 +159,20 @@ class JobSubmitter:
         self._refuse_unknown_pool(spec)
         return parsed, spec, tuple(self._warnings(parsed))
 
-    def _tasks(self, parsed: ParsedManifest, spec: JobSpec) -> Sequence[JobSpec]:
-        """Return the jobs of an array."""
-        assert parsed.array is not None, "the manifest is an array's"
-        specs = list(task_specs(spec, parsed.array))
-        if (size := len(specs) * len(msgspec.json.encode(spec.manifest))) > _MOST_ARRAY_BYTES:
+    def _identified(
+        self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False
+    ) -> Sequence[JobSpec]:
+        """Return the jobs with their ids, and those of the jobs that they come after; see `JobIds.identified`."""
+        found = self._ids.identified(specs, parsed, may_share_name=may_share_name)
+        # The last task has the longest index, and all else is the same in all of them.
+        if len(found) > 1 and (size := len(found) * len(msgspec.json.encode(found[-1]))) > _MOST_ARRAY_BYTES:
             raise InvalidField(
                 ARRAY_FIELD,
-                f"{ARRAY_FIELD}: the manifests of {len(specs):,} tasks have {size:,} bytes, expected up to"
-                f" {_MOST_ARRAY_BYTES:,}: submit several arrays, or shorten the manifest",
+                f"{ARRAY_FIELD}: {len(found):,} tasks, with what they come after, have {size:,} bytes, expected up to"
+                f" {_MOST_ARRAY_BYTES:,}: submit several arrays, shorten the manifest, or let one job come after the"
+                " others, and the array after it",
             )
-        return specs
+        return found
 
     async def _record(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, event_id: str, *, actor: str, uid: str = ""
@@ -171,7 +180,7 @@ class JobSubmitter:
         """Append the submissions under the first free ids, with the object that the job comes from, if any."""
         store, view, spec = self._backend.store, self._backend.view, specs[0]
         for _ in range(_MOST_TRIES):
-            identified = self._ids.identified(specs, parsed, may_share_name=bool(uid))
+            identified = self._identified(specs, parsed, may_share_name=bool(uid))
             own_ids = [event_id, *(f"{event_id}-{number}" for number in range(1, len(identified)))]
             now = self._backend.clock.now()
             appends = [
@@ -294,11 +303,11 @@ def registration_id(uid: str) -> str:
     return f"register-{uid}"
 
 
-def _event_id(user: str, key: str) -> str:
-    """Return the id of the event that submits the job of a key; each user has keys of their own."""
+def _event_id(verb: str, user: str, key: str) -> str:
+    """Return the id of the event that submits the job of a key; each user has keys of their own, and each verb."""
     if len(key) > _MOST_KEY or not key.isprintable():
         raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
-    return "submit-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
+    return f"{verb}-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
 
 
 def _too_big(spec: JobSpec, room: int, gpus: int) -> str:

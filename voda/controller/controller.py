@@ -15,6 +15,7 @@ from voda.domain.errors import Fenced, VersionConflict
 from voda.domain.state import ClusterState
 from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.log.append_plan import Append
 from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
@@ -25,6 +26,8 @@ from voda.projections.live import Live
 NEW_ESTIMATES: Final = "new estimates"
 """Cause of a plan that is due because the estimate of a job's speed changed materially; recorded logs of release 0.1
 call it `speedup.changed`."""
+_BATCH: Final = 500
+"""Jobs whose cancellation is one append."""
 
 
 class Controller:
@@ -195,19 +198,20 @@ class Controller:
         If an answer is lost, or another leader is as fast, the same event comes again: it is recorded once.
         """
         unsatisfiable, before = self.live.cluster.unsatisfiable(self.pool), self.live.position
-        for job_id, why in sorted(unsatisfiable.items()):
-            fact = self._fact(facts.JobCancelRequested(job_id=job_id, reason=why), f"unsatisfiable-{job_id}")
-            await self._store.append(f"job.{job_id}", ANY_VERSION, [fact])
+        requests = (
+            facts.JobCancelRequested(job_id=job_id, reason=why) for job_id, why in sorted(unsatisfiable.items())
+        )
+        await self._append_to_jobs([self._fact(request, f"unsatisfiable-{request.job_id}") for request in requests])
         if unsatisfiable:
             await self.catch_up()
         return self.live.position > before
 
     async def _cancel_idle(self) -> None:
         idle = self._idle()
-        for job_id in idle:
-            # If an answer is lost, or another leader is as fast, the same event comes again: the job ends once.
-            fact = self._fact(facts.JobCanceled(job_id=job_id), f"canceled-{job_id}")
-            await self._store.append(f"job.{job_id}", ANY_VERSION, [fact])
+        # If an answer is lost, or another leader is as fast, the same event comes again: the job ends once.
+        await self._append_to_jobs(
+            [self._fact(facts.JobCanceled(job_id=job_id), f"canceled-{job_id}") for job_id in idle]
+        )
         jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id in self._canceling if job_id in jobs} - set(idle)
         if idle:
@@ -248,6 +252,12 @@ class Controller:
 
     def _state(self) -> ClusterState:
         return self.live.cluster.state(self.pool)
+
+    async def _append_to_jobs(self, records: Sequence[Fact]) -> None:
+        """Append one fact to each of several jobs, many at a time; those of a batch all or none."""
+        appends = [Append(fact.data.stream, ANY_VERSION, [fact], 0) for fact in records]
+        for begin in range(0, len(appends), _BATCH):
+            await self._store.append_all(appends[begin : begin + _BATCH])
 
     async def _append(self, *data: facts.AnyFact) -> None:
         records = [self._fact(one) for one in data]

@@ -54,6 +54,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs and arrays that have to end first."""
     array: ArrayTask | None = None
     """Its place in an array of jobs, if it is in one."""
+    rerun_task: Mapping[str, str] = {}
+    """The variables of the array's task that it runs again: it is an ordinary job, in no array itself."""
 
     @property
     def requested(self) -> int:
@@ -63,7 +65,12 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def environment(self) -> Mapping[str, str]:
         """The variables by which the job's processes know which job they are."""
         own = {"VODA_JOB_ID": self.job_id, "VODA_JOB_NAME": self.name or self.job_id}
-        return {**own, **self.array.environment} if self.array is not None else own
+        return {**own, **self.task_environment}
+
+    @property
+    def task_environment(self) -> Mapping[str, str]:
+        """The variables of its task of an array, or of the task that it runs again."""
+        return self.array.environment if self.array is not None else self.rerun_task
 
     @property
     def is_elastic(self) -> bool:

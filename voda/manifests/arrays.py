@@ -69,6 +69,14 @@ def task_specs(spec: JobSpec, tasks: ArrayRange) -> Iterator[JobSpec]:
         yield replace(spec, job_id=name, name=name, array=task, manifest=_task_manifest(spec, name, index))
 
 
+def without_array(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the manifest of a task as that of an ordinary job."""
+    metadata = manifest.get("metadata") or {}
+    own = {ARRAY, ARRAY_NAME, ARRAY_TASK}
+    annotations = {name: text for name, text in (metadata.get("annotations") or {}).items() if name not in own}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
 def _task_manifest(spec: JobSpec, name: str, index: int) -> Mapping[str, Any]:
     manifest = spec.manifest or {}
     metadata = manifest.get("metadata") or {}

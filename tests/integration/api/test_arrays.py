@@ -130,6 +130,18 @@ async def test_array_that_is_wrong_or_too_large_is_refused_with_the_figure(tmp_p
         assert "4 live jobs, and 5 is the most, too many for 2 more" in problem.detail
 
 
+async def test_array_that_is_too_large_with_what_it_comes_after_is_refused() -> None:
+    async with a_service() as service:
+        names = [f"{'n' * 40}{number}" for number in range(100)]
+        for name in names:
+            await submit(service, name)
+        body = a_manifest("sweep", array="0-4999", after=",".join(names))
+        for path in (JOBS, f"{JOBS}?dry_run=true"):
+            problem = await refused(service, 422, "POST", path, body=body)
+            assert "5,000 tasks, with what they come after, have" in problem.detail
+            assert problem.field == "metadata.annotations[voda.dev/array]"
+
+
 async def test_one_task_by_its_annotations_joins_its_array() -> None:
     task: dict[str, Any] = {"array": "0-2%1", "array_name": "sweep"}
     async with a_service() as service:

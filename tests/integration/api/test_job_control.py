@@ -7,12 +7,13 @@ import pytest
 from tests.builders import a_spec
 from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.integration.api.test_plans import a_leader, decided
-from tests.service import a_service
-from voda.api.schemas import ExplanationView, JobList, JobView, SubmissionView
+from tests.service import a_manifest, a_service
+from voda.api.schemas import ArrayView, ExplanationView, JobList, JobView, SubmissionView
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCancelRequested,
     JobCompleted,
+    JobFailed,
     JobHaltRequested,
     JobResumeRequested,
     JobSubmitted,
@@ -141,6 +142,38 @@ async def test_rerun_submits_the_manifest_again_as_the_next_run_of_the_name() ->
         ] * 2
         manifests = [(await service.ask("GET", f"{JOBS}/{job}/manifest")).json() for job in ("@digits", "digits-2")]
         assert manifests[0] == manifests[1]
+
+
+async def test_key_of_a_rerun_is_another_than_a_key_of_a_submit_that_begins_with_rerun() -> None:
+    async with a_service() as service:
+        await submit(service)
+        await service.happens(JobCompleted(job_id="digits"))
+        body, path = a_manifest("digits"), f"{JOBS}/digits/rerun"
+        again = await service.ask("POST", path, headers={"Idempotency-Key": "z"})
+        assert again.as_a(SubmissionView).job.job_id == "digits-2"
+        await service.happens(JobCompleted(job_id="digits-2"))
+        third = await service.ask("POST", JOBS, body=body, headers={"Idempotency-Key": "rerun z"})
+        assert (third.status, third.as_a(SubmissionView).job.job_id) == (201, "digits-3")
+
+
+async def test_rerun_of_a_task_is_in_no_array_which_stays_as_it_was() -> None:
+    async with a_service() as service:
+        await submit(service, "sweep", array="0-2%1")
+        await service.happens(JobFailed(job_id="sweep-1", reason="x"))
+        for run in ("sweep-1-2", "sweep-1-3"):
+            headers = {"Idempotency-Key": run}
+            for status in (201, 200):
+                answer = await service.ask("POST", f"{JOBS}/sweep-1/rerun", headers=headers)
+                assert (answer.status, answer.as_a(SubmissionView).job.job_id) == (status, run)
+            record = service.backend.view.job_registry.jobs()[run]
+            assert (record.spec.name, record.spec.array) == ("sweep-1", None)
+            assert record.spec.environment["VODA_ARRAY_TASK_ID"] == "1"
+            assert record.spec.environment["VODA_ARRAY_TASK_COUNT"] == "3"
+            await service.happens(JobCompleted(job_id=run))
+        problem = await refused(service, 422, "POST", JOBS, body=a_manifest("report", after="sweep"))
+        assert "sweep-1 failed" in problem.detail
+        answer = await service.ask("DELETE", "/api/v1/arrays/sweep")
+        assert answer.as_a(ArrayView).states == {"Canceling": 2, "Failed": 1}
 
 
 async def test_rerun_by_an_admin_belongs_to_the_owner_and_the_log_knows_who_asked(tmp_path: Path) -> None:

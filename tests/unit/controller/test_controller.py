@@ -153,6 +153,22 @@ async def test_canceled_job_without_workers_is_ended_at_once(stage: Stage) -> No
     assert stage.controller.live.cluster.jobs("default") == {}
 
 
+async def test_many_jobs_are_canceled_in_few_appends() -> None:
+    stage = Stage()
+    stage.store = store = CountingStore()
+    stage.controller = stage.a_controller()
+    await stage.begin(ratelimit_s=0)
+    await stage.add(JobSubmitted(spec=a_spec("a")))
+    for number in range(1001):
+        await stage.add(JobSubmitted(spec=a_spec(f"b{number}", after=(Dependency(job_id="a"),))))
+    await stage.add(JobFailed(job_id="a", reason="x"))
+    before = store.appends
+    await stage.step_at(1101)
+    assert len(await stage.recorded(JobCanceled)) == 1001
+    assert store.appends - before <= 8
+    assert stage.controller.live.cluster.jobs("default") == {}
+
+
 async def test_canceled_job_that_is_planned_is_ended_once_no_plan_starts_it(stage: Stage) -> None:
     await stage.begin(ratelimit_s=10)
     await stage.add(JobSubmitted(spec=a_spec("a")))
@@ -188,9 +204,10 @@ class LateStore(MemoryStore):
         self.is_late = False
         self.under_way: list[Fact] = []
 
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        facts = [fact for append in appends for fact in append.facts]
         if not (self.is_late and isinstance(facts[0].data, JobCanceled)):
-            return await super().append(stream, expected_version, facts, epoch=epoch)
+            return await super().append_all(appends)
         self.under_way += facts
         raise StoreUnavailable("no answer")
 
@@ -479,6 +496,16 @@ async def test_lead_when_it_followed_the_log_keeps_what_it_folded(stage: Stage) 
     fresh = stage.a_controller()
     await fresh.warm()
     assert fresh.live.state_hash() == standby.live.state_hash()
+
+
+class CountingStore(MemoryStore):
+    """Counts its appends."""
+
+    appends = 0
+
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        self.appends += 1
+        return await super().append_all(appends)
 
 
 class CrashingStore(MemoryStore):
