@@ -404,7 +404,7 @@ def test_folder_of_an_ended_job_is_in_use_by_its_processes_not_by_a_lock_that_it
     job.grant("worker-0", 0, ())
     folders = LocalJobFolders(folder)
     lock = job.replicas / "worker-0" / "lock"
-    hold = ["flock", "--no-fork", lock, "sleep", "60"]
+    hold = ["flock", "--no-fork", str(lock), "sleep", "60"]
     holder = subprocess.Popen(hold, user=account.uid, group=account.gid, extra_groups=[])
     try:
         wait_until(lambda: job.is_locked("worker-0"))
