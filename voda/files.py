@@ -1,6 +1,10 @@
-"""Files that others read at any time: written whole or not at all, and flushed to the disk where they must last."""
+"""Files that others read at any time: written whole or not at all, and flushed to the disk where they must last; and
+folders that only voda may change.
+"""
 
 import os
+import stat
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -46,3 +50,45 @@ def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int 
         raise
     if durably:
         sync(path.parent)
+
+
+def unsafe_folder(folder: Path) -> Path | None:
+    """Return this folder, or the one above it, in which others than root and voda's user could replace names; None:
+    there is none.
+
+    As sshd's StrictModes, but a sticky folder such as /tmp passes: only the owner of a name replaces it there, and that
+    owner is looked at too. Links on the way count like folders.
+    """
+    for path in dict.fromkeys((*_way_to(folder.resolve()), *_way_to(folder.absolute()))):
+        found = path.lstat()
+        is_open = bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and not found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, os.geteuid()) or (is_open and not stat.S_ISLNK(found.st_mode)):
+            return path
+    return None
+
+
+def take_rights(folder: Path, rights: int, *, keep: Collection[str]) -> None:
+    """Take these rights from the files and folders in a folder that belong to voda's user, but for some names.
+
+    What lies deeper cannot be reached without passing them. No link is followed.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in {*os.listdir(top)}.difference(keep):
+            found = os.lstat(name, dir_fd=top)
+            is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+            if is_plain and found.st_uid == os.geteuid() and found.st_mode & rights:
+                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=top)
+                try:
+                    os.fchmod(handle, stat.S_IMODE(found.st_mode) & ~rights)
+                finally:
+                    os.close(handle)
+    finally:
+        os.close(top)
+
+
+def _way_to(folder: Path) -> tuple[Path, ...]:
+    return (*reversed(folder.parents), folder)

@@ -148,10 +148,11 @@ class _Measurement:
         return False
 
 
-def remove_step(root: Path, name: str, *, most: int) -> RemovalStep:
+def remove_step(root: Path, name: str, *, most: int, owner: int | None = None) -> RemovalStep:
     """Delete about `most` entries of the folder `name` in `root`, and itself once it is empty.
 
-    Folders within folders are moved up first, so that no path and no stack grows with their depth.
+    Folders within folders are moved up first, so that no path and no stack grows with their depth. With an `owner`,
+    the uid whose folder it is or was, and where we are root, it becomes ours alone: its owner cannot go on filling it.
 
     Raises:
         OSError: `root` or /proc cannot be read.
@@ -164,8 +165,10 @@ def remove_step(root: Path, name: str, *, most: int) -> RemovalStep:
         except OSError as error:
             return _without_folder(name, parent, error)
         try:
-            removal = _Removal(top, most)
+            removal = _Removal(top, most, owner)
             if _mount_of(parent) == removal.mount:
+                if owner is not None and os.geteuid() == 0:
+                    _take_over(top)
                 removal.run()
             else:
                 removal.problem = f"something is mounted on {name}"
@@ -195,9 +198,9 @@ def _without_folder(name: str, parent: int, error: OSError) -> RemovalStep:
 class _Removal:
     """One step within an open folder."""
 
-    def __init__(self, top: int, most: int) -> None:
+    def __init__(self, top: int, most: int, owner: int | None) -> None:
         self.mount = _mount_of(top)
-        owner = os.fstat(top).st_uid
+        owner = os.fstat(top).st_uid if owner is None else owner
         self._owner = owner if owner != os.geteuid() else None
         """Of another user's folder, who may have moved a third user's folder into it; None: of our own."""
         self.removed = 0
@@ -305,6 +308,13 @@ def _open_for_removal(name: str, parent: int, owner: int | None = None) -> int:
         return os.open(".", _FOLDER, dir_fd=handle)
     finally:
         os.close(handle)
+
+
+def _take_over(folder: int) -> None:
+    with suppress(OSError):
+        # In this order: its owner could change the mode.
+        os.fchown(folder, os.geteuid(), os.getegid())
+        os.fchmod(folder, stat.S_IRWXU)
 
 
 def _mount_of(handle: int) -> _Mount:

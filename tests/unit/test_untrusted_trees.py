@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def removed(root: Path, *, most: int = 50, steps: int = 100_000) -> RemovalStep:
+def removed(root: Path, *, most: int = 50, steps: int = 100_000, owner: int | None = None) -> RemovalStep:
     """Take steps until the folder is gone or a step does nothing."""
     for _ in range(steps):
-        step = remove_step(root, "job", most=most)
+        step = remove_step(root, "job", most=most, owner=owner)
         if step.is_gone or not step.removed:
             return step
     raise AssertionError("it takes more steps than that")
@@ -123,6 +124,11 @@ def test_tree_when_folders_have_no_rights_is_removed_also_by_a_user() -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _writes(path: Path) -> bool:
+    path.touch()
+    return True
+
+
 def _succeeds_as(uid: int, act: Callable[[], bool]) -> bool:
     """Return what a function returns in a child process of another uid; False where it raises."""
     pid = os.fork()
@@ -135,16 +141,43 @@ def _succeeds_as(uid: int, act: Callable[[], bool]) -> bool:
 
 
 @needs(os.geteuid() == 0, "only root can delete what is others'")
-def test_tree_of_a_user_when_a_third_users_folder_was_moved_into_it_leaves_that(root: Path) -> None:
+@pytest.mark.parametrize("owner", [None, 65534])
+def test_tree_of_a_user_when_a_third_users_folder_was_moved_into_it_leaves_that(root: Path, owner: int | None) -> None:
     for name in ("own/deep/file", "own/bobs/file", "bobs/file"):
         (root / "job" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "job" / name).write_text("x")
     for path in (root / "job", *(root / "job").rglob("*")):
         os.chown(path, 65533 if "bobs" in str(path) else 65534, -1)
-    step = removed(root)
+    step = removed(root, owner=owner)
     assert "another user's" in step.problem
     left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
     assert left == ["job", "job/bobs", "job/bobs/file", "job/own", "job/own/bobs", "job/own/bobs/file"]
+
+
+@needs(os.geteuid() == 0, "only root can take over what is others'")
+def test_tree_of_a_user_once_it_is_being_deleted_cannot_be_filled_by_its_user() -> None:
+    # Not below tmp_path, which another user may not enter.
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "job" / "sub").mkdir(parents=True)
+        (root / "elsewhere").mkdir()
+        (root / "link").symlink_to("elsewhere")
+        for number in range(4):
+            (root / "job" / str(number)).touch()
+        for path in (root / "job", root / "job" / "sub", root / "elsewhere"):
+            os.chown(path, 65534, -1)
+            path.chmod(0o777)
+        assert _succeeds_as(65534, partial(_writes, root / "job" / "sub" / "before"))
+        assert not remove_step(root, "job", most=1, owner=65534).is_gone
+        status = (root / "job").stat()
+        assert (status.st_uid, status.st_mode & 0o777) == (0, 0o700)
+        for path in (root / "job" / "after", root / "job" / "sub" / "after"):
+            assert not _succeeds_as(65534, partial(_writes, path))
+        assert removed(root, owner=65534).is_gone
+        # A link in its place is deleted, not followed.
+        assert remove_step(root, "link", most=1, owner=65534).is_gone
+        assert (root / "elsewhere").stat().st_uid == 65534
 
 
 def test_tree_when_something_writes_into_it_meanwhile_takes_bounded_steps(root: Path) -> None:

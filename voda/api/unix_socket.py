@@ -15,6 +15,7 @@ from typing import Final
 
 from voda.auth.local_users import Peer
 from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.files import unsafe_folder
 
 MOST_BYTES: Final = 107
 """Of the path, as the kernel takes it."""
@@ -67,11 +68,10 @@ def _make_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir()
         folder.chmod(0o755)
-    mode = os.stat(folder).st_mode
-    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+    if (unsafe := unsafe_folder(folder)) is not None:
         raise InvalidInput(
-            f"--socket: everybody may write the folder {folder}, and so put another socket in the place of voda's:"
-            " choose another folder"
+            f"--socket: others than user id {os.geteuid()} own or may write the folder {unsafe}, and could put another"
+            " socket in the place of voda's: choose another folder"
         )
 
 

@@ -7,7 +7,7 @@ lock with the process, however that ends; it is not filelock's, because replicas
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from voda.auth.secret_files import write_once
+from voda.cluster.local.isolation.user_folders import RECORDS
 from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
-from voda.files import sync, write_whole
+from voda.files import sync, take_rights, unsafe_folder, write_whole
 
 _PASSABLE: Final = stat.S_IXGRP | stat.S_IXOTH
 _PRIVATE: Final = ("admin.token", "tokens.json", "secret", "lock", "log.place", "cluster.id")
@@ -64,21 +65,21 @@ class Home:
                 f"the folder {self.folder} cannot be made: {error.strerror}; name another with --home"
             ) from error
 
-    def let_users_through(self) -> None:
+    def let_users_through(self, public: Collection[Path] = ()) -> None:
         """Let users reach what is theirs in the folder, but neither list it nor read the files of voda.
+
+        Nobody can read afterwards what the folder's own mode kept from them before, but for `public` files.
 
         Raises:
             InvalidInput: somebody else could put files in the place of voda's.
             StoreNotWritable: the modes cannot be changed.
         """
-        for folder in (self.folder, self.jobs):
-            found = folder.stat()
-            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise InvalidInput(
-                    f"others than user id {os.geteuid()} own or may write the folder {folder}, and could put files in"
-                    " the place of voda's: name another with --home, or add --single-user"
-                )
+        self._refuse_foreign()
         try:
+            reached = self.folder.stat().st_mode
+            names = {self.jobs.name, self._server.name, *(path.name for path in public if self._holds(path))}
+            take_rights(self.folder, _kept_out(reached), keep=names)
+            take_rights(self.jobs, _kept_out(reached & self.jobs.stat().st_mode), keep={RECORDS})
             self.folder.chmod(stat.S_IMODE(self.folder.stat().st_mode) | _PASSABLE)
             self.jobs.chmod(0o700 | _PASSABLE)
             # A log that was made by a copy or an import may be readable for all.
@@ -87,6 +88,22 @@ class Home:
                     file.chmod(0o600)
         except OSError as error:
             raise StoreNotWritable(f"{self.folder}: its modes cannot be changed: {error.strerror}") from error
+
+    def _refuse_foreign(self) -> None:
+        foreign = unsafe_folder(self.folder)
+        for folder in (self.folder, self.jobs):
+            found = folder.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                foreign = folder
+        if foreign is not None:
+            where = f"the folder {foreign}" + ("" if foreign in (self.folder, self.jobs) else f" above {self.folder}")
+            raise InvalidInput(
+                f"others than user id {os.geteuid()} own or may write {where}, and could put files in the place of"
+                " voda's: name another with --home, or add --single-user"
+            )
+
+    def _holds(self, path: Path) -> bool:
+        return path.absolute().parent == self.folder.absolute()
 
     def obstacle(self) -> Path | None:
         """Return the folder above this one that keeps users from reaching it; None where there is none."""
@@ -176,3 +193,8 @@ class Home:
             ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+
+def _kept_out(mode: int) -> int:
+    """Return all rights of those whom a folder of this mode keeps out."""
+    return (0 if mode & stat.S_IXGRP else stat.S_IRWXG) | (0 if mode & stat.S_IXOTH else stat.S_IRWXO)

@@ -280,7 +280,7 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
     home = Home(options.home)
     home.make()
     if options.is_multi_user:
-        home.let_users_through()
+        home.let_users_through(public=options.tls[:1] if options.tls else ())
     with home.locked():
         async with serving_from(options, home) as (service, group):
             await service.settle()

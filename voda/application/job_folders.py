@@ -11,13 +11,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from msgspec import Struct, structs
 
 from voda.application.read_model import ReadModel
 from voda.clock import Clock
+from voda.cluster.folder_emptying import FolderEmptying
 from voda.cluster.folder_sizes import FolderSizes
 from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
 from voda.concurrency import log_unexpected
@@ -35,11 +35,6 @@ from voda.untrusted_trees import TreeSize
 
 _log = logging.getLogger(__name__)
 
-_STEP: Final = 500
-"""Entries deleted in one go; some milliseconds on a quick disk."""
-_MOST_STEPS: Final = 20_000
-"""Of one folder in one round: something may be writing into it faster than it is deleted."""
-_LONGEST_PAUSE_S: Final = 0.5
 _PATIENCE_S: Final = 20.0
 """For how long a request waits until a folder is emptied; the rest is done after it."""
 
@@ -57,6 +52,8 @@ class HousekeepingIntervals(Struct, frozen=True, kw_only=True):
     first_s: float = 30.0
     """From the start to the first round: jobs are taken over meanwhile."""
     every_s: float = 600.0
+    emptying_s: float = 30.0
+    """For how long a round empties what was taken away, before others are looked at."""
 
 
 class FolderKeeper:
@@ -92,26 +89,27 @@ class FolderKeeper:
         self._sizes = sizes or FolderSizes(folders)
         self._ended: dict[str, EndedFolder | None] = {}
         """Jobs that the view has forgotten, as the log has them; None: not ended, or unknown."""
-        self._warned: set[str] = set()
-        """Folders of which the server's log said that they cannot be emptied."""
+        self._emptying = FolderEmptying(folders, round_s=self._intervals.emptying_s)
         self._unrecorded: dict[str, Fact] = {}
         """Deletions that the log does not have yet: it may be full, and deleting is what makes room."""
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
+        """Of those who take a folder away and note that; what is in it is deleted without it."""
 
     async def run(self) -> None:
         """Keep all pools within their limits, round by round, until cancelled."""
         await asyncio.sleep(self._intervals.first_s)
         while True:
-            with log_unexpected("keeping", "the folders of ended jobs"):
-                await self.keep()
             self._wake.clear()
+            with log_unexpected("keeping", "the folders of ended jobs"):
+                if not await self.keep():
+                    continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._intervals.every_s):
                     await self._wake.wait()
 
-    async def keep(self) -> None:
-        """Delete what exceeds the settings of its pool, and what an earlier round left."""
+    async def keep(self) -> bool:
+        """Delete what exceeds the settings of its pool, and what an earlier round left; False: there is more to do."""
         await self.empty()
         kept = await self.ended_folders()
         for pool in sorted({folder.pool for folder in kept}):
@@ -126,7 +124,7 @@ class FolderKeeper:
                     )
         left = await self.ended_folders()
         self._telemetry.set(FOLDER_BYTES, sum(folder.size_bytes for folder in left))
-        await self.empty()
+        return await self.empty()
 
     def rule(self, pool: str) -> RetentionRule:
         """Return what the settings of a pool ask for."""
@@ -188,20 +186,30 @@ class FolderKeeper:
             raise WrongState(f"job {job_id} has ended, but its processes have not yet: its folder stays; try again")
         folder = await self._measured(ended, is_awaited=True)
         await self._delete(folder, "request", actor or "nobody", actor=actor)
+        mine = [deleted for deleted in await self._taken_away() if deleted.job_id == job_id]
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self.empty()
+                await self._emptying.run(mine)
         except TimeoutError:
             self._wake.set()
         return folder.size_bytes
 
     async def empty(self) -> bool:
-        """Delete what is in the folders that were taken away; return whether nothing of them is left."""
+        """Delete what is in the folders that were taken away; return False where there is more to do."""
+        deleted = await self._taken_away()
+        with suppress(VodaError):
+            await self._record()
+        return await self._emptying.run(deleted)
+
+    async def _taken_away(self) -> Sequence[DeletedFolder]:
+        """Return the folders to empty; a deletion that the log does not know, an earlier voda's, is noted."""
         async with self._turn:
-            with suppress(VodaError):
-                await self._record()
-            left = [folder for folder in await asyncio.to_thread(self.folders.deleted) if not await self._empty(folder)]
-        return not left
+            found = await asyncio.to_thread(self.folders.deleted)
+            for job_id in {deleted.job_id for deleted in found}:
+                record = self._view.job_registry.job(job_id)
+                if job_id not in self._unrecorded and record is not None and record.folder_deleted_at is None:
+                    self._note(JobFolderDeleted(job_id=job_id, by="a deletion that was cut short"), "retention")
+        return found
 
     async def _delete(self, folder: EndedFolder, cause: DeletionCause, by: str, *, actor: str) -> None:
         job_id = folder.job_id
@@ -228,34 +236,8 @@ class FolderKeeper:
         for job_id, fact in tuple(self._unrecorded.items()):
             # A lost answer is no matter: the log takes a fact once.
             position = await self._store.append(fact.data.stream, ANY_VERSION, [fact])
-            self._unrecorded.pop(job_id, None)
             await self._view.wait_for(position)
-
-    async def _empty(self, deleted: DeletedFolder) -> bool:
-        record = self._view.job_registry.job(deleted.job_id)
-        is_known = deleted.job_id in self._unrecorded or record is None or record.folder_deleted_at is not None
-        if not is_known:
-            # An earlier voda ended between the two steps.
-            self._note(JobFolderDeleted(job_id=deleted.job_id, by="a deletion that was cut short"), "retention")
-            with suppress(VodaError):
-                await self._record()
-        for _ in range(_MOST_STEPS):
-            began = _now()
-            step = await asyncio.to_thread(partial(self.folders.empty, deleted, most=_STEP))
-            if step.is_gone:
-                return True
-            if not step.removed:
-                self._say_that_it_stays(deleted, step.problem)
-                return False
-            await asyncio.sleep(min(_now() - began, _LONGEST_PAUSE_S))
-        self._say_that_it_stays(deleted, "something goes on writing into it")
-        return False
-
-    def _say_that_it_stays(self, deleted: DeletedFolder, problem: str) -> None:
-        if deleted.job_id not in self._warned:
-            self._warned.add(deleted.job_id)
-            where = deleted.place / deleted.name
-            _log.warning("job_id=%s its deleted folder %s cannot be emptied: %s", deleted.job_id, where, problem)
+            self._unrecorded.pop(job_id, None)
 
     async def _is_in_use(self, job_id: str) -> bool:
         return await asyncio.to_thread(self.folders.is_in_use, job_id)
@@ -306,7 +288,3 @@ def _retention_text(rule: RetentionRule, cause: DeletionCause) -> str:
 def _days(span_s: float) -> str:
     days, rest_s = divmod(span_s, DAY_S)
     return short(span_s) if rest_s else counted(round(days), "day")
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -22,7 +22,7 @@ _PATIENCE_S: Final = 20.0
 """For how long somebody waits."""
 
 
-class _Measurement:
+class _SharedMeasurement:
     def __init__(self, future: Future[TreeSize]) -> None:
         self.future = future
         self.waiting = 0
@@ -40,7 +40,7 @@ class FolderSizes:
         self._folders = folders
         self._patience_s = patience_s
         self._threads = ThreadPoolExecutor(_THREADS, "voda-trees")
-        self._under_way: dict[tuple[str, int], _Measurement] = {}
+        self._under_way: dict[tuple[str, int], _SharedMeasurement] = {}
         self._kept: dict[str, int] = {}
         """Of the folders of ended jobs, once measured: nobody writes there any more."""
 
@@ -69,7 +69,7 @@ class FolderSizes:
     async def _measured(self, job_id: str, most: int, patience_s: float | None) -> TreeSize:
         key = (job_id, most)
         if (one := self._under_way.get(key)) is None or one.future.done():
-            one = self._under_way[key] = _Measurement(self._threads.submit(partial(self._measure, job_id, most)))
+            one = self._under_way[key] = _SharedMeasurement(self._threads.submit(partial(self._measure, job_id, most)))
         one.waiting += 1
         try:
             async with asyncio.timeout(patience_s):

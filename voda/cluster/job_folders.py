@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.folder import JobFolder, lock_path
 from voda.domain.errors import ActionRefused
 from voda.untrusted_files import UntrustedFolder
 from voda.untrusted_trees import RemovalStep, TreeSize, measure_tree, remove_step
@@ -31,6 +31,8 @@ class DeletedFolder(Struct, frozen=True):
     job_id: str
     place: Path
     name: str
+    owner: int | None = None
+    """The uid of another user than voda's, whose it was; None: voda's own, or not known."""
 
 
 class LocalJobFolders:
@@ -46,7 +48,7 @@ class LocalJobFolders:
     def deleted(self) -> Sequence[DeletedFolder]:
         """Return the folders that are to be emptied."""
         return [
-            DeletedFolder(name.removeprefix(_DELETED), self._jobs / place, name)
+            _deleted(self._jobs / place, name)
             for place, names in zip(_PLACES, self._names(), strict=True)
             for name in names
             if name.startswith(_DELETED)
@@ -56,12 +58,15 @@ class LocalJobFolders:
         return self._jobs / job_id
 
     def is_in_use(self, job_id: str) -> bool:
-        """Return whether a replica of the job runs."""
+        """Return whether a replica of an ended job runs; a lock that its user may take says that of none."""
         try:
             folder = JobFolder(self._jobs, job_id)
         except ActionRefused:
             return False
-        return any(map(folder.is_locked, folder.replica_names()))
+        locked = [name for name in folder.replica_names() if folder.is_locked(name)]
+        if locked and all(_is_lock_users(folder, name) for name in locked):
+            return any(folder.marked())
+        return bool(locked)
 
     def measure(self, job_id: str, *, most: int) -> TreeSize:
         """Return what a job's folder takes, looking at no more than `most` entries."""
@@ -88,14 +93,18 @@ class LocalJobFolders:
         """
         was_there = False
         for place in _PLACES:
+            folder = self._jobs / place / job_id
             with suppress(FileNotFoundError):
-                os.rename(self._jobs / place / job_id, self._jobs / place / f"{_DELETED}{job_id}")
+                owner = folder.lstat().st_uid
+                # Emptying makes it voda's own: the name tells whose it was.
+                suffix = "" if owner == os.geteuid() else f".{owner}"
+                os.rename(folder, folder.with_name(f"{_DELETED}{job_id}{suffix}"))
                 was_there = True
         return was_there
 
     def empty(self, deleted: DeletedFolder, *, most: int) -> RemovalStep:
-        """Delete about `most` entries of a folder that was taken away."""
-        return remove_step(deleted.place, deleted.name, most=most)
+        """Delete about `most` entries of a folder that was taken away; where voda is root its user cannot reach it."""
+        return remove_step(deleted.place, deleted.name, most=most, owner=deleted.owner)
 
     def _measure(self, place: str, name: str, most: int) -> TreeSize:
         try:
@@ -105,3 +114,14 @@ class LocalJobFolders:
 
     def _names(self) -> Sequence[Sequence[str]]:
         return [UntrustedFolder(self._jobs, place, uid=None).list_names("", most=sys.maxsize) for place in _PLACES]
+
+
+def _deleted(place: Path, name: str) -> DeletedFolder:
+    job_id, _, owner = name.removeprefix(_DELETED).partition(".")
+    return DeletedFolder(job_id, place, name, int(owner) if owner.isdecimal() else None)
+
+
+def _is_lock_users(folder: JobFolder, replica: str) -> bool:
+    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
+        return folder.is_users and os.fstat(file).st_uid != os.geteuid()
+    return False

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -258,14 +259,22 @@ def test_socket_at_a_path_that_cannot_be_used_is_refused_in_a_sentence(folder: P
     (folder / "file").write_text("keep me")
     (folder / "link").symlink_to(folder / "file")
     (folder / "open").mkdir()
+    (folder / "open" / "inner").mkdir()
     (folder / "open").chmod(0o777)
+    (folder / "group").mkdir()
+    (folder / "group").chmod(0o775)
+    (folder / "others").mkdir()
+    os.chown(folder / "others", 12_345, -1)
     for path, reason in (
         (folder / "file", "something else is there"),
         (folder / "link", "something else is there"),
         (folder / "none" / "deep" / "voda.sock", "No such file or directory"),
         (folder / "file" / "voda.sock", "Not a directory|File exists"),
         (folder / ("x" * 120), "at most 107 bytes"),
-        (folder / "open" / "voda.sock", "everybody may write the folder"),
+        (folder / "open" / "voda.sock", r"own or may write the folder .*/open, and could put another socket"),
+        (folder / "open" / "inner" / "voda.sock", r"own or may write the folder .*/open, and could"),
+        (folder / "group" / "voda.sock", r"own or may write the folder .*/group, and could"),
+        (folder / "others" / "voda.sock", r"own or may write the folder .*/others, and could"),
     ):
         with pytest.raises(InvalidInput, match=reason), bound_socket(path):
             pass

@@ -1,6 +1,7 @@
 """The folder of a voda, and what a start writes into its log."""
 
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.accounts import passable_folder
+from tests.accounts import as_account, passable_folder
 from tests.builders import a_spec
 from voda.app.home import Home, ServerFile
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settings
@@ -194,6 +195,61 @@ def test_home_that_others_may_write_serves_no_users(tmp_path: Path) -> None:
     os.chown(home.jobs, 12_345, -1)
     with pytest.raises(InvalidInput, match=r"own or may write the folder .*/jobs"):
         home.let_users_through()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_home_of_one_user_that_becomes_one_of_many_shows_them_nothing_of_before() -> None:
+    with passable_folder() as folder:
+        home = Home(folder / "home")
+        home.make()
+        certificate, outside = home.folder / "cert.pem", folder / "outside"
+        shown = [certificate, outside, home.folder / "server.json", home.jobs / ".records/kept"]
+        hidden = [home.folder / name for name in ("archive/1-9.voda", "backup.db", "old.json")] + [home.jobs / "a/out"]
+        for file in (*shown, *hidden):
+            file.parent.mkdir(exist_ok=True)
+            if file.parent.parent in (home.folder, home.jobs):
+                file.parent.chmod(0o755)
+            file.write_text("secret")
+            file.chmod(0o664)
+        home.jobs.chmod(0o700)
+        (home.folder / "link").symlink_to(outside)
+        home.let_users_through(public=[certificate])
+        for file in hidden:
+            assert as_account("games", lambda file=file: str(os.access(file, os.R_OK))) == "False", file  # type: ignore[misc]
+        for file in shown:
+            assert as_account("games", file.read_text) == "secret"
+        assert (mode(outside), mode(home.folder / "archive"), mode(home.jobs / "a")) == (0o664, 0o700, 0o700)
+
+
+def test_home_that_users_passed_before_keeps_what_its_owner_opened(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    home.let_users_through()
+    (home.folder / "notes").write_text("for all")
+    (home.folder / "notes").chmod(0o644)
+    home.let_users_through()
+    assert mode(home.folder / "notes") == 0o644
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_home_below_a_folder_that_others_own_or_may_write_serves_no_users() -> None:
+    with passable_folder() as folder:
+        above, games = folder / "above", pwd.getpwnam("games").pw_uid
+        home = Home(above / "deep" / "home")
+        home.make()
+        for owner, rights in ((games, 0o755), (0, 0o775), (0, 0o757)):
+            os.chown(above, owner, -1)
+            above.chmod(rights)
+            with pytest.raises(InvalidInput, match=f"may write the folder {above} above {home.folder}, and could put"):
+                home.let_users_through()
+        above.chmod(0o1777)
+        home.let_users_through()
+        (folder / "link").symlink_to(above)
+        linked = Home(folder / "link" / "deep" / "home")
+        linked.let_users_through()
+        os.lchown(folder / "link", games, -1)
+        with pytest.raises(InvalidInput, match=f"may write the folder {folder}/link above"):
+            linked.let_users_through()
 
 
 def test_obstacle_is_the_first_folder_that_users_cannot_pass() -> None:

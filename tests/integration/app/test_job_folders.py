@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_spec
+from tests.needs import needs
 from tests.service import START, Service, a_backend, a_service
 from tests.waiting import until
 from voda.api.housekeeping import JobFolderView, KeptFolderList
@@ -19,7 +20,7 @@ from voda.application.backend import Backend
 from voda.application.job_folders import FolderKeeper, HousekeepingIntervals
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
-from voda.cluster.job_folders import LocalJobFolders
+from voda.cluster.job_folders import DeletedFolder, LocalJobFolders
 from voda.domain.errors import StoreNotWritable
 from voda.events.types import (
     AnyFact,
@@ -33,6 +34,7 @@ from voda.events.types import (
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
 from voda.projections.job_registry import JobRegistry
+from voda.untrusted_trees import RemovalStep
 
 DAY_S = 86_400.0
 
@@ -271,6 +273,60 @@ async def test_folder_that_cannot_be_emptied_when_a_round_is_due_holds_nothing_u
         await keeper.empty()
         assert names(jobs) == [".records"]
         assert names(jobs / ".records") == []
+
+
+class RefilledFolders(LocalJobFolders):
+    """Folders of which a process goes on filling one faster than it is emptied."""
+
+    def empty(self, deleted: DeletedFolder, *, most: int) -> RemovalStep:
+        """See LocalJobFolders.empty."""
+        if deleted.job_id == "busy":
+            for number in range(most + 1):
+                (deleted.place / deleted.name / str(number)).touch()
+        return super().empty(deleted, most=most)
+
+
+async def test_folder_that_is_filled_for_ever_holds_up_neither_requests_nor_rounds(jobs: Path) -> None:
+    async with a_kept_service(jobs) as (service, _):
+        intervals = HousekeepingIntervals(emptying_s=1.0)
+        keeper = FolderKeeper(
+            RefilledFolders(jobs),
+            store=service.backend.store,
+            clock=service.backend.clock,
+            view=service.backend.view,
+            telemetry=service.backend.telemetry,
+            intervals=intervals,
+        )
+        for job_id in ("busy", "mine", "old"):
+            a_folder(jobs, job_id)
+            await ended(service, job_id)
+        assert LocalJobFolders(jobs).take_away("busy")
+        emptying = asyncio.create_task(keeper.empty())
+        await until(lambda: (jobs / ".deleted-busy" / "0").exists())
+        assert await keeper.delete("mine", actor="ada") > 0
+        assert not emptying.done()
+        assert names(jobs) == [".deleted-busy", "old"]
+        assert not await emptying
+        passes(service.backend, 31)
+        async with asyncio.timeout(60):
+            while names(jobs) != [".deleted-busy"]:
+                assert not await keeper.keep()
+
+
+@needs(os.geteuid() == 0, "only root can take over what is others'")
+def test_folder_of_a_user_when_taken_away_is_named_after_its_user_and_becomes_roots(jobs: Path) -> None:
+    folder = a_folder(jobs, "a")
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 65534, 65534)
+    folders = LocalJobFolders(jobs)
+    assert folders.take_away("a")
+    (deleted,) = folders.deleted()
+    assert (deleted.job_id, deleted.name, deleted.owner) == ("a", ".deleted-a.65534", 65534)
+    assert not folders.empty(deleted, most=1).is_gone
+    assert (jobs / deleted.name).stat().st_uid == 0
+    while not folders.empty(deleted, most=500).is_gone:
+        pass
+    assert names(jobs) == []
 
 
 async def test_keeper_when_it_runs_keeps_folders_within_their_limits_by_itself(jobs: Path) -> None:

@@ -19,79 +19,79 @@ from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.manifests.programs import POD_NAME, Program, expand_program
 
 
-def command_of(state: JobState, blueprint: RunSpec, replica: str) -> ReplicaCommand:
+def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaCommand:
     """Return what a replica runs now."""
-    site, folder, record, account = state.context, state.folder, state.record, state.account
-    program = blueprint.programs[blueprint.role_of(replica)]
-    index = index_of(blueprint, record, replica)
+    context, folder, record, account = state.context, state.folder, state.record, state.account
+    program = run_spec.programs[run_spec.role_of(replica)]
+    index = index_of(run_spec, record, replica)
     if index is None:
-        of_kind = launcher_environment(folder, grace_s=blueprint.grace_s, transport=site.transport)
+        of_kind = launcher_environment(folder, grace_s=run_spec.grace_s, transport=context.transport)
     else:
-        of_kind = agent_environment(blueprint, index, size=len(record.wanted), port=record.port)
+        of_kind = agent_environment(run_spec, index, size=len(record.wanted), port=record.port)
     base = {
-        **site.config.base,
+        **context.config.base,
         **(user_variables(account) if account else {}),
-        **_devices(site, folder, record, index),
+        **_devices(context, folder, record, index),
         **of_kind,
-        **site.config.environment(blueprint.spec),
+        **context.config.environment(run_spec.spec),
         "VODA_JOB_DIR": str(folder.path),
-        POD_NAME: f"{blueprint.name}-{replica}",
+        POD_NAME: f"{run_spec.name}-{replica}",
     }
     argv, env = expand_program(program, base)
     return ReplicaCommand(
         argv=tuple(mounted(word, folder.mpi) for word in argv),
         env={name: mounted(value, folder.mpi) for name, value in env.items()},
-        folders=_folders(program, blueprint, folder),
-        files=blueprint.env_files,
+        folders=_folders(program, run_spec, folder),
+        files=run_spec.env_files,
         account=account,
         grace_s=program.grace_s,
-        log_bytes=min(site.config.log_bytes, site.config.output_bytes() // output_count(blueprint, record)),
+        log_bytes=min(context.config.log_bytes, context.config.output_bytes() // output_count(run_spec, record)),
     )
 
 
-def output_count(blueprint: RunSpec, record: LocalJobRecord) -> int:
+def output_count(run_spec: RunSpec, record: LocalJobRecord) -> int:
     """Return how many outputs the job has or may get; an MPIJob's workers print through its launcher."""
-    if blueprint.kind == "mpi":
+    if run_spec.kind == "mpi":
         return 1
-    return max(1, blueprint.spec.max_replicas, len(record.runs))
+    return max(1, run_spec.spec.max_replicas, len(record.runs))
 
 
-def index_of(blueprint: RunSpec, record: LocalJobRecord, replica: str) -> int | None:
+def index_of(run_spec: RunSpec, record: LocalJobRecord, replica: str) -> int | None:
     """Return which worker a replica is; None for a launcher, and for one that holds nothing."""
     if replica == LAUNCHER:
         return None
-    return next((index for index in record.devices if blueprint.replica_of(index) == replica), None)
+    return next((index for index in record.devices if run_spec.replica_of(index) == replica), None)
 
 
-def limits_of(state: JobState, blueprint: RunSpec, replica: str) -> Limits:
+def limits_of(state: JobState, run_spec: RunSpec, replica: str) -> Limits:
     """Return what a replica may take now; a launcher as much as all its workers, whose ranks it starts."""
-    site, record = state.context, state.record
+    context, record = state.context, state.record
     if replica == LAUNCHER:
-        limits, devices = launcher_limits(blueprint.limits, len(record.devices)), [*record.devices.values()]
+        limits, devices = launcher_limits(run_spec.limits, len(record.devices)), [*record.devices.values()]
     else:
-        limits = blueprint.limits.get(blueprint.role_of(replica), Limits())
-        index = index_of(blueprint, record, replica)
+        limits = run_spec.limits.get(run_spec.role_of(replica), Limits())
+        index = index_of(run_spec, record, replica)
         devices = [] if index is None else [record.devices[index]]
-    gpus = site.slots.minors(name for names in devices for name in names)
-    return replace(limits, pids=site.config.pids_limit, gpus=gpus)
+    gpus = context.slots.minors(name for names in devices for name in names)
+    return replace(limits, pids=context.config.pids_limit, gpus=gpus)
 
 
-def visible(site: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:
+def visible(context: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:
     """Return the GPUs of some workers, as CUDA_VISIBLE_DEVICES names them; empty on CPU slots."""
-    return site.slots.visible(name for index in indices for name in record.devices.get(index, ()))
+    return context.slots.visible(name for index in indices for name in record.devices.get(index, ()))
 
 
-def _devices(site: LocalContext, folder: JobFolder, record: LocalJobRecord, index: int | None) -> Mapping[str, str]:
-    if not visible(site, record, record.wanted):
+def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, index: int | None) -> Mapping[str, str]:
+    if not visible(context, record, record.wanted):
         return {}
     # As NVML counts them, whatever the order of their speeds.
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if index is None:
         return {**order, "CUDA_VISIBLE_DEVICES": "", "VODA_DEVICES_FILE": str(folder.mpi / "devices")}
-    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(site, record, [index]))}
+    return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(context, record, [index]))}
 
 
-def _folders(program: Program, blueprint: RunSpec, folder: JobFolder) -> list[Path]:
+def _folders(program: Program, run_spec: RunSpec, folder: JobFolder) -> list[Path]:
     """Return where a program begins: the manifest's folder if it is there, which its user finds out, else another."""
     named = [Path(program.working_dir)] if program.working_dir else []
-    return [*named, Path(blueprint.working_dir) if blueprint.working_dir else folder.path]
+    return [*named, Path(run_spec.working_dir) if run_spec.working_dir else folder.path]

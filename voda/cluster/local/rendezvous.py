@@ -107,25 +107,25 @@ def hostname(name: str, index: int) -> str:
     return name[: _LONGEST_HOSTNAME - len(suffix)] + suffix
 
 
-def host_files(blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> tuple[str, str]:
+def host_files(run_spec: RunSpec, indices: Sequence[int], transport: Transport) -> tuple[str, str]:
     """Return the texts of hostfile and discover_hosts.sh for these workers."""
-    slots = blueprint.slots_per_worker
+    slots = run_spec.slots_per_worker
     if transport == "rank":
         total = len(indices) * slots
         lines = [f"localhost slots={total}"] if total else []
         return _text(lines), _script([f"localhost:{total}"] if total else [])
-    name, namespace = blueprint.name, blueprint.spec.namespace
-    tail = f".{name}.{namespace}.svc" if blueprint.is_mpi_v2 else ""
+    name, namespace = run_spec.name, run_spec.spec.namespace
+    tail = f".{name}.{namespace}.svc" if run_spec.is_mpi_v2 else ""
     named = [f"{hostname(name, index)}{tail}" for index in sorted(indices)]
     # The operator sorts pods by name, so worker-10 comes before worker-2.
     found = sorted(named)
-    shown = found if blueprint.is_mpi_v2 else [f"{host}:{slots}" for host in found]
+    shown = found if run_spec.is_mpi_v2 else [f"{host}:{slots}" for host in found]
     return _text([f"{host} slots={slots}" for host in named]), _script(shown)
 
 
-def write_hosts(folder: JobFolder, blueprint: RunSpec, indices: Sequence[int], transport: Transport) -> None:
+def write_hosts(folder: JobFolder, run_spec: RunSpec, indices: Sequence[int], transport: Transport) -> None:
     """Rewrite hostfile and discover_hosts.sh."""
-    hostfile, discovery = host_files(blueprint, indices, transport)
+    hostfile, discovery = host_files(run_spec, indices, transport)
     folder.files.write("mpi/hostfile", hostfile.encode(), mode=0o644)
     folder.files.write("mpi/discover_hosts.sh", discovery.encode(), mode=0o755)
 
@@ -182,20 +182,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def agent_environment(blueprint: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
+def agent_environment(run_spec: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
     """Return what the agent of replica `index` is told of the others, of which `size` run and meet at `port`."""
-    processes = blueprint.processes or blueprint.spec.gpus_per_replica
+    processes = run_spec.processes or run_spec.spec.gpus_per_replica
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
-    if blueprint.has_master:
+    if run_spec.has_master:
         env |= {"MASTER_ADDR": _ADDRESS, "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "RANK": str(index)}
-        if blueprint.elastic is None:
+        if run_spec.elastic is None:
             env |= {"PET_MASTER_ADDR": _ADDRESS, "PET_MASTER_PORT": str(port)}
             return env | {"PET_NNODES": str(size), "PET_NODE_RANK": str(index)}
-    return env | _rendezvous(blueprint, index, port)
+    return env | _rendezvous(run_spec, index, port)
 
 
-def _rendezvous(blueprint: RunSpec, index: int, port: int) -> dict[str, str]:
-    spec, elastic = blueprint.spec, blueprint.elastic or TorchElasticPolicy()
+def _rendezvous(run_spec: RunSpec, index: int, port: int) -> dict[str, str]:
+    spec, elastic = run_spec.spec, run_spec.elastic or TorchElasticPolicy()
     backend = elastic.rdzv_backend or "c10d"
     conf = {pair.key: pair.value for pair in elastic.rdzv_conf or ()}
     if backend == "c10d":
@@ -205,7 +205,7 @@ def _rendezvous(blueprint: RunSpec, index: int, port: int) -> dict[str, str]:
         # On one machine every agent takes itself for the host: without this, whoever is first would be.
         conf.setdefault("is_host", "1" if index == 0 else "0")
     meeting_port = elastic.rdzv_port if elastic.rdzv_host and elastic.rdzv_port else port
-    spare = SPARE_RESTARTS if spec.is_elastic or blueprint.elastic else 0
+    spare = SPARE_RESTARTS if spec.is_elastic or run_spec.elastic else 0
     return {
         # With a shared store a late agent waits for an address that nobody tells it (seen in torch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
