@@ -53,8 +53,8 @@ def refuse_circular(task: ArrayTask, after: Iterable[Dependency], view: ReadMode
         if _waits_for_array(dependency, task.array_id, view, reached):
             raise InvalidField(
                 FIELD,
-                f"{FIELD}: task {task.index} of array {task.name} cannot come after {dependency.target}, which waits for"
-                " that task: name single tasks of the array instead, or none",
+                f"{FIELD}: task {task.index} of array {task.name} cannot come after {dependency.target}, which waits"
+                " for that task: name single tasks of the array instead, or none",
             )
 
 

@@ -29,8 +29,8 @@ class LiveArray(Struct, kw_only=True):
     """Job ids."""
     failure: str = ""
     """The first task that did not complete: `sweep-3 failed`."""
-    indices: str = ""
-    """Of all tasks; empty in snapshots of older releases: none is waited for."""
+    indices: str
+    """Of all tasks: `0-99`."""
     seen: dict[int, None] = {}
     """Indices of the tasks that were submitted."""
     is_canceled: bool = False
@@ -38,12 +38,12 @@ class LiveArray(Struct, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        is_whole = self.is_canceled or not self.indices or len(self.seen) >= len(indices_of(self.indices))
+        is_whole = self.is_canceled or len(self.seen) >= len(indices_of(self.indices))
         return is_whole and not self.live
 
     def awaits(self, index: int) -> bool:
         """Return whether a task of that index has yet to come."""
-        return bool(self.indices) and not self.is_canceled and index not in self.seen
+        return not self.is_canceled and index not in self.seen
 
 
 class Dependencies:

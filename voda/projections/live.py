@@ -315,7 +315,7 @@ def _settings_changed(
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-4"
+    FORMAT: ClassVar[str] = "live-5"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:
