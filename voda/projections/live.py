@@ -153,10 +153,6 @@ class LiveCluster(Projection):
         self.changed_pools.add(pool.plan.pool)
         pool.jobs[job.spec.job_id] = job
 
-    def _job(self, job_id: str) -> Job | None:
-        pool = self._pool_of.get(job_id)
-        return pool.jobs[job_id] if pool else None
-
 
 @LiveCluster.folds
 def _submitted(live: LiveCluster, fact: facts.JobSubmitted, event: Event) -> None:
@@ -208,7 +204,7 @@ def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
 
 @LiveCluster.folds
 def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
-    if (job := live._job(fact.job_id)) is not None:
+    if (job := live.job(fact.job_id)) is not None:
         if isinstance(fact, facts.JobChanged):
             _unindex(live, job)
         elif isinstance(fact, facts.JobHaltRequested | facts.JobResumeRequested):
@@ -240,7 +236,7 @@ def _outlived_job_changed(live: LiveCluster, outlived: dict[str, Job], fact: Job
 def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
     if not fact.reason:
         _lift(live, fact.job_id, fact.node)
-    elif (job := live._job(fact.job_id)) is not None:
+    elif (job := live.job(fact.job_id)) is not None:
         live._store(replace(job, refusals={**job.refusals, fact.node: fact.reason}))
         _index(live, fact.job_id, {fact.node: fact.reason})
 
@@ -266,7 +262,7 @@ def _forget_node(live: LiveCluster, name: str) -> None:
 
 
 def _lift(live: LiveCluster, job_id: str, node: str) -> None:
-    if (job := live._job(job_id)) is not None and node in job.refusals:
+    if (job := live.job(job_id)) is not None and node in job.refusals:
         _unindex(live, job)
         left = {name: reason for name, reason in job.refusals.items() if name != node}
         live._store(replace(job, refusals=left))

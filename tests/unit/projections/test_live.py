@@ -336,7 +336,7 @@ def test_pool_when_only_read_stays_unknown() -> None:
     assert cluster.pools() == ()
 
 
-_KEPT = {"live-4": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 24, 10)}
+_KEPT = {"live-5": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 24, 10)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """
