@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.folder import JobFolder, lock_path
 from voda.domain.errors import ActionRefused
 from voda.untrusted_files import UntrustedFolder
 from voda.untrusted_trees import RemovalStep, TreeSize, measure_tree, remove_step
@@ -58,12 +58,15 @@ class LocalJobFolders:
         return self._jobs / job_id
 
     def is_in_use(self, job_id: str) -> bool:
-        """Return whether a replica of the job runs."""
+        """Return whether a replica of an ended job runs; a lock that its user may take says that of none."""
         try:
             folder = JobFolder(self._jobs, job_id)
         except ActionRefused:
             return False
-        return any(map(folder.is_locked, folder.replica_names()))
+        locked = [name for name in folder.replica_names() if folder.is_locked(name)]
+        if locked and all(_is_lock_users(folder, name) for name in locked):
+            return any(folder.marked())
+        return bool(locked)
 
     def measure(self, job_id: str, *, most: int) -> TreeSize:
         """Return what a job's folder takes, looking at no more than `most` entries."""
@@ -116,3 +119,9 @@ class LocalJobFolders:
 def _deleted(place: Path, name: str) -> DeletedFolder:
     job_id, _, owner = name.removeprefix(_DELETED).partition(".")
     return DeletedFolder(job_id, place, name, int(owner) if owner.isdecimal() else None)
+
+
+def _is_lock_users(folder: JobFolder, replica: str) -> bool:
+    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
+        return folder.is_users and os.fstat(file).st_uid != os.geteuid()
+    return False

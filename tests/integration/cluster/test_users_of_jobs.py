@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from tests.accounts import as_account, passable_folder
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
-from tests.waiting import is_alive, until
+from tests.waiting import is_alive, until, wait_until
 from voda import process_table
 from voda.accounts import Account, account_of
+from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.cluster.local.rendezvous import probe_for_users
@@ -393,3 +394,30 @@ async def test_mpirun_of_a_user_starts_its_ranks_as_the_user_on_its_workers(fold
             f"{ANN} in worker-0",
             f"{ANN} in worker-1",
         ]
+
+
+def test_folder_of_an_ended_job_is_in_use_by_its_processes_not_by_a_lock_that_its_user_takes(folder: Path) -> None:
+    account = account_of(ANN)
+    assert account is not None
+    job = JobFolder(folder, "a", account=account)
+    job.make(account)
+    job.grant("worker-0", 0, ())
+    folders = LocalJobFolders(folder)
+    lock = job.replicas / "worker-0" / "lock"
+    hold = ["flock", "--no-fork", str(lock), "sleep", "60"]
+    holder = subprocess.Popen(hold, user=account.uid, group=account.gid, extra_groups=[])
+    try:
+        wait_until(lambda: job.is_locked("worker-0"))
+        assert not folders.is_in_use("a")
+        environment = {process_table.REPLICA_MARK: str(job.replicas / "worker-0")}
+        with subprocess.Popen(["sleep", "60"], user=account.uid, env=environment) as replica:
+            wait_until(lambda: folders.is_in_use("a"))
+            replica.kill()
+    finally:
+        holder.kill()
+        holder.wait()
+    # That of a run which only voda starts is voda's own, so it counts.
+    job.grant("worker-1", 1, ())
+    with job.lock("worker-1"):
+        assert folders.is_in_use("a")
+    assert not folders.is_in_use("a")

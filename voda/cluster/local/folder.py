@@ -218,7 +218,7 @@ class JobFolder:
 
     def is_locked(self, replica: str) -> bool:
         """Return whether a process holds a replica's lock; nobody holds one that cannot be opened."""
-        with suppress(FileNotFoundError, UnsafeFile), self.files.opened(f"{_REPLICAS}/{replica}/lock") as file:
+        with suppress(FileNotFoundError, UnsafeFile), self.files.opened(lock_path(replica)) as file:
             return not try_lock(file)
         return False
 
@@ -226,7 +226,7 @@ class JobFolder:
     def lock(self, replica: str) -> Iterator[bool]:
         """Hold a replica's lock during the block; yield False if another process has it."""
         self.files.make(f"{_REPLICAS}/{replica}")
-        with self.files.opened(f"{_REPLICAS}/{replica}/lock", os.O_RDWR | os.O_CREAT) as file:
+        with self.files.opened(lock_path(replica), os.O_RDWR | os.O_CREAT) as file:
             yield try_lock(file)
 
     def alive(self, replica: str, run: int) -> ShimProcess | None:
@@ -287,6 +287,11 @@ class JobFolder:
 def log_path(replica: str) -> str:
     """Return the path of a replica's output in its job's folder."""
     return f"logs/{replica}.log"
+
+
+def lock_path(replica: str) -> str:
+    """Return the path of the lock that the processes of a replica hold."""
+    return f"{_REPLICAS}/{replica}/lock"
 
 
 def times_path(replica: str) -> str:
