@@ -40,6 +40,9 @@ class UsageView(View, frozen=True, kw_only=True):
     user: Annotated[str, Meta(description="Only the jobs of this user; empty: of all.")]
     rows: tuple[UsageRowView, ...]
     total: UsageRowView
+    left_out: Annotated[
+        int, Meta(description="Rows beyond the first 10,000, which are not shown; the total counts them.")
+    ] = 0
 
 
 class JobFolderView(View, frozen=True, kw_only=True):

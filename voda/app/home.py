@@ -90,17 +90,16 @@ class Home:
             raise StoreNotWritable(f"{self.folder}: its modes cannot be changed: {error.strerror}") from error
 
     def _refuse_foreign(self) -> None:
-        foreign = unsafe_folder(self.folder)
         for folder in (self.folder, self.jobs):
-            found = folder.stat()
+            found, foreign = folder.stat(), unsafe_folder(folder)
             if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 foreign = folder
-        if foreign is not None:
-            where = f"the folder {foreign}" + ("" if foreign in (self.folder, self.jobs) else f" above {self.folder}")
-            raise InvalidInput(
-                f"others than user id {os.geteuid()} own or may write {where}, and could put files in the place of"
-                " voda's: name another with --home, or add --single-user"
-            )
+            if foreign is not None:
+                where = f"the folder {foreign}" + ("" if foreign == folder else f" above {folder}")
+                raise InvalidInput(
+                    f"others than user id {os.geteuid()} own or may write {where}, and could put files in the place of"
+                    " voda's: name another with --home, or add --single-user"
+                )
 
     def _holds(self, path: Path) -> bool:
         return path.absolute().parent == self.folder.absolute()

@@ -4,11 +4,12 @@ Rule: it begins at the newest snapshot before the window, where there is one; th
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from voda.controller.follower import restore
 from voda.domain.errors import InvalidInput
+from voda.events.envelope import Event
 from voda.log.store import EventStore
 from voda.projections.job_registry import JobRegistry
 from voda.projections.usage import Usage
@@ -39,14 +40,21 @@ async def usage_between(
     first = (await find(store, AtInstant(since), before=True)).position
     start = await restore(store, registry, at_most=first)
     usage.begin_with(registry.jobs().values())
+    page: list[Event] = []
     async for event in events_between(store, after=start, until=end, page=PAGE_FOLDED):
-        usage.apply(event)
-        if event.position % PAGE_FOLDED == 0:
+        page.append(event)
+        if len(page) == PAGE_FOLDED:
+            await asyncio.to_thread(_fold, usage, page)
             progress(event.position - start, end - start)
-            # Others get a turn also where the store answers at once.
-            await asyncio.sleep(0)
-    usage.close()
+            page = []
+    await asyncio.to_thread(_fold, usage, page)
+    await asyncio.to_thread(usage.close)
     return usage
+
+
+def _fold(usage: Usage, page: Sequence[Event]) -> None:
+    for event in page:
+        usage.apply(event)
 
 
 async def end_of(store: EventStore) -> float:

@@ -1,17 +1,29 @@
 """Usage over HTTP: of a log that grows, from a snapshot, and for whom."""
 
+import asyncio
 import math
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.builders import a_spec
 from tests.service import START, Service, a_service
+from tests.waiting import until
 from voda.api.housekeeping import UsageView
+from voda.api.presenters.usage import usage_of
 from voda.auth.tokens import Authenticator
+from voda.cli.render.usage import usage_table
 from voda.clock import VirtualClock
 from voda.controller.follower import catch_up, take_snapshots
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
 from voda.log.memory import MemoryStore
+from voda.log.store import EventStore
 from voda.projections.job_registry import JobRegistry
+from voda.projections.usage import Usage
 from voda.timetravel.accounting import usage_between
 
 HOUR_S = 3_600.0
@@ -72,11 +84,67 @@ async def test_usage_when_a_snapshot_lies_before_the_window_is_the_same_as_witho
     store = MemoryStore()
     async with a_service(store) as service:
         await two_jobs(service)
-        until, since = START + 2 * HOUR_S, START + 1.5 * HOUR_S
-        before = await usage_between(store, since, until)
+        end, since = START + 2 * HOUR_S, START + 1.5 * HOUR_S
+        before = await usage_between(store, since, end)
         registry = JobRegistry()
         position = await catch_up(store, [registry], after=0, until=5)
         await take_snapshots(store, [registry], position)
-        after = await usage_between(store, since, until)
+        after = await usage_between(store, since, end)
         assert before.total() == after.total()
         assert after.total().gpu_s == 2 * 0.5 * HOUR_S
+
+
+async def test_usage_when_the_log_is_long_is_folded_and_summed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set[str]()
+
+    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            if threading.current_thread() is threading.main_thread():
+                found.add(work.__name__)
+            return work(*arguments, **named)
+
+        return run
+
+    monkeypatch.setattr("voda.api.routes.usage.usage_of", noting(usage_of))
+    for name in ("apply", "close", "rows"):
+        monkeypatch.setattr(Usage, name, noting(getattr(Usage, name)))
+    async with a_service() as service:
+        await two_jobs(service)
+        assert (await usage(service, "")).total.jobs == 2
+    assert found == set()
+
+
+async def test_usage_when_it_has_too_many_rows_says_how_many_are_left_out() -> None:
+    async with a_service() as service:
+        await two_jobs(service)
+        found = await usage_between(service.backend.store, START, START + 2 * HOUR_S)
+        view = usage_of(found, "job", "", most=1)
+        assert ([row.key for row in view.rows], view.left_out, view.total.jobs) == (["a"], 1, 2)
+        *_, last = usage_table(view, datetime.fromtimestamp(START, UTC), width=None)
+        assert last.plain.startswith("1 row more not shown")
+        assert usage_of(found, "job", "").left_out == 0
+
+
+async def test_usage_when_one_user_asks_often_others_get_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Authenticator.open(tmp_path, VirtualClock())
+    ada, wall = access.add("ada", "user"), access.add("wall", "viewer")
+    goes_on, asked = asyncio.Event(), list[str]()
+
+    async def slow(store: EventStore, since: float, until: float, *, user: str) -> Usage:
+        asked.append(user)
+        if user == "ada":
+            await goes_on.wait()
+        return await usage_between(store, since, until, user=user)
+
+    monkeypatch.setattr("voda.api.routes.usage.usage_between", slow)
+    async with a_service(access=access) as service, asyncio.TaskGroup() as group:
+        await two_jobs(service)
+        for _ in range(5):
+            group.create_task(usage(service, "", ada))
+        await until(lambda: bool(asked))
+        async with asyncio.timeout(60):
+            assert len((await usage(service, "", wall)).rows) == 2
+        assert asked == ["ada", ""]
+        goes_on.set()

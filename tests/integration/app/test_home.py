@@ -250,6 +250,12 @@ def test_home_below_a_folder_that_others_own_or_may_write_serves_no_users() -> N
         os.lchown(folder / "link", games, -1)
         with pytest.raises(InvalidInput, match=f"may write the folder {folder}/link above"):
             linked.let_users_through()
+        home.jobs.rmdir()
+        (folder / "open" / "jobs").mkdir(parents=True)
+        (folder / "open").chmod(0o777)
+        home.jobs.symlink_to(folder / "open" / "jobs")
+        with pytest.raises(InvalidInput, match=f"may write the folder {folder}/open above {home.jobs}"):
+            home.let_users_through()
 
 
 def test_obstacle_is_the_first_folder_that_users_cannot_pass() -> None:

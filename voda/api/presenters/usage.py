@@ -5,17 +5,20 @@ from voda.api.schemas import instant, view_of
 from voda.projections.usage import Usage, UsageKey, UsageRow
 
 _HOUR_S = 3_600
+MOST_ROWS = 10_000
 
 
-def usage_of(usage: Usage, by: UsageKey, user: str) -> UsageView:
-    """Return the usage in rows."""
+def usage_of(usage: Usage, by: UsageKey, user: str, *, most: int = MOST_ROWS) -> UsageView:
+    """Return the usage in rows, no more than so many; of a long log this takes seconds, so it is for a thread."""
+    rows = usage.rows(by)
     return UsageView(
         since=instant(usage.since),
         until=instant(usage.until),
         by=by,
         user=user,
-        rows=tuple(map(_row, usage.rows(by))),
+        rows=tuple(map(_row, rows[:most])),
         total=_row(usage.total()),
+        left_out=max(0, len(rows) - most),
     )
 
 

@@ -4,7 +4,8 @@ Rule: admins and viewers see everybody, users themselves.
 """
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 from msgspec import Meta, Struct
@@ -18,6 +19,8 @@ from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput, NotAllowed
 from voda.projections.usage import UsageKey
 from voda.timetravel.accounting import instant_of, usage_between
+
+_AT_ONCE: Final = 2
 
 
 class UsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,8 +41,9 @@ class UsageRoutes(Routes):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        # It reads a long piece of the log.
-        self._turns = asyncio.Semaphore()
+        # It reads a long piece of the log. Of one user no more than one call waits with those of others.
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns_of_users: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @Operation(
         "GET",
@@ -56,9 +60,10 @@ class UsageRoutes(Routes):
         since, until = _instant("since", query.since, now), min(_instant("until", query.until, now), now)
         if since >= until:
             raise InvalidField("since", "since: expected a time before `until`, and in the past")
-        async with self._turns:
+        async with self._turns_of_users.setdefault(caller.user, asyncio.Lock()), self._turns:
             usage = await usage_between(self.backend.store, since, until, user=user)
-        return json_response(usage_of(usage, query.by, user))
+            view = await asyncio.to_thread(usage_of, usage, query.by, user)
+        return json_response(view)
 
 
 def _user_of(query: UsageQuery, caller: Caller) -> str:

@@ -12,7 +12,7 @@ from voda.api.housekeeping import UsageRowView, UsageView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
 from voda.cli.render.terminal import plain
-from voda.text import count, full, number, short
+from voda.text import count, counted, full, number, short
 
 _COLUMNS = (
     Column(head="GPU-HOURS", right=True),
@@ -37,7 +37,14 @@ def usage_table(usage: UsageView, at: datetime, *, width: int | None) -> list[Te
     rows: list[Sequence[str | Text]] = [_cells(row) for row in usage.rows]
     if len(rows) > 1:
         rows.append([Text(cell, style="bold") for cell in _cells(usage.total)])
-    return [head, *table((first, *_COLUMNS), rows, width=width)]
+    lines = [head, *table((first, *_COLUMNS), rows, width=width)]
+    return [*lines, Text(left_out_text(usage), style="yellow")] if usage.left_out else lines
+
+
+def left_out_text(usage: UsageView) -> str:
+    """Return how many rows are not shown, and how to see them."""
+    more = counted(usage.left_out, "row")
+    return f"{more} more not shown, though the total counts them: ask for less time or one --user, or read a --log"
 
 
 def usage_csv(usage: UsageView) -> str:

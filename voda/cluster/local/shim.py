@@ -269,7 +269,7 @@ def watch(folder: str, pid: int, problems: int, grace_s: float, log_bytes: int) 
         before, size = size, trim(folder, log_bytes, noted)
         full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
         pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
-        received = signal.sigtimedwait(SIGNALS, max(0.0, min(pause_s, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
+        received = signal.sigtimedwait(SIGNALS, min(pause_s, max(SHORTEST_PAUSE_S, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and not was_told:
             kill(-pid, signal.SIGTERM)
             kill(-pid, signal.SIGCONT)

@@ -1,5 +1,6 @@
 """`voda usage`: who used how many GPUs, how long jobs waited, and how they ended."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -72,7 +73,7 @@ def _offline(log: str, since: str, until: str, user: str, by: "UsageKey") -> byt
             begin, end = instant_of(since, now), min(instant_of(until, now) if until else now, now)
             with progress_bar("usage") as progress:
                 found = await usage_between(store, begin, end, user=user, progress=progress)
-        return usage_of(found, by, user)
+        return usage_of(found, by, user, most=sys.maxsize)
 
     return msgspec.json.encode(run_async(read()))
 
@@ -81,7 +82,7 @@ def _print(body: bytes, output: UsageOutput) -> None:
     from voda.api.housekeeping import UsageView
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import console, now, print_bytes
-    from voda.cli.render.usage import usage_csv, usage_table
+    from voda.cli.render.usage import left_out_text, usage_csv, usage_table
 
     if output == "json":
         print_bytes(body)
@@ -89,6 +90,8 @@ def _print(body: bytes, output: UsageOutput) -> None:
     found = decode(body, UsageView)
     if output == "csv":
         print(usage_csv(found), end="", flush=True)
+        if found.left_out:
+            print(f"voda: {left_out_text(found)}", file=sys.stderr)
         return
     screen = console()
     for line in usage_table(found, now(), width=screen.width if screen.is_terminal else None):
