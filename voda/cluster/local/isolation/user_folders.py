@@ -13,6 +13,7 @@ name; it makes the user's folder, gives it away as its last act, and never write
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +30,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def has_user_folders(jobs: Path) -> bool:
     """Return whether jobs have run here as users other than voda's, or were to."""
-    return (jobs / RECORDS).is_dir()
+    with suppress(OSError):
+        return stat.S_ISDIR((jobs / RECORDS).lstat().st_mode)
+    return False
 
 
 def user_of_folder(jobs: Path, job_id: str) -> int | None:
