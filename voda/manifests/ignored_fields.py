@@ -95,7 +95,7 @@ def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
 def _misspelt(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWarning]:
     """Yield the unknown fields that look like a known one of their place that is not there."""
     # Comparing takes its time, and a manifest may have very many fields.
-    for path, name, known in islice(_unknown(manifest, inspect.type_info(type(job)), ""), _MOST_COMPARED):
+    for path, name, known in islice(_unknown(manifest, _type_of(type(job)), ""), _MOST_COMPARED):
         if close := difflib.get_close_matches(name, known, 1, _ALIKE):
             yield FieldWarning(field=f"{path}{name}", message=f"unknown field: did you mean {close[0]}?")
 
@@ -116,6 +116,10 @@ def _unknown(value: object, kind: inspect.Type, path: str) -> Iterator[tuple[str
         for field in kind.fields:
             if field.encode_name in value:
                 yield from _unknown(value[field.encode_name], field.type, f"{path}{field.encode_name}.")
+
+
+# Reading the types takes longer than all the rest of a submit.
+_type_of = cache(inspect.type_info)
 
 
 @cache
