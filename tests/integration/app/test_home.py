@@ -12,6 +12,7 @@ import pytest
 
 from tests.accounts import as_account, passable_folder
 from tests.builders import a_spec
+from tests.needs import needs
 from voda.app.home import Home, ServerFile
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settings
 from voda.app.runtime import Snapshots
@@ -197,7 +198,7 @@ def test_home_that_others_may_write_serves_no_users(tmp_path: Path) -> None:
         home.let_users_through()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@needs(os.geteuid() == 0, "only root becomes another user")
 def test_home_of_one_user_that_becomes_one_of_many_shows_them_nothing_of_before() -> None:
     with passable_folder() as folder:
         home = Home(folder / "home")
@@ -231,7 +232,7 @@ def test_home_that_users_passed_before_keeps_what_its_owner_opened(tmp_path: Pat
     assert mode(home.folder / "notes") == 0o644
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+@needs(os.geteuid() == 0, "only root gives folders away")
 def test_home_below_a_folder_that_others_own_or_may_write_serves_no_users() -> None:
     with passable_folder() as folder:
         above, games = folder / "above", pwd.getpwnam("games").pw_uid

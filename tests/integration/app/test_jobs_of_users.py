@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.accounts import as_account, passable_folder
+from tests.needs import needs
 from tests.waiting import until_it_is
 from voda.accounts import account_of
 from voda.app.machine import MachineOptions
@@ -21,7 +22,7 @@ from voda.concurrency import single_error
 
 ANN, BOB = "games", "daemon"
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+pytestmark = needs(os.geteuid() == 0, "only root starts processes of other users")
 
 
 @dataclass

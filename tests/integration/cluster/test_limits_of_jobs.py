@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.local_jobs import FOREVER, a_ground, a_torch_job, an_mpi_job
+from tests.needs import needs
 from tests.waiting import is_alive, until
 from voda.cluster.local.devices import Device
 from voda.cluster.local.folder import JobFolder
@@ -17,7 +18,7 @@ from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups, group_na
 from voda.cluster.local.isolation.limits import Limits
 from voda.events.types import JobCompleted, JobFailed
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is sure to make control groups")
+pytestmark = needs(os.geteuid() == 0, "only root is sure to make control groups")
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def found() -> Iterator[Cgroups]:
         assert not [name for name in left if name.endswith("-a.worker-0")], left
 
 
-def needs(groups: Cgroups, controller: str) -> None:
+def needs_controller(groups: Cgroups, controller: str) -> None:
     if controller not in groups.controllers:
         pytest.skip(f"no control groups of {controller} here: {groups.obstacle}")
 
@@ -41,7 +42,7 @@ def a_job(script: str, limits: Limits, **fields: Any) -> Any:
 
 
 async def test_memory_beyond_the_limit_ends_the_job_with_a_word_on_it(tmp_path: Path, found: Cgroups) -> None:
-    needs(found, "memory")
+    needs_controller(found, "memory")
     hungry = "exec /usr/bin/python3 -c 'b = bytearray(200 << 20); print(len(b))'"
     async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
         await ground.start(a_job(hungry, Limits(memory_bytes=50 << 20)))
@@ -52,7 +53,7 @@ async def test_memory_beyond_the_limit_ends_the_job_with_a_word_on_it(tmp_path: 
 
 
 async def test_processes_beyond_the_limit_are_refused(tmp_path: Path, found: Cgroups) -> None:
-    needs(found, "pids")
+    needs_controller(found, "pids")
     script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1000 & done; echo all; kill $(jobs -p)"
     async with a_ground(tmp_path, settings={"cgroups": found, "pids_limit": 6}) as ground:
         await ground.start(a_job(script, Limits()))
@@ -63,7 +64,7 @@ async def test_processes_beyond_the_limit_are_refused(tmp_path: Path, found: Cgr
 async def test_group_holds_the_cpu_limit_and_is_gone_with_its_job_and_the_strays_in_it(
     tmp_path: Path, found: Cgroups
 ) -> None:
-    needs(found, "cpu")
+    needs_controller(found, "cpu")
     async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
         await ground.start(a_job(f"setsid sleep 1000 & echo began; {FOREVER}", Limits(cpu_milli=500)))
         await ground.until_logged("began", replica="worker-0")
@@ -77,7 +78,7 @@ async def test_group_holds_the_cpu_limit_and_is_gone_with_its_job_and_the_strays
 
 
 async def test_launcher_has_the_limits_of_as_many_workers_as_it_has(tmp_path: Path, found: Cgroups) -> None:
-    needs(found, "cpu")
+    needs_controller(found, "cpu")
     limits = {"launcher": Limits(cpu_milli=100), "worker": Limits(cpu_milli=1_000)}
     async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
         await ground.start(an_mpi_job("a", f"echo began; {FOREVER}", limits=limits), workers=1)
@@ -95,7 +96,7 @@ async def test_launcher_has_the_limits_of_as_many_workers_as_it_has(tmp_path: Pa
 async def test_device_files_of_gpus_that_a_job_was_not_given_are_refused(
     tmp_path: Path, found: Cgroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs(found, "devices")
+    needs_controller(found, "devices")
     # The memory devices stand for those of NVIDIA: null is 3, zero is 5.
     monkeypatch.setattr("voda.cluster.local.isolation.cgroups._NVIDIA_MAJOR", 1)
     devices = (Device(name="0", minor=3, model="T"), Device(name="1", minor=5, model="T"))
@@ -111,7 +112,7 @@ async def test_device_files_of_gpus_that_a_job_was_not_given_are_refused(
 
 
 async def test_stray_without_a_mark_when_its_shim_is_killed_ends_with_its_group(tmp_path: Path, found: Cgroups) -> None:
-    needs(found, "pids")
+    needs_controller(found, "pids")
     script = f"env -u VODA_REPLICA setsid sleep 1000 & echo $! > stray; echo began; {FOREVER}"
     async with a_ground(tmp_path, settings={"cgroups": found, "pids_limit": 100}) as ground:
         await ground.start(a_job(script, Limits()))

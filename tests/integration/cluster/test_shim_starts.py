@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tests.accounts import as_account
+from tests.needs import needs
 from tests.waiting import DEADLINE_S, wait_until
 from voda.cluster.local import shim
 
@@ -90,7 +90,7 @@ def end_of(folder: Path, started: subprocess.Popen[bytes]) -> Ended:
     return msgspec.json.decode((folder / "exit.json").read_bytes(), type=Ended)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+@needs(os.geteuid() == 0, "only root starts processes of other users")
 def test_program_that_its_user_stops_before_it_begins_can_be_told_to_end(tmp_path: Path) -> None:
     with a_slow_start(tmp_path, "games") as started:
         wait_until(lambda: child_of(started.pid))

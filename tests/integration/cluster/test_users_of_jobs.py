@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.accounts import as_account, passable_folder
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
+from tests.needs import needs
 from tests.waiting import is_alive, until, wait_until
 from voda import process_table
 from voda.accounts import Account, account_of
@@ -30,7 +31,7 @@ from voda.events.types import JobCompleted, JobFailed
 ANN, BOB = "games", "daemon"
 """Accounts that every system has; no process of theirs runs on a machine for tests."""
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+pytestmark = needs(os.geteuid() == 0, "only root starts processes of other users")
 
 
 class Users:
