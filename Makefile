@@ -85,7 +85,7 @@ torture-disks: setup
 	for store in $(DISKS) $(if $(filter jetstream,$(DISKS)),jetstream-limit) $(if $(filter sqlite,$(DISKS)),service); do \
 	  $(BIN)/python -m tests.torture.diskfull --store $$store || exit 1; done
 
-e2e: setup ## Run the tests against a real Kubernetes control plane (KUBEBUILDER_ASSETS names another).
+e2e: setup ## Run the tests on a real Kubernetes with real operators (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS).
 	@$(PYTHON) tools/bootstrap.py --kubernetes
 	$(BIN)/python -m pytest $(KUBERNETES_TESTS)
 

@@ -23,7 +23,7 @@ from voda.clock import VirtualClock
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob
 from voda.events.types import JobCompleted
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.data import VODA_EXP, find_folder, intact
@@ -179,7 +179,9 @@ def _script(job: Measured) -> Iterator[tuple[float, Action]]:
         before = replicas
     for number, at_s in enumerate(job.moved_at_s):
         node = _HERE if number % 2 else _THERE
-        yield at_s, MigrateWorkers(job_id=job.job_id, moves={0: node.name})
+        size = [replicas for since_s, replicas in job.sizes if since_s <= at_s][-1]
+        others = (_HERE.name,) * (size - 1)
+        yield at_s, ResizeJob(job_id=job.job_id, nodes=(node.name, *others))
 
 
 def _profile(job: Measured, model: CostModel) -> SpeedupProfile:

@@ -77,8 +77,8 @@ class Ground:
         assert self.open_cluster is not None
         return self.open_cluster
 
-    async def open(self) -> LocalCluster:
-        """Open a cluster, as `voda up` does when it starts."""
+    async def open(self, epoch: int | None = 1) -> LocalCluster:
+        """Open a cluster, as a voda that leads in an epoch does; None: as `voda up` does."""
         self.open_cluster = LocalCluster(
             LocalClusterConfig(
                 node=Node(name="n1", pool=self.pool, gpus=Gpus(0)),
@@ -91,7 +91,7 @@ class Ground:
                 **self.settings,
             )
         )
-        await self.open_cluster.open()
+        await self.open_cluster.open(epoch)
         return self.open_cluster
 
     async def end(self) -> None:

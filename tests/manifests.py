@@ -1,5 +1,6 @@
 """Manifests of jobs for tests, small and complete."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -34,6 +35,24 @@ def a_torch_job(**changes: Any) -> dict[str, Any]:
         "kind": "PyTorchJob",
         "metadata": {"name": "digits", "annotations": changes.get("annotations", {})},
         "spec": {"pytorchReplicaSpecs": roles, **changes.get("spec", {})},
+    }
+
+
+def an_indexed_job(
+    replicas: int = 2, *, env: Sequence[dict[str, str]] = (), annotations: Mapping[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """Return a Job of batch/v1 whose replicas torchrun starts; `spec` fields win."""
+    resources = {"limits": {"nvidia.com/gpu": 1}}
+    words = {"command": ["torchrun", "train.py"], "env": list(env)}
+    container = {"name": "main", "image": "train", **words, "resources": resources}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    size = {"completionMode": "Indexed", "completions": replicas, "parallelism": replicas}
+    metadata = {"name": "digits", "annotations": dict(annotations or {})}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {**size, "template": template, **spec},
     }
 
 

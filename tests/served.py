@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from tests.relay import Relay, relayed
 from tests.service import Service, a_service
 from voda.cli import build_app
 from voda.clock import SystemClock
 from voda.cluster.port import EVERY_LINE, LineTimes
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, VodaError
 from voda.events.types import AnyFact
 
 T = TypeVar("T")
@@ -68,14 +68,23 @@ class Server:
     service: Service
     loop: asyncio.AbstractEventLoop
 
+    def fails(self, *arguments: str) -> tuple[Result, VodaError]:
+        """Run a command that is refused, and return what it printed and the error that it ends with."""
+        result = self._run(*arguments)
+        assert isinstance(result.exception, VodaError), result.output
+        return result, result.exception
+
     def voda(self, *arguments: str, exit_code: int = 0, **options: Any) -> Result:
         """Run a command against the server, and check its exit status."""
-        environment = {"VODA_HOME": str(self.home), "VODA_SERVER": "", "VODA_TOKEN": "", "COLUMNS": "80"}
-        result = CliRunner().invoke(build_app(), [*arguments], env=environment, **options)
+        result = self._run(*arguments, **options)
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == exit_code, result.output
         return result
+
+    def _run(self, *arguments: str, **options: Any) -> Result:
+        environment = {"VODA_HOME": str(self.home), "VODA_SERVER": "", "VODA_TOKEN": "", "COLUMNS": "80"}
+        return CliRunner().invoke(build_app(), [*arguments], env=environment, **options)
 
     def does(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the coroutine returns, run in the server's loop."""

@@ -77,7 +77,7 @@ def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus
         used_gpus=used,
         free_gpus=gpus - used - foreign,
         jobs=jobs or {},
-        **{"pool": "default", "is_ready": True, "is_schedulable": True, "labels": {}, **fields},
+        **{"pool": "default", "is_ready": True, "is_schedulable": True, "is_draining": False, "labels": {}, **fields},
     )
 
 

@@ -28,8 +28,6 @@ CANDIDATES = ("python3.13", "python3.12", "python3.11")
 # A borrowed pip must know --python, which came with 22.3.
 OLDEST_PIP = (22, 3)
 TORCH = "torch==2.13.0"
-# What Debian has of a control plane: program -> package.
-KUBERNETES_PACKAGES = {"etcd": "etcd-server", "kubectl": "kubernetes-client", "openssl": "openssl"}
 QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
 
 
@@ -187,17 +185,11 @@ def find_postgres() -> None:
 
 
 def find_kubernetes() -> None:
-    """See to it that the tests find what a control plane consists of: named by KUBEBUILDER_ASSETS, else the system's.
-
-    No Debian package has kube-apiserver and its like; they lie where KUBEBUILDER_ASSETS says, or in ../shared/kube.
-    """
-    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
-    for program, package in KUBERNETES_PACKAGES.items():
-        found = shutil.which(program) or (assets and shutil.which(program, path=assets))
-        if not found and not apt_install(package):
-            say(f"no {program} found (apt-get install {package} brings it); the tests that need it will say so")
-    if not assets and not (ROOT.parent / "shared" / "kube" / "unpack").exists():
-        say("no kube-apiserver found: set KUBEBUILDER_ASSETS (`setup-envtest use -p path` prints one)")
+    """See to it that the tests find a control plane: named by KUBEBUILDER_ASSETS, else that of ../shared/kube."""
+    if not shutil.which("openssl") and not apt_install("openssl"):
+        say("no openssl found (apt-get install openssl brings it); the tests that need it will say so")
+    if not os.environ.get("KUBEBUILDER_ASSETS") and not (ROOT.parent / "shared" / "kube" / "unpack").exists():
+        say("no kube-apiserver found: set KUBEBUILDER_ASSETS (`setup-envtest use 1.37.2 -p path` prints one)")
 
 
 def find_compiler() -> None:

@@ -32,7 +32,7 @@ ARGUMENTS = (
     *("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
 LIBRARIES = (
-    *("aiohttp.web", "hypothesis", "msgspec", "numpy", "scipy.optimize", "sqlalchemy.ext.asyncio", "typer"),
+    *("aiohttp.web", "hypothesis", "msgspec", "numpy", "scipy.optimize", "sqlalchemy.ext.asyncio", "click"),
     *("_pytest.config", "pytest_asyncio.plugin", "schemathesis.pytest.plugin", "xdist.plugin"),
 )
 """They take long to import, so they are imported once, before the forks."""

@@ -4,8 +4,11 @@ folders that only voda may change.
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
+from typing import BinaryIO
 
 
 def sync(path: Path) -> None:
@@ -28,26 +31,52 @@ def open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write_whole(path: Path, content: bytes, *, durably: bool = False, mode: int = 0o644) -> None:
-    """Write a file whole or not at all; `durably` waits until its content and its name are on the disk.
+def write_whole(
+    path: Path,
+    content: bytes,
+    *,
+    durably: bool = False,
+    mode: int = 0o644,
+    publish: Callable[[Path, Path], object] = os.replace,
+) -> None:
+    """Write a file whole or not at all; see `replaced_file`."""
+    with replaced_file(path, durably=durably, mode=mode, publish=publish) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced_file(
+    path: Path,
+    *,
+    durably: bool = False,
+    mode: int = 0o644,
+    draft: Path | None = None,
+    publish: Callable[[Path, Path], object] = os.replace,
+) -> Iterator[BinaryIO]:
+    """Open a draft for writing, which takes the place of a file at the end of the block; it is gone where that raises.
+
+    Args:
+        path: of the file.
+        durably: wait until its content and its name are on the disk.
+        mode: of a new file, from its first byte on; the umask takes from it.
+        draft: in the same folder; None: of a name that no other thread or process uses. One that a killed process left
+            stays there, unless the name is given.
+        publish: moves the draft (first argument) into the file's place.
 
     Raises:
         OSError: disk full, or no right to write there.
     """
-    # A draft of its own: where several processes write one file, none moves another's draft away.
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft = draft or path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}.new")
+    draft.unlink(missing_ok=True)
     try:
-        with draft.open("wb") as file:
-            file.write(content)
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
             if durably:
                 file.flush()
                 os.fsync(file.fileno())
-        if mode != 0o644:
-            draft.chmod(mode)
-        draft.replace(path)
-    except OSError:
+        publish(draft, path)
+    finally:
         draft.unlink(missing_ok=True)
-        raise
     if durably:
         sync(path.parent)
 

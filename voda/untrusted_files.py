@@ -3,7 +3,8 @@
 A folder is walked from a root that voda made, name by name, and no link on the way counts. A file in it has to be a
 regular one, of the uid that is expected: a link, a FIFO, a socket or a device is refused, and none of them blocks.
 Rules: nothing is read without a bound, whatever size a file shows or grows to; what is written replaces what lies
-there, and goes through no link. A program that stands alone (cluster/local/shim.py) keeps the same rules by itself.
+there, and goes through no link. A program that stands alone (cluster/local/processes/shim.py) keeps the same rules by
+itself.
 """
 
 import errno

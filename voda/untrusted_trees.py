@@ -20,6 +20,8 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | o
 _BLOCK_BYTES: Final = 512
 """Unit of st_blocks, whatever the file system's own is."""
 _REASONS: Final = {errno.EBUSY: "something is mounted on it", errno.EPERM: "it is immutable, or another user's"}
+_MOST_REMEMBERED: Final = 1_000_000
+"""Folders and further names of files in a tree that is measured: its memory shall not be ours."""
 _ATTEMPTS: Final = 100
 """Names tried for a folder that is moved up."""
 _Mount = tuple[int, str]
@@ -36,6 +38,8 @@ class TreeSize(Struct, frozen=True, kw_only=True):
     """Of any kind, without folders."""
     is_complete: bool = True
     """False: there is more, which could not be read or was beyond the bound."""
+    exceeds: bool = False
+    """Whether it has more entries than were looked at, or more folders than are remembered."""
 
 
 class RemovalStep(Struct, frozen=True, kw_only=True):
@@ -74,6 +78,9 @@ class _Measurement:
         self._bytes = os.fstat(top).st_blocks * _BLOCK_BYTES
         self._files = 0
         self._is_complete = True
+        self._exceeds = False
+        self._remembered = 0
+        """Folders, and names of files with several."""
         self._links: dict[int, int] = {}
         """Inode -> how many of its names were seen, of files with several."""
 
@@ -82,7 +89,7 @@ class _Measurement:
             self._walk()
         finally:
             os.close(self._here)
-        return TreeSize(size_bytes=self._bytes, files=self._files, is_complete=self._is_complete)
+        return TreeSize(size_bytes=self._bytes, files=self._files, is_complete=self._is_complete, exceeds=self._exceeds)
 
     def _walk(self) -> None:
         path, pending = [_identity(self._here)], [self._scan()]
@@ -123,11 +130,12 @@ class _Measurement:
         try:
             with os.scandir(self._here) as entries:
                 for entry in entries:
-                    if self._left <= 0:
-                        self._is_complete = False
+                    if self._left <= 0 or self._remembered > _MOST_REMEMBERED:
+                        self._is_complete, self._exceeds = False, True
                         return []
                     self._left -= 1
                     if self._count(entry.stat(follow_symlinks=False)):
+                        self._remembered += 1
                         folders.append(entry.name)
         except OSError:
             self._is_complete = False
@@ -141,6 +149,7 @@ class _Measurement:
             return True
         self._files += 1
         if status.st_nlink > 1:
+            self._remembered += 1
             seen = self._links[status.st_ino] = self._links.get(status.st_ino, 0) + 1
             if seen != status.st_nlink:
                 return False

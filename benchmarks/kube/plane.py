@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.kube.control_plane import MPI_V2, ControlPlane, running
-from tests.kube.world import World
+from tests.kube.stand_in_world import StandInWorld
 
 
-class Stage(World):
+class Stage(StandInWorld):
     """A world on a control plane of its own."""
 
     async def _sweep(self) -> None:

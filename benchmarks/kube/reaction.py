@@ -18,7 +18,7 @@ from benchmarks.kube.workers import WorkersOnly
 from benchmarks.table import Row
 from tests.kube import client as api
 from tests.kube.objects import an_mpijob
-from tests.kube.world import World
+from tests.kube.stand_in_world import StandInWorld
 from voda.events.envelope import Event
 from voda.events.types import NodeChanged, NodeLeft, PlanAdopted, WorkerStarted
 
@@ -63,7 +63,7 @@ def _rows(laps: dict[str, list[tuple[float, float]]]) -> Sequence[Row]:
     return rows
 
 
-async def _fill(world: World, tail: Tail, jobs: int) -> None:
+async def _fill(world: StandInWorld, tail: Tail, jobs: int) -> None:
     """Submit the jobs as kubectl does, and wait until all their workers are in the log and the log rests."""
     made = [
         an_mpijob(
@@ -83,7 +83,7 @@ async def _fill(world: World, tail: Tail, jobs: int) -> None:
     await tail.rested(3.0)
 
 
-async def _laps(world: World, tail: Tail, tries: int, count: int) -> dict[str, list[tuple[float, float]]]:
+async def _laps(world: StandInWorld, tail: Tail, tries: int, count: int) -> dict[str, list[tuple[float, float]]]:
     """Lose nodes by turns in both ways, and let each come back; return (to its event, to the plan), seconds."""
     laps: dict[str, list[tuple[float, float]]] = {"NotReady": [], "deleted": []}
     for number in range(2 * tries):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tests.waiting import until, until_it_is
 from voda.cluster.port import Cluster, Notice
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, WorkerExited, WorkerStarted
 
 POOL = "default"
@@ -107,7 +107,6 @@ class ClusterClaims:
             (StartJob(job_id="a", nodes=("n1",)), 1),
             (ResizeJob(job_id="a", nodes=("n1",) * 3), 3),
             (ResizeJob(job_id="a", nodes=("n1",) * 2), 2),
-            (MigrateWorkers(job_id="a", moves={1: "n1"}), 2),
             (HaltJob(job_id="a"), 0),
             (StopJob(job_id="a", reason="canceled"), 0),
         ]

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from typing import Annotated, Final
 
-import typer
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -18,28 +18,29 @@ from tests.dst.search import Plan, Totals, search
 from tests.dst.shrink import shrunk
 from tests.dst.story import story
 from tests.dst.trial import Trial, Verdict, trial_of, tried
+from voda.cli.command_group import built, command
+from voda.cli.parameters import Option
 from voda.clock import stopwatch
 
 _console: Final = Console(highlight=False, soft_wrap=True)
-_app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@_app.command()
+@command("tests.dst")
 def main(  # noqa: PLR0913 - a command line
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to try.")] = 200,
-    first: Annotated[int, typer.Option("--from", min=0, help="The first of them.")] = 0,
-    seed: Annotated[int | None, typer.Option(min=0, help="Try this one alone, and tell its story.")] = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="Virtual hours of each seed, without the quiet ones.")] = 2.0,
-    quiet_hours: Annotated[float, typer.Option(min=0.1, help="In which all jobs have to end.")] = 3.0,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
-    mutation: Annotated[str, typer.Option("--without", help=f"Switch off: {', '.join(MUTATIONS)}.")] = "",
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Try all seeds, whatever is found.")] = False,
-    shrink_runs: Annotated[int, typer.Option(min=0, help="Most runs to shorten a story.")] = 200,
-    full: Annotated[bool, typer.Option("--full", help="Tell the seed as it was drawn, without shortening it.")] = False,
+    seeds: Annotated[int, Option(min=1, help="How many seeds to try.")] = 200,
+    first: Annotated[int, Option("--from", min=0, help="The first of them.")] = 0,
+    seed: Annotated[int | None, Option(min=0, help="Try this one alone, and tell its story.")] = None,
+    hours: Annotated[float, Option(min=0.1, help="Virtual hours of each seed, without the quiet ones.")] = 2.0,
+    quiet_hours: Annotated[float, Option(min=0.1, help="In which all jobs have to end.")] = 3.0,
+    jobs: Annotated[int, Option(min=1, help="Processes.")] = 2,
+    mutation: Annotated[str, Option("--without", help=f"Switch off: {', '.join(MUTATIONS)}.")] = "",
+    keep_going: Annotated[bool, Option("--keep-going", help="Try all seeds, whatever is found.")] = False,
+    shrink_runs: Annotated[int, Option(min=0, help="Most runs to shorten a story.")] = 200,
+    full: Annotated[bool, Option("--full", help="Tell the seed as it was drawn, without shortening it.")] = False,
 ) -> None:
     """Try seeds until an invariant breaks, and tell the shortest story of it."""
     if mutation and mutation not in MUTATIONS:
-        raise typer.BadParameter(f"expected one of {', '.join(MUTATIONS)}, got {mutation}", param_hint="--without")
+        raise click.BadParameter(f"expected one of {', '.join(MUTATIONS)}, got {mutation}", param_hint="--without")
     plan = Plan(hours=hours + quiet_hours, quiet_s=quiet_hours * 3600, mutation=mutation)
     if seed is not None:
         sys.exit(_tell(seed, plan, most_runs=0 if full else shrink_runs, is_full=full))
@@ -124,4 +125,4 @@ def _shrink(trial: Trial, verdict: Verdict, most_runs: int) -> tuple[Trial, Verd
 
 
 if __name__ == "__main__":
-    _app(prog_name="voda-dst")
+    built(main, "tests.dst")(prog_name="voda-dst")

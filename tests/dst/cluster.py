@@ -6,7 +6,6 @@ overfull, because the cluster refuses; what happens is told at that instant, as 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count, takewhile
 from typing import Any, Final, Literal, Protocol
 
 from msgspec import Struct
@@ -17,7 +16,7 @@ from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import (
     ExitCause,
     JobCompleted,
@@ -145,10 +144,6 @@ class TrueCluster:
                     self._end(work, list(work.workers), "stopped")
             case StartJob() | ResizeJob():
                 self._resize(self._known(action.job_id, spec), action.nodes)
-            case MigrateWorkers():
-                work = self._known(action.job_id, spec)
-                nodes = [action.moves.get(index, node) for index, node in enumerate(_nodes_of(work))]
-                self._resize(work, nodes, moves_only=True)
 
     def _known(self, job_id: str, spec: JobSpec | None) -> _Work:
         if job_id in self.ended:
@@ -159,10 +154,10 @@ class TrueCluster:
             self._work[job_id] = _Work(spec=spec, training=self._around.training(spec), workers={})
         return self._work[job_id]
 
-    def _resize(self, work: _Work, nodes: Sequence[str], *, moves_only: bool = False) -> None:
+    def _resize(self, work: _Work, nodes: Sequence[str]) -> None:
         """Let a job have a worker on each of the nodes, by index."""
         held = work.workers
-        new = [index for index in range(len(nodes)) if index not in held and not moves_only]
+        new = [index for index in range(len(nodes)) if index not in held]
         moved = [index for index, worker in held.items() if index < len(nodes) and worker.node != nodes[index]]
         self._refuse_crowd(work, Counter(nodes[index] for index in (*new, *moved)))
         work.wish = tuple(nodes)
@@ -288,14 +283,14 @@ class TrueCluster:
         if work is not None and work.workers and job_id not in self.ended:
             self._finish(work, JobCompleted(job_id=job_id), "finished")
 
-    def change_node(self, name: str, **fields: Any) -> None:
-        """Let a node be different; the workers on one that is not ready are gone."""
+    def change_node(self, name: str, *, is_lost: bool = True, **fields: Any) -> None:
+        """Let a node be different; the workers on one that is not ready are gone, unless it is only not heard."""
         before = self.nodes.get(name)
         if before is None or (node := replace(before, **fields)) == before:
             return
         self.nodes[name] = node
         self._tell(node.pool, NodeChanged(node=node), f"node {name} {fields}")
-        if not node.is_ready:
+        if is_lost and not node.is_ready:
             self._lose_workers(name)
 
     def remove_node(self, name: str) -> None:
@@ -338,9 +333,3 @@ class TrueCluster:
         self._around.changed(what)
         for told in self.listeners:
             told(pool, fact)
-
-
-def _nodes_of(work: _Work) -> Sequence[str]:
-    """Return where the workers are wished, or are where there is no wish any more."""
-    held = work.workers
-    return work.wish or [held[index].node for index in takewhile(held.__contains__, count())]

@@ -54,6 +54,9 @@ REPLICA_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
 NODE_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     "node_down": (3, 5.0, 900.0),
     "node_gone": (2, 5.0, 900.0),
+    # Its workers go on: a late heartbeat, or the network between it and the control plane.
+    "node_silent": (4, 0.1, 300.0),
+    "node_drain": (2, 30.0, 900.0),
     "node_cordon": (2, 30.0, 900.0),
     # Others take GPUs that are free.
     "node_foreign": (2, 30.0, 900.0),

@@ -115,6 +115,10 @@ class Injection:
         match fault.kind:
             case "node_down":
                 cluster.change_node(fault.target, is_ready=False)
+            case "node_silent":
+                cluster.change_node(fault.target, is_ready=False, is_lost=False)
+            case "node_drain":
+                cluster.change_node(fault.target, is_draining=True)
             case "node_cordon":
                 cluster.change_node(fault.target, is_schedulable=False)
             case "node_gone":
@@ -126,7 +130,7 @@ class Injection:
 
     def _mend(self, name: str) -> None:
         self._scene.cluster.add_node(self._nodes[name])
-        self._scene.cluster.change_node(name, is_ready=True, is_schedulable=True, foreign_gpus=0)
+        self._scene.cluster.change_node(name, is_ready=True, is_schedulable=True, is_draining=False, foreign_gpus=0)
 
     # ---- jobs
 

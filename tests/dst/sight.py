@@ -16,7 +16,7 @@ from tests.dst.wire import Trouble, Wire
 from voda.cluster.port import Notice, Observed
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
-from voda.domain.plan import Action, MigrateWorkers, ResizeJob, StartJob
+from voda.domain.plan import Action, ResizeJob, StartJob
 
 _TOLD_S: Final = 0.05
 _LATE_S: Final = 60.0
@@ -123,9 +123,7 @@ class ClusterConnection:
         wanted: Mapping[int, str] = {}
         match action:
             case StartJob() | ResizeJob():
-                wanted = {index: node for index, node in enumerate(action.nodes) if index not in held}
-            case MigrateWorkers():
-                wanted = {index: node for index, node in action.moves.items() if held.get(index, node) != node}
+                wanted = {index: node for index, node in enumerate(action.nodes) if held.get(index) != node}
         for node, workers in Counter(wanted.values()).items():
             if workers * gpus > self._free[node]:
                 self._sinned(
@@ -187,5 +185,5 @@ def _free(observed: Observed) -> Counter[str]:
 
 
 def _said(action: Action) -> str:
-    shape = getattr(action, "nodes", None) or getattr(action, "moves", None) or getattr(action, "reason", "")
+    shape = getattr(action, "nodes", None) or getattr(action, "reason", "")
     return f"{type(action).__name__} {action.job_id} {shape}".strip()

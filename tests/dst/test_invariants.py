@@ -23,6 +23,7 @@ from voda.events.types import (
     NodeChanged,
     NodeJoined,
     PlanAdopted,
+    WorkerStarted,
 )
 
 _NODE = Node(name="n1", gpus=Gpus(4))
@@ -138,6 +139,19 @@ def test_plans_when_a_node_is_not_ready_any_more_then_it_is_noticed() -> None:
     lost = NodeChanged(node=replace(_NODE, is_ready=False))
     history = events(NodeJoined(node=_NODE), JobSubmitted(spec=_JOB), lost, a_plan(based_on=3, a=("n1",) * 2))
     assert broken_by_plans(history) == "capacity"
+
+
+def test_plans_when_workers_stay_on_a_node_that_is_silent_then_nothing_is_noticed() -> None:
+    silent = NodeChanged(node=replace(_NODE, is_ready=False))
+    started = WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"})
+    begun = (NodeJoined(node=_NODE), JobSubmitted(spec=_JOB), started, silent)
+    plans = Plans()
+    for event in events(*begun, a_plan(based_on=4, a=("n1",) * 2)):
+        plans.see(event)
+    assert plans.placements == {"default": {"a": ("n1", "n1")}}
+    assert broken_by_plans(events(*begun, a_plan(based_on=4, a=("n1",) * 3))) == "capacity"
+    draining = NodeChanged(node=replace(_NODE, is_draining=True))
+    assert broken_by_plans(events(*begun, draining, a_plan(based_on=5, a=("n1",) * 2))) == "capacity"
 
 
 def test_plans_when_a_node_is_lost_after_what_it_is_based_on_then_nothing_is_noticed() -> None:

@@ -61,8 +61,8 @@ def test_command_when_an_invariant_breaks_then_it_tells_a_story_and_fails() -> N
 
 
 def test_command_when_nothing_happens_then_it_fails() -> None:
-    # Six minutes of seed 0 have no room for a fault.
-    found = command("--seeds", "1", "--hours", "0.1", "--quiet-hours", "3", "--jobs", "1")
+    # Six minutes of seed 1 have no room for a fault.
+    found = command("--seeds", "1", "--from", "1", "--hours", "0.1", "--quiet-hours", "3", "--jobs", "1")
     assert found.returncode == 1, found.stderr
     assert "nothing was proven" in found.stdout
 

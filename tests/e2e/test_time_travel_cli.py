@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from voda.cli import EXIT_PERMANENT, build_app, main
 from voda.log.factory import open_store

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.served import Served, command, environment, manifest, start
 from tests.accounts import as_account, passable_folder
+from voda.client import Client, NotAllowed
 
 pytestmark = pytest.mark.slow
 WAIT_S = 60.0
@@ -146,6 +147,28 @@ def test_job_runs_as_its_user_and_reaches_neither_token_nor_log_nor_the_rights_o
     assert lines == ["daemon", *shut, "vjob_tries.", "nothing is made"], printed
 
 
+def test_command_beside_a_job_runs_as_the_jobs_user_and_for_nobody_else(machine: Machine) -> None:
+    assert machine.ask("daemon", "POST", "/api/v1/jobs", manifest("mine", "sleep 600"))[0] == 201
+    until(lambda: machine.ask("daemon", "GET", "/api/v1/jobs/mine")[1]["phase"] == "Running", "the job to run")
+    socket_url = f"unix://{machine.home}/voda.sock"
+    who = ["sh", "-c", f"id -un; pwd; cat {machine.home}/admin.token || echo shut"]
+
+    def run() -> str:
+        result = Client(socket_url).exec("mine", who)
+        return f"{result.status}\n{result.stdout.decode()}"
+
+    def refused() -> str:
+        with pytest.raises(NotAllowed, match="belongs to daemon: only they and admins may run commands beside it"):
+            Client(socket_url).exec("mine", who)
+        return "refused"
+
+    expected = ["0", "daemon", str(machine.home / "jobs" / "mine"), "shut"]
+    assert as_account("daemon", run).splitlines() == expected
+    # Root runs it as the job's user too.
+    assert run().splitlines() == expected
+    assert as_account("nobody", refused) == "refused"
+
+
 def test_command_line_of_root_asks_at_the_socket_and_says_so(machine: Machine) -> None:
     assert machine.voda("whoami").splitlines()[:3] == [
         "user    root",
@@ -154,6 +177,30 @@ def test_command_line_of_root_asks_at_the_socket_and_says_so(machine: Machine) -
     ]
     said = (machine.home / "up.log").read_text()
     assert f"multi-user: jobs run as their users, who ask without a token at {machine.home}/voda.sock" in said
+
+
+def test_root_who_deletes_the_job_of_a_user_by_its_bare_name_is_told_whose_it_is(machine: Machine) -> None:
+    assert machine.ask("daemon", "POST", "/api/v1/jobs", manifest("mine", "sleep 600"))[0] == 201
+    refused = subprocess.run(
+        command("delete", "mine"),
+        env=environment(machine.home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "voda: job mine is daemon's, and you have none of that name: to delete it, name it daemon/mine or @mine,"
+        " or give --yes\n"
+    )
+    assert machine.voda("delete", "daemon/mine") == "mine is being canceled\n"
+    until(lambda: machine.ask("daemon", "GET", "/api/v1/jobs/mine")[1]["phase"] == "Canceled", "the job to end")
+    # A name means one's own job first: that of daemon, though nobody's is live.
+    assert machine.ask("nobody", "POST", "/api/v1/jobs", manifest("mine", "sleep 600"))[1]["job"]["job_id"] == "mine-2"
+    owned = [machine.ask(user, "GET", "/api/v1/jobs/mine")[1]["job_id"] for user in ("daemon", "nobody")]
+    assert owned == ["mine", "mine-2"]
 
 
 def test_socket_of_a_killed_voda_is_taken_over_by_the_next(machine: Machine) -> None:

@@ -137,3 +137,7 @@ async def test_worker_that_died_is_brought_back() -> None:
     for event in lost:
         later = [e.data for e in events[event.position :] if e.stream == event.stream]
         assert isinstance(next(fact for fact in later if isinstance(fact, WorkerStarted | JobCompleted)), WorkerStarted)
+
+
+async def test_a_run_in_words_is_short_however_many_jobs_it_has() -> None:
+    assert len(repr(await a_run("elastic-fifo"))) < 200

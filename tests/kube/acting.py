@@ -92,6 +92,19 @@ class Stage:
         container = {"name": "worker", "resources": {"requests": {"nvidia.com/gpu": "1", **requests}}}
         self._add_pod(metadata, {"schedulerName": "voda", "containers": [container]}, node, phase)
 
+    def add_gated_worker(self, job_id: str, index: int) -> None:
+        """Do as the Job controller does: the worker waits for its gate, and its end would be counted."""
+        labels = {"training.kubeflow.org/job-name": job_id, "training.kubeflow.org/job-role": "worker"}
+        metadata = {"name": f"{job_id}-worker-{index}", "labels": labels, "annotations": {"voda.dev/job-id": job_id}}
+        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking", "example.com/kept"]
+        container = {"name": "worker", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+        gates = [{"name": "voda.dev/placement"}]
+        self._add_pod(metadata, {"schedulingGates": gates, "containers": [container]}, "", "")
+
+    def pod(self, name: str) -> Object:
+        """Return a pod as the server has it."""
+        return self.server.objects[PODS][NAMESPACE, name]
+
     def add_launcher(self, job_id: str, phase: str = "Running") -> None:
         """Add a launcher."""
         labels = {"training.kubeflow.org/job-name": job_id, "training.kubeflow.org/job-role": "launcher"}

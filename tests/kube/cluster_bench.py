@@ -151,7 +151,7 @@ class KubernetesBench:
         await self.world.until_it_is(partial(self._is_quiet, quiet))
 
     def _is_mirrored(self) -> bool:
-        jobs = sorted(job.metadata.name for _, job in self.mirror.jobs())
+        jobs = sorted(job.metadata.name for kind, job in self.mirror.jobs() if kind.name == "MPIJob")
         return jobs == ["a", "b"] and set(self.pools.inventory.stock.nodes) == {"n1"}
 
     async def _is_quiet(self, quiet: Quiet) -> bool:

@@ -9,28 +9,32 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError, URLError
 
 import yaml
 
-from tests.kube.assets import assets, crds
+from tests.kube.assets import assets, manifests
 from tests.ports import free_port
 
 ADMIN = "admin-token"
 OUTSIDER = "outsider-token"
 """Of a user without any rights."""
 _WAIT_S = 240.0
+_END_S = 3.0
 # Only what voda's cluster needs, so that two cores suffice: no cloud, no volumes, no endpoints of Services.
 _CONTROLLERS = (
-    *("job", "garbagecollector", "namespace", "nodelifecycle", "podgc", "disruption"),
-    *("deployment", "replicaset", "serviceaccount", "serviceaccount-token"),
+    *("job", "garbagecollector", "namespace", "nodelifecycle", "taint-eviction-controller", "podgc", "disruption"),
+    *("deployment", "replicaset", "serviceaccount", "serviceaccount-token", "ttl-after-finished"),
 )
 # As much as the server takes: the defaults, 20 and 50 requests a second, are for clusters that share it.
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
-MPI_V2, MPI_V1, PYTORCH = "mpijobs.kubeflow.org_v2beta1", "mpijobs.kubeflow.org_v1", "pytorchjobs.kubeflow.org_v1"
+MPI_V2 = "mpi-operator-0.8.0/kubeflow.org_mpijobs.yaml"
+MPI_V1 = "training-operator-1.9.3/crds/kubeflow.org_mpijobs.yaml"
+PYTORCH = "training-operator-1.9.3/crds/kubeflow.org_pytorchjobs.yaml"
 """CustomResourceDefinitions, by file; both MPIJobs are called alike, so that a cluster has one of them."""
 
 
@@ -39,10 +43,12 @@ class ControlPlane:
 
     Args:
         folder: of its data, logs and certificates; there already.
+        controller_flags: of kube-controller-manager, whenever it is started.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, controller_flags: Sequence[str] = ()) -> None:
         self.folder = folder
+        self._controller_flags = controller_flags
         self._assets = assets()
         self._etcd_port, self._peer_port, self.port = free_port(), free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -101,7 +107,7 @@ class ControlPlane:
         )
         self._wait_until_ready()
 
-    def start_controllers(self, *flags: str) -> None:
+    def start_controllers(self) -> None:
         """Start kube-controller-manager: Jobs, garbage collection, node lifecycle."""
         key = self.folder / "sa.key"
         self._run(
@@ -110,7 +116,6 @@ class ControlPlane:
             f"--service-account-private-key-file={key}",
             "--use-service-account-credentials=false",
             "--leader-elect=false",
-            "--port=0",
             "--secure-port=0",
             f"--controllers={','.join(_CONTROLLERS)}",
             # Nobody sends the nodes' heartbeats; they are ready or not as their tests say.
@@ -119,7 +124,7 @@ class ControlPlane:
             "--node-monitor-period=1s",
             "--concurrent-gc-syncs=10",
             *_UNHURRIED,
-            *flags,
+            *self._controller_flags,
         )
 
     def start_scheduler(self, *flags: str) -> None:
@@ -128,7 +133,6 @@ class ControlPlane:
             "kube-scheduler",
             f"--kubeconfig={self.kubeconfig()}",
             "--leader-elect=false",
-            "--port=0",
             "--secure-port=0",
             *_UNHURRIED,
             *flags,
@@ -138,12 +142,26 @@ class ControlPlane:
         """Install CustomResourceDefinitions, and return when what they define is served."""
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         for name in definitions:
-            body = yaml.load((crds() / f"{name}.yaml").read_text(), yaml.CSafeLoader)
-            status, said = self._ask(path, json.dumps(body).encode())
-            assert status == 201, f"{name}: {status} {said[:500]!r}"
+            body = yaml.load((manifests() / name).read_text(), yaml.CSafeLoader)
+            self.create(path, body)
             spec = body["spec"]
             served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-            self._wait_until(partial(self._serves, served), f"{served} is served")
+            self.wait_until(partial(self._serves, served), f"{served} is served")
+
+    def create(self, path: str, body: Mapping[str, Any]) -> None:
+        """Create an object, given the path of its kind; one that is there stays as it is."""
+        status, said = self._ask(path, json.dumps(body).encode())
+        assert status in (201, 409), f"{path}: {status} {said[:500]!r}"
+
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace."""
+        self.create("/api/v1/namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+
+    def get(self, path: str) -> bytes:
+        """Return an object."""
+        status, said = self._ask(path)
+        assert status == 200, f"{path}: {status} {said[:500]!r}"
+        return said
 
     def kubeconfig(self, token: str = ADMIN, name: str = "admin") -> Path:
         """Write a kubeconfig for the bearer of a token, and return its path."""
@@ -169,7 +187,8 @@ class ControlPlane:
             process = self._processes.pop(name)
             process.terminate()
             try:
-                process.wait(_WAIT_S / 4)
+                # The API server would wait for a minute until nobody watches any more.
+                process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_WAIT_S)
@@ -216,25 +235,30 @@ class ControlPlane:
             assert process.poll() is None, f"kube-apiserver ended: {self.log('kube-apiserver')[-2000:]}"
             return self._serves("/readyz")
 
-        self._wait_until(is_ready, "kube-apiserver is ready")
+        self.wait_until(is_ready, "kube-apiserver is ready")
 
     def _serves(self, path: str) -> bool:
         return self._ask(path)[0] == 200
 
-    def _wait_until(self, holds: Callable[[], bool], what: str) -> None:
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until something holds."""
         until = time.perf_counter() + _WAIT_S
         while not holds():
             assert time.perf_counter() < until, f"waited {_WAIT_S:g} s in vain until {what}"
             time.sleep(0.05)
 
-    def _ask(self, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    def is_ready(self) -> bool:
+        """Say whether the API server answers that it is ready, at once."""
+        return self._ask("/readyz", within_s=1.0)[0] == 200
+
+    def _ask(self, path: str, body: bytes | None = None, within_s: float = 10.0) -> tuple[int, bytes]:
         """Send one request, and return status and answer; status 0 where nobody answers."""
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}", data=body, headers=headers)
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(request, timeout=10.0, context=context) as answer:
+            with urllib.request.urlopen(request, timeout=within_s, context=context) as answer:
                 return int(answer.status), answer.read()
         except HTTPError as error:
             with error:
@@ -243,15 +267,22 @@ class ControlPlane:
             return 0, b""
 
 
-def running(*, controllers: bool = True, scheduler: bool = False, definitions: Sequence[str] = ()) -> ControlPlane:
+def running(
+    *,
+    controllers: bool = True,
+    scheduler: bool = False,
+    definitions: Sequence[str] = (),
+    controller_flags: Sequence[str] = (),
+) -> ControlPlane:
     """Start a control plane in a folder of its own; the caller stops it.
 
     Args:
         controllers: whether kube-controller-manager runs.
         scheduler: whether kube-scheduler runs.
         definitions: CustomResourceDefinitions to install (see `ControlPlane.install`).
+        controller_flags: of kube-controller-manager, beside its own.
     """
-    plane = ControlPlane(Path(tempfile.mkdtemp(prefix="voda-kube-")))
+    plane = ControlPlane(Path(tempfile.mkdtemp(prefix="voda-kube-")), controller_flags)
     try:
         plane.start()
         # First the definitions: the garbage collector learns of later ones only after half a minute.

@@ -1,11 +1,11 @@
 """What deploy/ makes of a cluster, and voda's own rights there: the manifests rendered and applied by kubectl.
 
-Rule: nothing is changed on the way but what an old server does not serve yet, and that is named in `_RENAMED`.
+Rule: nothing is changed on the way.
 """
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,8 @@ Manifest = dict[str, Any]
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 NAMESPACE = "voda-system"
 RIGHTS = frozenset({"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"})
-_KUSTOMIZES = 22
-"""kubectl before 1.22 brings a kustomize that knows neither components nor labels without selectors."""
 _TOKEN_S = 3_600
 _TIMEOUT_S = 60.0
-_RENAMED: Mapping[str, str] = {"policy/v1": "policy/v1beta1"}
-"""Served from 1.21 on -> what an older server serves with the same fields."""
 
 
 def rendered(folder: str) -> Sequence[Manifest]:
@@ -37,9 +33,14 @@ def apply(plane: ControlPlane, manifests: Sequence[Manifest]) -> Sequence[str]:
 
     The server checks them, unknown fields included.
     """
-    served = set(_kubectl("api-versions", plane=plane).split())
-    text = yaml.safe_dump_all([_served(manifest, served) for manifest in manifests])
-    return _kubectl("apply", "--validate=true", "-f", "-", plane=plane, stdin=text).splitlines()
+    text = yaml.safe_dump_all(manifests)
+    return _kubectl("apply", "--validate=strict", "-f", "-", plane=plane, stdin=text).splitlines()
+
+
+def versions(plane: ControlPlane, manifests: Sequence[Manifest]) -> Sequence[str]:
+    """Return what the server says is the version of each object; kubectl says "configured" of some that are as ever."""
+    found = _kubectl("get", "-f", "-", "-o", "json", plane=plane, stdin=yaml.safe_dump_all(manifests))
+    return [item["metadata"]["resourceVersion"] for item in json.loads(found)["items"]]
 
 
 def service_account_kubeconfig(plane: ControlPlane) -> Path:
@@ -57,15 +58,7 @@ def service_account_kubeconfig(plane: ControlPlane) -> Path:
 
 def service_account_token(plane: ControlPlane, name: str = "voda") -> str:
     """Return a token of a ServiceAccount in voda's namespace, as a pod of it would get one."""
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_S},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
-    # Not `kubectl create token`, which needs kubectl 1.24.
-    answer = _kubectl("create", "--raw", path, "-f", "-", plane=plane, stdin=json.dumps(request))
-    return str(json.loads(answer)["status"]["token"])
+    return _kubectl("create", "token", name, "-n", NAMESPACE, f"--duration={_TOKEN_S}s", plane=plane).strip()
 
 
 def pods(plane: ControlPlane) -> Sequence[Manifest]:
@@ -73,13 +66,8 @@ def pods(plane: ControlPlane) -> Sequence[Manifest]:
     return list(json.loads(_kubectl("get", "pods", "-n", NAMESPACE, "-o", "json", plane=plane))["items"])
 
 
-def _served(manifest: Manifest, served: set[str]) -> Manifest:
-    version = manifest["apiVersion"]
-    return manifest if version in served else {**manifest, "apiVersion": _RENAMED.get(version, version)}
-
-
 def _kubectl(*arguments: str, plane: ControlPlane | None = None, stdin: str = "") -> str:
-    program = kubectl(least_minor=_KUSTOMIZES)
+    program = kubectl()
     config = ("--kubeconfig", str(plane.kubeconfig())) if plane else ()
     done = subprocess.run(
         [program, *config, *arguments], input=stdin, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

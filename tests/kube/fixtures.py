@@ -12,7 +12,9 @@ from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, runn
 from tests.kube.operators.mpi_v1 import MpiOperatorV1
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.operators.pytorch import PyTorchOperator
-from tests.kube.world import World
+from tests.kube.peers.cluster import PeeredCluster, cluster_with_peers
+from tests.kube.peers.world import PeeredWorld
+from tests.kube.stand_in_world import StandInWorld
 
 
 @pytest.fixture(scope="session")
@@ -27,17 +29,45 @@ def control_plane_v1() -> Iterator[ControlPlane]:
     yield from _session(MPI_V1, PYTORCH)
 
 
-@pytest.fixture
-async def world(control_plane: ControlPlane) -> AsyncIterator[World]:
-    """An empty cluster with mpi-operator (v2beta1) and training-operator (PyTorchJob)."""
-    async with World(control_plane, [MpiOperatorV2, PyTorchOperator]) as made:
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[PeeredCluster]:
+    """A control plane with kwok, mpi-operator (MPIJob v2beta1) and training-operator (PyTorchJob)."""
+    with cluster_with_peers() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def cluster_v1() -> Iterator[PeeredCluster]:
+    """A control plane with kwok and training-operator (MPIJob v1 and PyTorchJob)."""
+    with cluster_with_peers(mpijob_v1=True) as made:
         yield made
 
 
 @pytest.fixture
-async def world_v1(control_plane_v1: ControlPlane) -> AsyncIterator[World]:
+async def world(cluster: PeeredCluster) -> AsyncIterator[PeeredWorld]:
+    """An empty cluster with mpi-operator (MPIJob v2beta1) and training-operator (PyTorchJob)."""
+    async with PeeredWorld(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+async def world_v1(cluster_v1: PeeredCluster) -> AsyncIterator[PeeredWorld]:
     """An empty cluster with training-operator alone (MPIJob v1 and PyTorchJob)."""
-    async with World(control_plane_v1, [MpiOperatorV1, PyTorchOperator]) as made:
+    async with PeeredWorld(cluster_v1) as made:
+        yield made
+
+
+@pytest.fixture
+async def stand_in_world(control_plane: ControlPlane) -> AsyncIterator[StandInWorld]:
+    """An empty cluster with stand-ins of mpi-operator (MPIJob v2beta1) and training-operator (PyTorchJob)."""
+    async with StandInWorld(control_plane, [MpiOperatorV2, PyTorchOperator]) as made:
+        yield made
+
+
+@pytest.fixture
+async def stand_in_world_v1(control_plane_v1: ControlPlane) -> AsyncIterator[StandInWorld]:
+    """An empty cluster with a stand-in of training-operator alone (MPIJob v1 and PyTorchJob)."""
+    async with StandInWorld(control_plane_v1, [MpiOperatorV1, PyTorchOperator]) as made:
         yield made
 
 

@@ -181,7 +181,8 @@ class MemoryServer:
         return self._update(target, now, apply_patch(now, change))
 
     def _update(self, target: Target, before: Object, now: Object) -> Object:
-        if target.resource == client.PODS and not target.subresource and before["spec"] != now["spec"]:
+        is_pod = target.resource == client.PODS and not target.subresource
+        if is_pod and before["spec"] != now["spec"] and not _lifts_gate(before["spec"], now["spec"]):
             raise Refusal(422, "Invalid", "pod updates may not change fields", target.name)
         if before == now:
             return before
@@ -283,6 +284,17 @@ def refusal_body(refused: Refused) -> Object:
     details = {"details": {"name": refused.about}} if isinstance(refused, Refusal) else {}
     said = {"kind": "Status", "status": "Failure", "code": refused.status, "reason": refused.reason}
     return {**said, "message": str(refused), **details}
+
+
+def _lifts_gate(before: Object, now: Object) -> bool:
+    """Say whether nothing changes in a pod but gates that open, and a selector that is added while one was closed."""
+    others = [
+        {name: value for name, value in spec.items() if name not in ("schedulingGates", "nodeSelector")}
+        for spec in (before, now)
+    ]
+    closed, left = before.get("schedulingGates") or [], now.get("schedulingGates") or []
+    selects = (before.get("nodeSelector") or {}).items() <= (now.get("nodeSelector") or {}).items()
+    return others[0] == others[1] and bool(closed) and selects and all(gate in closed for gate in left)
 
 
 def _check(now: Object, given: Mapping[str, Any]) -> None:

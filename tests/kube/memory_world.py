@@ -20,7 +20,7 @@ from tests.kube.memory_controllers import Controllers, gpus_of, held_gpus
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.objects import GPU
 from tests.kube.operators.base import Operator
-from tests.kube.world import World
+from tests.kube.stand_in_world import StandInWorld
 from tests.virtual_time import now_s
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
@@ -111,7 +111,7 @@ class Breaches:
             self.found.append(f"job {job_id} has several objects that run: {running}")
 
 
-class MemoryWorld(World):
+class MemoryWorld(StandInWorld):
     """See the module.
 
     Args:
@@ -126,13 +126,13 @@ class MemoryWorld(World):
         self.client = MemoryClient(self.server, wire)
         self.kubelet = StrictKubelet(self.server, self.client)
         self.operators = [operator(self.client) for operator in operators]
+        self.kinds = [operator.resource for operator in operators]
         self.namespace = "ns"
         self.store = MemoryStore()
         self.breaches = Breaches(self.server)
         self.server.on_change = self.breaches.see
         self._controllers = Controllers(self.server, self.client, rng_at(seed, "controllers"))
         self._namespaces = ["default"]
-        self._running = None
         self._replicas = 0
 
     def replica(self, wire: Wire, pools: Mapping[str, Mapping[str, Any]] | None = None) -> "Replica":

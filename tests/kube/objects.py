@@ -24,7 +24,12 @@ def a_node(name: str, gpus: int = 8, pool: str = "v100", **changes: Any) -> Obje
             `labels`, `taints` as {key, value, effect}.
     """
     own = {"kubernetes.io/hostname": name, **({POOL: pool} if pool else {}), **changes.get("labels", {})}
-    amounts = {"cpu": changes.get("cpu", "64"), "memory": changes.get("memory", "256Gi"), "pods": "250"}
+    amounts = {
+        "cpu": changes.get("cpu", "64"),
+        "memory": changes.get("memory", "256Gi"),
+        "pods": "250",
+        "ephemeral-storage": "1Ti",
+    }
     amounts |= {changes.get("resource", GPU): str(gpus)} if gpus else {}
     return {
         "metadata": {"name": name, "labels": own},

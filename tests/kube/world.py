@@ -1,24 +1,24 @@
 """A whole cluster for one test: the control plane, kubelets, operators, and a hand of the tests' own.
 
+Who plays kubelets and operators, the real world (`peers/world.py`) and the one of stand-ins (`stand_in_world.py`) say.
+
 Rule: a world starts empty, whatever a test without one left on the control plane, and what it made is gone when it
-ends; a stand-in that breaks fails the test.
+ends; where kubelets or operators break, the test fails.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import aiohttp
 
 from tests.kube import client as api
 from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.control_plane import ControlPlane
-from tests.kube.kubelet import Kubelet
 from tests.kube.objects import a_node, ready
-from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, Operator, labelled, phase_of
+from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, labelled, phase_of
 from tests.kube.operators.status import find_condition, has_condition
 from tests.waiting import place_of
 
@@ -29,37 +29,42 @@ _PAUSE_S = 0.02
 _numbers = count(1)
 
 
+class Kubelets(Protocol):
+    """What a test asks of the kubelets."""
+
+    async def exit(self, namespace: str, name: str, exit_code: int = 0) -> None:
+        """End the program of a running pod; whether it is restarted is the pod's restartPolicy's matter."""
+        ...
+
+    async def evict(self, namespace: str, name: str) -> None:
+        """End a pod as a kubelet does whose node runs out of memory."""
+        ...
+
+
 class World:
     """See the module.
 
     Args:
         plane: with the definitions of the operators' jobs.
-        operators: classes of stand-ins.
-        kubelet: makes the kubelets' stand-in.
+        client: of its API server; the world opens and closes it.
+        kinds: of the operators' jobs.
     """
 
-    def __init__(
-        self,
-        plane: ControlPlane,
-        operators: Sequence[type[Operator]],
-        kubelet: Callable[[Client], Kubelet] = Kubelet,
-    ) -> None:
+    kubelet: Kubelets
+
+    def __init__(self, plane: ControlPlane, client: Client, kinds: Sequence[Resource]) -> None:
         self.plane = plane
-        self.client = Client(plane)
-        self.kubelet = kubelet(self.client)
-        self.operators = [operator(self.client) for operator in operators]
+        self.client = client
+        self.kinds = kinds
         self.namespace = f"test-{next(_numbers)}"
         self._namespaces = ["default"]
-        self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
         try:
             await self._sweep()
-            self._running = asyncio.create_task(self._run())
+            await self._begin()
             await self.add_namespace(self.namespace)
-            mirrors = [self.kubelet.pods, *(operator.jobs for operator in self.operators)]
-            await self.until(lambda: all(mirror.is_synced.is_set() for mirror in mirrors), what="the stand-ins listed")
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
             raise
@@ -69,13 +74,18 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._running is not None:
-                self._running.cancel()
-                with suppress(asyncio.CancelledError):
-                    await self._running
+            await self._end()
         finally:
             await self._sweep()
             await self.client.__aexit__(kind, error, trace)
+
+    async def lose_node(self, node: str) -> None:
+        """Let a node's kubelet die: nothing happens to its pods any more, not even when they are deleted."""
+        raise NotImplementedError
+
+    async def restore_node(self, node: str) -> None:
+        """Let a node's kubelet come back, and see to its pods."""
+        raise NotImplementedError
 
     async def add_nodes(self, *nodes: Object) -> None:
         """Add nodes (see `a_node`) that are ready at once."""
@@ -91,13 +101,17 @@ class World:
         """Let nothing new come to a node, or let it come again."""
         await self.client.patch(api.NODES, node, {"spec": {"unschedulable": is_cordoned or None}})
 
+    async def give_to_pool(self, node: str, pool: str) -> None:
+        """Give a node to another pool: voda's workers leave it, and nobody evicts them."""
+        await self.client.patch(api.NODES, node, {"metadata": {"labels": {"vodascheduler/accelerator": pool}}})
+
     async def set_ready(self, node: str, is_ready: bool) -> None:
         """Have a node's kubelet say that it is ready, or have it said that it is not."""
         await self.client.patch(api.NODES, node, {"status": {"conditions": [ready(is_ready)]}}, "status")
 
     async def remove_node(self, node: str) -> None:
         """Delete a node whose machine is there no more: nothing happens to its pods until somebody collects them."""
-        self.kubelet.lose(node)
+        await self.lose_node(node)
         await self.client.delete(api.NODES, node)
 
     async def bind(self, pod: str, node: str, namespace: str = "") -> None:
@@ -156,7 +170,7 @@ class World:
         await self.kubelet.exit(self.namespace, launcher["metadata"]["name"], exit_code)
 
     async def until(self, holds: Callable[[], object], *, within_s: float = DEADLINE_S, what: str = "") -> None:
-        """Wait until something holds; fail at once if a stand-in broke."""
+        """Wait until something holds; fail at once if kubelets or operators broke."""
 
         async def holding() -> object:
             return holds()
@@ -166,15 +180,14 @@ class World:
     async def until_it_is(
         self, holds: Callable[[], Awaitable[object]], *, within_s: float = DEADLINE_S, what: str = ""
     ) -> None:
-        """Wait until something that has to be asked for holds; fail at once if a stand-in broke.
+        """Wait until something that has to be asked for holds; fail at once if kubelets or operators broke.
 
         Where it does not hold in time, the failure says `what` was awaited.
         """
         try:
             async with asyncio.timeout(within_s):
                 while not await _unless_away(holds):
-                    if self._running is not None and self._running.done():
-                        self._running.result()
+                    await self._check()
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError:
             what = what or place_of(holds)
@@ -206,8 +219,8 @@ class World:
     async def picture(self) -> str:
         """Return what is there of nodes, jobs and pods, for whoever has to find out why a test failed."""
         lines = [f"node {node['metadata']['name']}: {node['spec']}" for node in await self.client.list(api.NODES)]
-        for operator in self.operators:
-            for job in await self.client.list(operator.resource):
+        for kind in self.kinds:
+            for job in await self.client.list(kind):
                 told = [f"{each['type']}={each['status']}" for each in job.get("status", {}).get("conditions", ())]
                 lines.append(
                     f"{job['kind']} {'/'.join(api.key_of(job))}: {' '.join(told)} {job['spec'].get('runPolicy')}"
@@ -223,11 +236,14 @@ class World:
     async def _launches(self, name: str) -> bool:
         return await self.launcher_of(name) is not None
 
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.kubelet.run())
-            for operator in self.operators:
-                tasks.create_task(operator.run())
+    async def _begin(self) -> None:
+        """Start what plays kubelets and operators."""
+
+    async def _end(self) -> None:
+        """End it."""
+
+    async def _check(self) -> None:
+        """Fail if it has broken."""
 
     async def _add_node(self, node: Object) -> None:
         await self.client.create(api.NODES, node)
@@ -235,17 +251,16 @@ class World:
         await self.client.patch(api.NODES, node["metadata"]["name"], {"spec": {"taints": node["spec"]["taints"]}})
 
     async def _sweep(self) -> None:
-        jobs = [operator.resource for operator in self.operators]
         # A test without a world may have left jobs in a namespace of its own.
-        left = [api.key_of(job) for resource in jobs for job in await self.client.list(resource)]
+        left = [api.key_of(job) for kind in self.kinds for job in await self.client.list(kind)]
         namespaces = sorted({*self._namespaces, *(namespace for namespace, _ in left)})
-        for resource in (*jobs, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES):
+        for resource in (*self.kinds, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES):
             for namespace in namespaces:
                 await self.client.delete_all(resource, namespace)
         await self.client.request("DELETE", api.NODES.path())
 
     def _resource(self, kind: str) -> Resource:
-        return next(operator.resource for operator in self.operators if operator.resource.kind == kind)
+        return next(resource for resource in self.kinds if resource.kind == kind)
 
 
 async def _unless_away(holds: Callable[[], Awaitable[object]]) -> object:

@@ -6,10 +6,12 @@ edit it, add a file for each schema that is left behind.
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.builders import a_fact, a_spec
-from voda.events.types import JobProgressed, JobSubmitted
+from tests.builders import a_fact, a_node, a_spec
+from voda.events.codec import UPCASTERS
+from voda.events.types import JobProgressed, JobSubmitted, NodeChanged
 from voda.log.archive.archive import Archive
 from voda.log.archive.copy import restore_archive
 from voda.log.archive.segment import events_of, export_segment
@@ -44,6 +46,15 @@ async def test_job_progressed_in_schema_1_has_no_seconds_of_an_epoch_that_was_di
     progress = [(event.schema, event.data) for event in events if isinstance(event.data, JobProgressed)]
     assert {schema for schema, _ in progress} == {1}
     assert {fact.is_raw for _, fact in progress} == {False}
+
+
+def test_node_of_schema_1_that_was_not_ready_or_cordoned_was_left_at_once() -> None:
+    data = NodeChanged(node=a_node("n1"))
+    body: list[dict[str, bool]] = [{"is_ready": False}, {"is_schedulable": False}, {}]
+    found = [UPCASTERS["node.changed", 1]({"node": {"name": "n1", "gpus": 4, **fields}}) for fields in body]
+    nodes = [msgspec.convert(each, NodeChanged).node for each in found]
+    assert [node.is_draining for node in nodes] == [True, True, False]
+    assert nodes[-1] == data.node
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -225,7 +225,7 @@ async def outcome_of(store: EventStore) -> Mapping[str, Any]:
     }
 
 
-_LATER = ("retention_s", "retention_bytes", "output_bytes")
+_LATER = ("retention_s", "retention_bytes", "output_bytes", "node_grace_s")
 
 
 def settings_of_then(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,6 +43,11 @@ def test_file_of_the_sources_that_a_text_names_is_there(text: Path) -> None:
     assert [str(path.relative_to(ROOT)) for path in paths if not path.exists()] == []
 
 
+def test_number_of_a_decision_is_given_once() -> None:
+    numbers = [path.name[:4] for path in sorted((ROOT / "docs" / "adr").glob("*.md"))]
+    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+
+
 def fields_of(record: type[Struct], before: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Yield every field of the settings file by its path; a pool's under `pools.NAME`."""
     for field in msgspec.structs.fields(record):

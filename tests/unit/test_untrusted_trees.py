@@ -60,7 +60,7 @@ def test_tree_when_it_has_more_entries_than_looked_at_says_so(root: Path) -> Non
     for number in range(20):
         (root / "job" / str(number)).touch()
     assert measure_tree(root, "job", most=10) == TreeSize(
-        size_bytes=(root / "job").stat().st_blocks * 512, files=10, is_complete=False
+        size_bytes=(root / "job").stat().st_blocks * 512, files=10, is_complete=False, exceeds=True
     )
 
 

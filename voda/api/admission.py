@@ -112,7 +112,8 @@ class CallerShares:
         limit = self._limits.streams_per_user
         if self._streams[caller.user] >= limit:
             raise TooManyRequests(
-                f"user {caller.user} follows {limit} streams (events, logs), as many as one user may: end one of them"
+                f"user {caller.user} follows {limit} streams (events, logs, commands), as many as one user may: end"
+                " one of them"
             )
         with _counted(self._streams, caller.user):
             yield

@@ -70,6 +70,9 @@ class KeptFolderView(View, frozen=True, kw_only=True):
     pool: str
     finished_at: Instant
     size_bytes: int
+    exceeds: Annotated[
+        bool, Meta(description="Whether it has more files than are counted (ten million), and takes more than this.")
+    ] = False
     goes: Annotated[Literal["", "age", "size"], Meta(description="Why it is to be deleted; empty: it stays.")]
 
 

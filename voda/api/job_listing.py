@@ -76,7 +76,12 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, r
             "!paused.",
         ),
     ] = ""
-    array: Annotated[str, Meta(description="Tasks of the array of that name, or id: the one submitted last.")] = ""
+    array: Annotated[
+        str,
+        Meta(
+            description="Tasks of the array of that name: your own, else the one submitted last; or OWNER/NAME, or @ID."
+        ),
+    ] = ""
     sort: Annotated[Sort, Meta(description="Ascending, or with `-` descending; equal ones by submission.")] = (
         "submitted_at"
     )
@@ -121,9 +126,12 @@ class JobListing:
         self._records: Sequence[JobRecord] = ()
         """All jobs in the order of submission, at position `_at`."""
 
-    def page(self, query: JobsQuery) -> JobPage:
-        """Return the page of a query; raises InvalidField where its token is not from this API, or of another order."""
-        matching = self._matching(query)
+    def page(self, query: JobsQuery, user: str) -> JobPage:
+        """Return the page that a user asks for.
+
+        Raises InvalidField where its token is not from this API, or of another order.
+        """
+        matching = self._matching(query, user)
         is_descending, by = query.sort.startswith("-"), query.sort.removeprefix("-")
         key = _KEYS[by]
         if by != "submitted_at":
@@ -136,8 +144,8 @@ class JobListing:
         has_more = begin + query.limit < len(matching)
         return JobPage(shown, len(matching), _encode_token(query.sort, key, shown[-1]) if has_more else None)
 
-    def _matching(self, query: JobsQuery) -> Sequence[JobRecord]:
-        records = array_tasks(self._view.job_registry, query.array) if query.array else self._all()
+    def _matching(self, query: JobsQuery, user: str) -> Sequence[JobRecord]:
+        records = array_tasks(self._view.job_registry, query.array, user) if query.array else self._all()
         for wants in _filters(query):
             records = [record for record in records if wants(record)]
         return records

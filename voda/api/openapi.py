@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from voda import __version__
-from voda.api.examples import EXAMPLES
-from voda.api.operation import PROBLEM, PUBLIC, Operation, RequestBody
+from voda.api.operation import JSON, PROBLEM, PUBLIC, YAML, Operation, RequestBody
 from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
 from voda.api.schemas import Problem
@@ -53,6 +52,60 @@ _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
 """Fields whose values are found by file."""
 _WITH_PARAMETERS: Final = ("SettingsView", "SettingsChange")
 """Records whose field `parameters` has those of every policy."""
+_MPI_JOB: Final[Json] = msgspec.yaml.decode("""
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata:
+  name: digits
+  annotations: {voda.dev/min-replicas: "1", voda.dev/max-replicas: "4", voda.dev/epochs: "20"}
+spec:
+  slotsPerWorker: 1
+  mpiReplicaSpecs:
+    Launcher:
+      replicas: 1
+      template:
+        spec:
+          containers:
+          - name: launcher
+            image: python:3.11
+            command: [voda, run, --max-np, "4", --, python, train.py]
+    Worker:
+      replicas: 1
+      template: {spec: {containers: [{name: worker, image: "python:3.11"}]}}
+""")
+_PYTORCH_JOB: Final[Json] = msgspec.yaml.decode("""
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: digits-torch
+  annotations: {voda.dev/epochs: "20"}
+spec:
+  elasticPolicy: {minReplicas: 1, maxReplicas: 4}
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 1
+      template: {spec: {containers: [{name: pytorch, image: pytorch/pytorch, command: [torchrun, train.py]}]}}
+""")
+EXAMPLES: Final[dict[str, dict[str, Json]]] = {
+    "submitJob": {
+        YAML: {"mpi": {"summary": "An MPIJob of 1 to 4 workers", "value": _MPI_JOB}},
+        JSON: {"pytorch": {"summary": "A PyTorchJob of 1 to 4 workers", "value": _PYTORCH_JOB}},
+    },
+    "createTraining": {YAML: {"mpi": {"summary": "An MPIJob of 1 to 4 workers", "value": _MPI_JOB}}},
+    "changeJob": {JSON: {"grow": {"summary": "Let it grow further", "value": {"max_replicas": 8, "priority": 1}}}},
+    "reportProgress": {
+        JSON: {
+            "epoch": {
+                "summary": "The third epoch is done",
+                "value": {"epoch": 3, "epoch_time_s": 12.5, "workers": 4, "metrics": {"accuracy": 0.91}},
+            }
+        }
+    },
+    "changeSettings": {
+        JSON: {"policy": {"summary": "Another policy", "value": {"policy": "elastic-tiresias", "ratelimit_s": 10}}}
+    },
+}
+"""Of bodies, shown at /docs too; tests submit them: operation -> media type -> name -> example."""
 _REF: Final = "#/components/schemas/{name}"
 _COMPONENTS: Final[Mapping[str, str]] = {
     "Caller": "Who",

@@ -59,6 +59,7 @@ STATUS_MEANINGS: Final[Mapping[int, str]] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is of a type that is not read here.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "A field or parameter is wrong: `field` is its path.",
+    HTTPStatus.UPGRADE_REQUIRED: "It is a WebSocket, and the request asks for none.",
     HTTPStatus.TOO_MANY_REQUESTS: "You have as many live jobs, requests or streams as one may have: the detail tells.",
     HTTPStatus.SERVICE_UNAVAILABLE: (
         "The log does not answer at this moment, or the server is busy: try again, with the same Idempotency-Key."
@@ -68,6 +69,7 @@ STATUS_MEANINGS: Final[Mapping[int, str]] = {
 """Descriptions in the OpenAPI document."""
 STATUS_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Bearer realm="voda"'},
+    HTTPStatus.UPGRADE_REQUIRED: {"Upgrade": "websocket"},
     HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "30"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
     # Somebody has to free some space first.
@@ -80,6 +82,7 @@ _SENTENCES: Final[Mapping[int, str]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: "{path} does not know {method}, expected {allowed}",
     HTTPStatus.REQUEST_TIMEOUT: "the request did not arrive in time: send it faster, or in smaller parts",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is larger than this server takes",
+    HTTPStatus.UPGRADE_REQUIRED: "{path} is a WebSocket: ask for an upgrade, with GET, or use `voda exec`",
     HTTPStatus.EXPECTATION_FAILED: "the header Expect asks for something unknown: leave it out",
 }
 

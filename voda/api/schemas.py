@@ -147,6 +147,10 @@ class JobView(View, frozen=True, kw_only=True):
     restarts: Annotated[int, Meta(description="Starts after the first.")]
     resizes: Annotated[int, Meta(description="Changes from some workers to another number.")]
     failures: Annotated[int, Meta(description="Actions that the cluster refused or missed.")]
+    program_failures: Annotated[
+        int, Meta(description="Times that a replica's program failed and was started again; on one machine.")
+    ] = 0
+    last_failure: Annotated[str, Meta(description="How it failed the last time, with the last line it printed.")] = ""
     progress: ProgressView
     forecast: ForecastView
     revision: Annotated[
@@ -294,7 +298,8 @@ class NodeView(View, frozen=True, kw_only=True):
     used_gpus: Annotated[int, Meta(description="By workers observed.")]
     free_gpus: int
     is_ready: bool
-    is_schedulable: bool
+    is_schedulable: Annotated[bool, Meta(description="False: cordoned; those that run there stay.")]
+    is_draining: Annotated[bool, Meta(description="Whether its workers are to go elsewhere.")]
     labels: Mapping[str, str]
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
 
@@ -318,6 +323,7 @@ class SettingsView(View, frozen=True, kw_only=True):
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
+    node_grace_s: Annotated[float, Meta(description="How long workers stay on a node that is silent.")]
     retention_s: Annotated[
         float, Meta(description="How long an ended job's folder is kept on one machine; 0 = without a limit.")
     ]

@@ -61,8 +61,9 @@ class Home:
         except (FileExistsError, NotADirectoryError) as error:
             raise InvalidInput(f"{error.filename or self.folder} is no folder; name another with --home") from error
         except OSError as error:
+            what = "written to" if self.folder.is_dir() else "made"
             raise StoreNotWritable(
-                f"the folder {self.folder} cannot be made: {error.strerror}; name another with --home"
+                f"the folder {self.folder} cannot be {what}: {error.strerror}; name another with --home"
             ) from error
 
     def let_users_through(self, public: Collection[Path] = ()) -> None:
@@ -103,11 +104,6 @@ class Home:
 
     def _holds(self, path: Path) -> bool:
         return path.absolute().parent == self.folder.absolute()
-
-    def obstacle(self) -> Path | None:
-        """Return the folder above this one that keeps users from reaching it; None where there is none."""
-        above = reversed(self.folder.resolve().parents)
-        return next((folder for folder in above if not folder.stat().st_mode & stat.S_IXOTH), None)
 
     @contextmanager
     def locked(self, *, is_shared: bool = False) -> Iterator[None]:

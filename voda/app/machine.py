@@ -16,11 +16,12 @@ from msgspec import Struct
 from voda import config
 from voda.accounts import Account
 from voda.api.unix_socket import MOST_BYTES
+from voda.application.backend import CallerLimits
 from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
-from voda.cluster.local.isolation.cgroups import DEVICES, Cgroups
+from voda.cluster.local.isolation.cgroups import DEVICES, Cgroups, group_prefix
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
@@ -62,10 +63,19 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     metrics_folder: Path | None = None
     """Of CSV files that jobs write."""
     jobs_per_user: int = 1_000
+    command_idle_s: float = 14_400.0
+    command_s: float = 86_400.0
+    """Of commands beside replicas, as CallerLimits has them."""
     pids_limit: int = 16_384
     """Most processes and threads of a replica, where the kernel can be told; 0: as many as it wants."""
     halts_on_exit: bool = False
     """Whether jobs are halted when the service ends; otherwise they train on, and the next start takes them over."""
+
+    def caller_limits(self) -> CallerLimits:
+        """Return how much one caller may ask for."""
+        return CallerLimits(
+            jobs_per_user=self.jobs_per_user, command_idle_s=self.command_idle_s, command_s=self.command_s
+        )
 
 
 def refuse_contradictions(options: MachineOptions) -> None:
@@ -165,11 +175,13 @@ class Machine:
         """Return pool -> its cluster, not opened yet; `environment` is laid over our own for the processes of a job,
         `output_bytes` returns the most that a job of a pool may print, `account` finds that of a job.
         """
+        folder = self._options.home.absolute() / "jobs"
+        self.cgroups.remove_empty(group_prefix(folder))
         return {
             pool: LocalCluster(
                 LocalClusterConfig(
                     node=self._node(pool, devices),
-                    folder=self._options.home.absolute() / "jobs",
+                    folder=folder,
                     devices=devices,
                     clock=clock,
                     jobs=partial(specs, pool),

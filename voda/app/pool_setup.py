@@ -3,7 +3,7 @@
 Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -37,6 +37,7 @@ class RequestedSettings(Struct, frozen=True, kw_only=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_s: float | None = None
+    node_grace_s: float | None = None
     parameters: Parameters = {}
     """Of policies, checked; those that are left out stay."""
 
@@ -84,9 +85,17 @@ def _changes(
     chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
     placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
     parameters = changed_parameters(wish.parameters, now)
-    if is_new or chosen or placing or parameters:
+    grace_s = None if wish.node_grace_s == now.node_grace_s else wish.node_grace_s
+    if is_new or chosen or placing or parameters or grace_s is not None:
         cost_s = beginning.resize_cost_s if is_new else None
-        yield PolicyChanged(pool=pool, policy=chosen, placer=placing, parameters=parameters, resize_cost_s=cost_s)
+        yield PolicyChanged(
+            pool=pool,
+            policy=chosen,
+            placer=placing,
+            parameters=parameters,
+            resize_cost_s=cost_s,
+            node_grace_s=grace_s,
+        )
     ratelimit_s = wish.ratelimit_s
     if ratelimit_s is None and is_new:
         ratelimit_s = beginning.ratelimit_s
@@ -103,6 +112,7 @@ def pool_loop(  # noqa: PLR0913 - its ports
     telemetry: Telemetry,
     at_once: int = 1,
     folded: Live | None = None,
+    check_lead: Callable[[], None] = lambda: None,
 ) -> PoolLoop:
     """Return the loop of a pool, which leads nothing yet.
 
@@ -114,20 +124,13 @@ def pool_loop(  # noqa: PLR0913 - its ports
         telemetry: of the service.
         at_once: jobs whose actions are under way at a time.
         folded: see Controller.
+        check_lead: see Watcher.
     """
-    watcher = pool_watcher(pool, store, clock)
+    watcher = pool_watcher(pool, store, clock, check_lead=check_lead)
     return PoolLoop(
         clock=clock,
         cluster=cluster,
-        controller=Controller(
-            pool=pool,
-            store=store,
-            clock=clock,
-            policies=timed_policies(POLICIES.choose, telemetry, pool),
-            placers=timed_placers(PLACERS.choose, telemetry, pool),
-            telemetry=telemetry,
-            initial=folded,
-        ),
+        controller=_controller(pool, store, clock, telemetry, folded),
         reconciler=WorkerReconciler(
             cluster=cluster,
             watcher=watcher,
@@ -141,6 +144,20 @@ def pool_loop(  # noqa: PLR0913 - its ports
     )
 
 
-def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
+def _controller(pool: str, store: EventStore, clock: Clock, telemetry: Telemetry, folded: Live | None) -> Controller:
+    return Controller(
+        pool=pool,
+        store=store,
+        clock=clock,
+        policies=timed_policies(POLICIES.choose, telemetry, pool),
+        placers=timed_placers(PLACERS.choose, telemetry, pool),
+        telemetry=telemetry,
+        initial=folded,
+    )
+
+
+def pool_watcher(
+    pool: str, store: EventStore, clock: Clock, *, check_lead: Callable[[], None] = lambda: None
+) -> Watcher:
     """Return the watcher that records what is observed of a pool's cluster."""
-    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")
+    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}", check_lead=check_lead)

@@ -31,8 +31,9 @@ from voda.app.machine import (
     users_line,
 )
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
+from voda.app.reachability import other_voda, program_warnings, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
-from voda.application.backend import Backend, CallerLimits
+from voda.application.backend import Backend
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
@@ -41,6 +42,7 @@ from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import SystemClock
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
+from voda.cluster.local.exec.commands import LocalCommands
 from voda.cluster.local.isolation.cgroups import find_cgroups
 from voda.cluster.local.isolation.limits import role_limits
 from voda.cluster.local.isolation.user_folders import has_user_folders
@@ -94,7 +96,8 @@ class MachineService:
         self.machine = Machine(options, find_cgroups())
         self.pools = tuple(self.machine.pools)
         self.loops: Sequence[PoolLoop] = ()
-        """Of the pools, while this process leads them."""
+        self.clusters: Collection[LocalCluster] = ()
+        """Of the pools, while this process leads them; clusters once their jobs were found."""
         self._starting = "starting: the log is being read"
         """What a service that is not ready yet waits for, one sentence."""
 
@@ -122,10 +125,7 @@ class MachineService:
             lines.append(f"token {self.home.folder / 'admin.token'} ({needed})")
         else:
             lines.append("no tokens: whoever reaches the port may do anything")
-        if self.users is not None and (obstacle := self.home.obstacle()) is not None:
-            lines.append(
-                f"warning: users cannot pass {obstacle}, so they reach no folder of their jobs in {self.home.folder}"
-            )
+        lines += reach_warnings(self.home.folder) if self.users is not None else filter(None, [other_voda()])
         if warning := exposure_warning(self.options.host, has_tls=self.options.tls is not None):
             lines.append(warning)
         return lines
@@ -167,11 +167,16 @@ class MachineService:
             local_users=self.users,
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
+            commands=LocalCommands(lambda: self.clusters),
             folders=self.keeper,
-            warnings=partial(_warnings, enforced=self.machine.cgroups.controllers),
+            warnings=partial(
+                _warnings,
+                enforced=self.machine.cgroups.controllers,
+                path=self.options.environment.get("PATH", "") if self.users else "",
+            ),
             not_ready=self.failure,
-            log_warning=lambda: self.log_health.warning,
-            limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
+            health_warning=lambda: self.log_health.warning,
+            limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
         )
@@ -200,12 +205,7 @@ class MachineService:
         """
         account = None if self.users is None else self.job_account
         clusters = self.machine.clusters(self.clock, self.spec, self.environment, self.keeper.output_bytes, account)
-        self.loops = [
-            pool_loop(
-                pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
-            )
-            for pool, cluster in clusters.items()
-        ]
+        self.loops = [self._loop(pool, cluster) for pool, cluster in clusters.items()]
         snapshots = Snapshots(self.store, self.view)
         async with AsyncExitStack() as stack:
             stack.callback(self._drop_loops)
@@ -213,11 +213,14 @@ class MachineService:
             for pool, cluster in clusters.items():
                 self._starting = f"starting: the jobs of pool {pool} are being looked for"
                 # The view has read the log by now: a cluster forgets jobs that the log does not know.
-                await cluster.open()
                 stack.push_async_callback(cluster.close)
-            self._starting = "starting: the log is being read"
+                await cluster.open(epoch)
+            self.clusters, self._starting = [*clusters.values()], "starting: the log is being read"
             if self.options.halts_on_exit:
-                watched = [(cluster, pool_watcher(pool, self.store, self.clock)) for pool, cluster in clusters.items()]
+                watched = [
+                    (cluster, pool_watcher(pool, self.store, self.clock, check_lead=cluster.fence.check))
+                    for pool, cluster in clusters.items()
+                ]
                 stack.push_async_callback(halt_all, watched)
             await self._work(clusters.values(), snapshots, leader, epoch)
 
@@ -263,8 +266,19 @@ class MachineService:
                 folder = self.options.metrics_folder
                 group.create_task(ProgressCollector(folder, watcher=watcher, jobs=self.live_jobs).run())
 
+    def _loop(self, pool: str, cluster: LocalCluster) -> PoolLoop:
+        return pool_loop(
+            pool,
+            cluster,
+            store=self.store,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            folded=self.view.live,
+            check_lead=cluster.fence.check,
+        )
+
     def _drop_loops(self) -> None:
-        self.loops = ()
+        self.loops = self.clusters = ()
 
 
 @asynccontextmanager
@@ -374,12 +388,13 @@ def _leadership(service: MachineService, me: str) -> Leadership:
     return leadership
 
 
-def _warnings(parsed: ParsedManifest, *, enforced: Collection[str]) -> Sequence[FieldWarning]:
-    """Return the fields of a manifest that plain processes ignore, where the kernel enforces these limits.
+def _warnings(parsed: ParsedManifest, *, enforced: Collection[str], path: str) -> Sequence[FieldWarning]:
+    """Return the fields of a manifest that plain processes ignore, where the kernel enforces these limits, and the
+    commands that users cannot reach on this PATH of a multi-user voda.
 
     Raises:
         InvalidField: it cannot run on one machine.
     """
     refuse_unrunnable(parsed)
     role_limits(parsed.job)
-    return tuple(local_warnings(parsed, enforced))
+    return (*local_warnings(parsed, enforced), *(program_warnings(parsed, path) if path else ()))

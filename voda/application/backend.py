@@ -11,7 +11,7 @@ from voda.application.read_model import ReadModel
 from voda.auth.local_users import LocalUsers
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
-from voda.cluster.port import Outputs
+from voda.cluster.port import Outputs, RemoteCommands
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact
 from voda.kinds.base import FieldWarning
@@ -39,7 +39,11 @@ class CallerLimits:
     requests_per_user: int = 100
     """Under way at a time, those of the user's jobs counted apart; admins may have more."""
     streams_per_user: int = 50
-    """Events and logs that are followed at a time; also of an admin."""
+    """Events and logs that are followed at a time, and commands that run beside replicas; also of an admin."""
+    command_idle_s: float = 14_400.0
+    """After so long without input or output, a command beside a replica is ended."""
+    command_s: float = 86_400.0
+    """Longest time that a command beside a replica may take."""
     idle_s: float = 60.0
     """An idle connection is closed after this."""
     heartbeat_s: float = 15.0
@@ -62,14 +66,16 @@ class Backend:
     """Label of nodes: a job that selects nodes by it goes to the pool of that name."""
     outputs: Outputs | None = None
     """The output of jobs; None: the cluster keeps no output."""
+    commands: RemoteCommands | None = None
+    """What users run beside replicas; None: the cluster runs no such commands."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
-    log_warning: Callable[[], str] = str
-    """Returns what is wrong with the log though the service is ready, one sentence; empty where nothing is."""
+    health_warning: Callable[[], str] = str
+    """Returns what is wrong with log or nodes though the service is ready, one sentence; empty where nothing is."""
     limits: CallerLimits = CallerLimits()
     telemetry: Telemetry = NO_TELEMETRY
     exposition: Callable[[], bytes] = bytes

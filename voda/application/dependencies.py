@@ -10,7 +10,7 @@ from voda.domain.dependency import Dependency, DependencyRequest
 from voda.domain.errors import InvalidField
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
-from voda.projections.job_names import full_name
+from voda.projections.job_names import EXACT, OF_OWNER, in_namespace
 from voda.projections.job_record import JobRecord
 
 FIELD = "metadata.annotations[voda.dev/after]"
@@ -20,30 +20,48 @@ class UnknownDependency(InvalidField):
     """There is no such job yet."""
 
 
-def resolve(requests: Iterable[DependencyRequest], view: ReadModel, namespace: str) -> tuple[Dependency, ...]:
+def resolve(
+    requests: Iterable[DependencyRequest], view: ReadModel, namespace: str, user: str
+) -> tuple[Dependency, ...]:
     """Return the jobs and arrays by their ids, each once: a live one of that name, else the one submitted last.
+
+    A bare name means the user's own, or one without an owner; `OWNER/NAME` and `@ID` also those of others.
 
     Raises:
         UnknownDependency: there is none.
         InvalidField: it has failed or was canceled, and should have completed.
     """
-    return tuple(dict.fromkeys(_resolved(request, view, namespace) for request in requests))
+    return tuple(dict.fromkeys(_resolved(request, view, namespace, user) for request in requests))
 
 
-def _resolved(request: DependencyRequest, view: ReadModel, namespace: str) -> Dependency:
+def _resolved(request: DependencyRequest, view: ReadModel, namespace: str, user: str) -> Dependency:
     name, registry = request.name, view.job_registry
-    arrays, full = registry.arrays, full_name(namespace, name)
-    record = registry.find(full) or registry.find(name)
-    array_id = arrays.latest(full)
-    if array_id is not None:
-        has_ended = view.live.cluster.array(array_id) is None
-        if record is None or not (has_ended or record.is_live):
-            _refuse_failed(request, arrays.tasks(array_id))
-            return Dependency(job_id=array_id, array=name, condition=request.condition, is_met=has_ended)
+    full = in_namespace(namespace, name)
+    found = [each for each in (registry.find(full, user), registry.find(name, user)) if each is not None]
+    record = next((each for each in found if _is_meant(name, each, user)), None)
+    named = registry.arrays.tasks(registry.arrays.find(full, user) or "")
+    tasks = [each for each in named if _is_meant(name, each, user)]
+    if tasks and (task := tasks[0].spec.array) is not None:
+        has_ended = view.live.cluster.array(task.array_id) is None
+        is_elsewhere = record is not None and record.spec.user == user != tasks[0].spec.user
+        if record is None or not (has_ended or record.is_live or is_elsewhere):
+            _refuse_failed(request, tasks)
+            return Dependency(job_id=task.array_id, array=task.name, condition=request.condition, is_met=has_ended)
     if record is None:
-        raise UnknownDependency(FIELD, f"{FIELD}: there is no job or array {name[:80]!r}: submit it first")
+        raise UnknownDependency(FIELD, f"{FIELD}: {_unknown(name[:80], [*found, *named])}")
     _refuse_failed(request, [record])
     return Dependency(job_id=record.spec.job_id, condition=request.condition, is_met=not record.is_live)
+
+
+def _unknown(name: str, others: Sequence[JobRecord]) -> str:
+    if not others:
+        return f"there is no job or array {name!r}: submit it first"
+    owner = others[0].spec.user
+    return f"you have no job or array {name!r}, and that of {owner} is meant only as {owner}{OF_OWNER}{name}"
+
+
+def _is_meant(name: str, record: JobRecord, user: str) -> bool:
+    return OF_OWNER in name or name.startswith(EXACT) or not user or record.spec.user in ("", user)
 
 
 def refuse_circular(task: ArrayTask, after: Iterable[Dependency], view: ReadModel) -> None:

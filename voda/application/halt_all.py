@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from voda.cluster.local.cluster import LocalCluster
-from voda.domain.errors import VodaError
+from voda.domain.errors import Fenced, VodaError
 from voda.domain.plan import HaltJob
 from voda.events.types import Observation
 from voda.reconcilers.watcher import Watcher
@@ -35,6 +35,9 @@ async def _halt(cluster: LocalCluster, watcher: Watcher) -> None:
             await _record(watcher, cluster.take_notices())
             while (await cluster.observe()).workers:
                 await _record(watcher, [await anext(cluster.watch())])
+    except Fenced as error:
+        _log.warning("jobs not halted: %s", error)
+        return
     except TimeoutError:
         left = sorted((await cluster.observe()).workers)
         _log.warning("jobs still run after %.0f s jobs=%s", _LIMIT_S, ",".join(left))
@@ -45,6 +48,8 @@ async def _halt_jobs(cluster: LocalCluster) -> None:
     for job_id in (await cluster.observe()).workers:
         try:
             await cluster.apply(HaltJob(job_id=job_id))
+        except Fenced:
+            raise
         except VodaError as error:
             _log.warning("job not halted job_id=%s reason=%s", job_id, error)
 

@@ -243,8 +243,8 @@ class FolderKeeper:
         return await asyncio.to_thread(self.folders.is_in_use, job_id)
 
     async def _measured(self, ended: EndedFolder, *, is_awaited: bool) -> EndedFolder:
-        size_bytes = await self._sizes.of_ended(ended.job_id, is_awaited=is_awaited)
-        return structs.replace(ended, size_bytes=size_bytes)
+        tree = await self._sizes.of_ended(ended.job_id, is_awaited=is_awaited)
+        return structs.replace(ended, size_bytes=tree.size_bytes, exceeds=tree.exceeds)
 
     async def _ended_job(self, job_id: str) -> EndedFolder | None:
         """Return a job that has ended and has no workers; None for any other."""

@@ -1,7 +1,8 @@
 """The ids of new jobs and arrays, and of the jobs that they come after.
 
-Rules: a name belongs to one live job or array at a time; an id belongs to one job for ever. The id of an array is that
-of the task that was submitted first; a task that comes by itself joins its user's array as long as that awaits it.
+Rules: a name belongs to one live job or array at a time; an id belongs to one job for ever, and is no name of another
+as long as the job is remembered. The id of an array is that of the task that was submitted first; a task that comes by
+itself joins its user's array as long as that awaits it.
 """
 
 from bisect import bisect_left
@@ -39,8 +40,8 @@ class JobIds(Struct, frozen=True):
         """
         namespace = specs[0].namespace
         if not may_share_name:
-            self._refuse_live_names(specs, parsed.spec.name)
-        after = dependencies.resolve(parsed.after, self.view, namespace)
+            self._refuse_taken_names(specs, parsed.spec.name)
+        after = dependencies.resolve(parsed.after, self.view, namespace, specs[0].user)
         found = [
             validated(replace(spec, job_id=self._free(full_name(namespace, spec.name)), after=after)) for spec in specs
         ]
@@ -63,19 +64,28 @@ class JobIds(Struct, frozen=True):
         is_same = any(other and (other.indices, other.at_once) == (task.indices, task.at_once) for other in others)
         return array_id if is_same else spec.job_id
 
-    def _refuse_live_names(self, specs: Sequence[JobSpec], name: str) -> None:
-        """Raise AlreadyExists where a live job or array has the name of one of these jobs, or that of their array."""
+    def _refuse_taken_names(self, specs: Sequence[JobSpec], name: str) -> None:
+        """Raise AlreadyExists where a live job or array has the name of one of these jobs, or that of their array.
+
+        So it does where a run of another name has it as its id: the text would mean two jobs.
+        """
         namespace = specs[0].namespace
         for one in dict.fromkeys([name, *(spec.name for spec in specs)]):
+            if (run := self.registry.run_with_id(full_name(namespace, one))) is not None:
+                raise AlreadyExists(f"{one} is the id of a run of {run.spec.name}: choose another name")
             if (live := self.registry.live_named(namespace, one)) is not None:
-                raise AlreadyExists(
-                    f"job {live} has the name {one!r} and is live: delete it or wait for its end, or choose another"
-                    " name"
-                )
+                raise AlreadyExists(self._taken_by(live, one, specs[0].user))
         if self.registry.arrays.live(full_name(namespace, name)) is not None:
             raise AlreadyExists(
                 f"array {name} is live: delete it or wait for its end, or choose another name than {name!r}"
             )
+
+    def _taken_by(self, job_id: str, name: str, user: str) -> str:
+        record = self.registry.job(job_id)
+        owner = record.spec.user if record is not None else user
+        if owner and owner != user:
+            return f"{owner} has a live job named {name!r}: wait for its end, or choose another name"
+        return f"job {job_id} has the name {name!r} and is live: delete it or wait for its end, or choose another name"
 
     def _free(self, base: str) -> str:
         """Return the base, else the base with a number, that no job has had; O(log n) lookups."""

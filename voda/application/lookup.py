@@ -9,59 +9,77 @@ from difflib import get_close_matches
 from typing import Final
 
 from voda.application.backend import Backend
+from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
-from voda.projections.job_names import EXACT
+from voda.projections.job_names import EXACT, OF_OWNER
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
-from voda.timetravel.job_explanation import submission_of
+from voda.timetravel.job_explanation import job_named, submission_of
 
 _COMPARED: Final = 500
 """Jobs whose names are compared with a mistyped one: other requests wait meanwhile."""
 _SUGGESTED: Final = 3
 
 
-def job_of(backend: Backend, named: str) -> JobRecord:
-    """Return the job that a text names (`JobNames`); raises NotFound."""
+def job_of(backend: Backend, named: str, caller: Caller) -> JobRecord:
+    """Return the job that a text names, the caller's own first (`JobNames`); raises NotFound."""
     job_registry = backend.view.job_registry
-    if (record := job_registry.find(named)) is not None:
+    if (record := job_registry.find(named, caller.user)) is not None:
         return record
-    if job_registry.is_known(job_id := named.removeprefix(EXACT)):
+    if (job_id := _forgotten(job_registry, named)) is not None:
         raise NotFound(f"job {job_id} ended so long ago that only the log knows of it: GET /api/v1/events?job={job_id}")
-    raise _unknown(named, job_registry)
+    raise _unknown(named, job_registry, caller)
 
 
-def array_tasks(job_registry: JobRegistry, named: str) -> Sequence[JobRecord]:
-    """Return the tasks of the array that a text names: that of that name submitted last, else that of that id."""
+def array_tasks(job_registry: JobRegistry, named: str, user: str) -> Sequence[JobRecord]:
+    """Return the tasks of the array that a text names: of that name the user's own, submitted last; or of that id."""
     arrays = job_registry.arrays
-    return arrays.tasks(arrays.latest(named) or named.removeprefix(EXACT))
+    return arrays.tasks(arrays.find(named, user) or named)
 
 
-def array_of(backend: Backend, named: str) -> Sequence[JobRecord]:
+def array_of(backend: Backend, named: str, caller: Caller) -> Sequence[JobRecord]:
     """Return the tasks of an array, at least one; raises NotFound."""
-    if tasks := array_tasks(backend.view.job_registry, named):
+    if tasks := array_tasks(backend.view.job_registry, named, caller.user):
         return tasks
     raise NotFound(f"array {named[:80]!r} is not known: GET /api/v1/jobs lists all jobs and their arrays")
 
 
-async def spec_of(backend: Backend, named: str) -> JobSpec:
+async def spec_of(backend: Backend, named: str, caller: Caller) -> JobSpec:
     """Return the spec of the job that a text names, also of one that only the log still knows; raises NotFound."""
     job_registry = backend.view.job_registry
-    if (record := job_registry.find(named)) is not None:
+    if (record := job_registry.find(named, caller.user)) is not None:
         return record.spec
-    if job_registry.is_known(job_id := named.removeprefix(EXACT)):
+    if (job_id := _forgotten(job_registry, named)) is not None:
         return (await submission_of(backend.store, job_id, backend.view.position)).spec
-    raise _unknown(named, job_registry)
+    raise _unknown(named, job_registry, caller)
 
 
-def _unknown(named: str, job_registry: JobRegistry) -> NotFound:
-    if tasks := array_tasks(job_registry, named):
+async def job_id_then(backend: Backend, named: str, caller: Caller, position: int) -> str:
+    """Return the id of the job that a text meant when the log ended at a position; raises NotFound."""
+    job_id = await job_named(backend.store, named, position, user=caller.user)
+    if backend.view.job_registry.is_known(job_id):
+        return job_id
+    return (await spec_of(backend, named, caller)).job_id
+
+
+def _forgotten(job_registry: JobRegistry, named: str) -> str | None:
+    """Return the id that a text is, of a job that only the log still knows."""
+    job_id = named.removeprefix(EXACT)
+    return job_id if job_registry.is_known(job_id) and job_registry.job(job_id) is None else None
+
+
+def _unknown(named: str, job_registry: JobRegistry, caller: Caller) -> NotFound:
+    if tasks := array_tasks(job_registry, named, caller.user):
         last = f" to {tasks[-1].spec.job_id}" if len(tasks) > 1 else ""
         return NotFound(f"{named[:80]} is an array: name one of its tasks, {tasks[0].spec.job_id}{last}")
     if named.startswith(EXACT):
         return NotFound(f"no job has the id {named[1:80]!r}: `voda get --all` or GET /api/v1/jobs lists all jobs")
+    owner, slash, name = named.rpartition(OF_OWNER)
+    if slash and job_registry.find(name) is not None:
+        return NotFound(f"{owner[:80]!r} has no job {name[:80]!r}: `voda get --all --user {owner[:80]}` lists theirs")
     if elsewhere := job_registry.ids_named(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")

@@ -83,6 +83,8 @@ class JobSubmitter:
         await self._refuse_without_account(spec.user)
         specs = [spec] if parsed.array is None else list(task_specs(spec, parsed.array))
         if is_dry_run:
+            if key and (job_id := self._job_registry.submission(_event_id("submit", caller.user, key))) is not None:
+                return SubmitOutcome(await self._earlier_job(job_id, spec, key), False, warnings, len(specs))
             self._refuse_too_many(caller, len(specs))
             record = new_record(self._identified(specs, parsed)[0], self._backend.clock.now(), 0)
             return SubmitOutcome(record, False, warnings, len(specs))
@@ -153,9 +155,9 @@ class JobSubmitter:
     ) -> tuple[ParsedManifest, JobSpec, tuple[FieldWarning, ...]]:
         """Return a manifest, the job that it describes, without its id, and the parts that are not honoured."""
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
-        spec = replace(parsed.spec, user=caller.user)
-        self._refuse_unknown_pool(spec)
-        return parsed, spec, tuple(self._warnings(parsed))
+        parsed = replace(parsed, spec=replace(parsed.spec, user=caller.user))
+        self._refuse_unknown_pool(parsed.spec)
+        return parsed, parsed.spec, tuple(self._warnings(parsed))
 
     def _identified(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False

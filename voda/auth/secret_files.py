@@ -4,15 +4,14 @@ Rule: a file is there whole or not at all, of mode 0600 from its first byte on; 
 """
 
 import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
 
 from voda.domain.errors import InvalidInput, StoreNotWritable
-from voda.files import sync
+from voda.files import write_whole
 
 Stamp = tuple[int, int, int]
 """Changes whenever the file does."""
@@ -46,21 +45,14 @@ def write_once(file: Path, content: str) -> str:
         InvalidInput: what is there cannot be read.
     """
     if not (text := read_secret(file).decode("utf-8", "replace").strip()):
-        with _beside(file, f"{content}\n".encode()) as draft:
-            try:
-                os.link(draft, file)
-            except OSError:
-                # A faster process has written it, or the file system has no hard links, or a full disk left it empty.
-                if not read_secret(file).strip():
-                    os.replace(draft, file)
+        _write(file, f"{content}\n".encode(), publish=_keep_first)
         text = read_secret(file).decode("utf-8", "replace").strip()
     return text
 
 
 def replace_content(file: Path, content: bytes) -> None:
     """Replace the content of a file; raises StoreNotWritable where the folder cannot be written."""
-    with _beside(file, content) as draft:
-        os.replace(draft, file)
+    _write(file, content, publish=os.replace)
 
 
 @contextmanager
@@ -77,21 +69,17 @@ def locked(file: Path) -> Iterator[None]:
         lock.release()
 
 
-@contextmanager
-def _beside(file: Path, content: bytes) -> Iterator[Path]:
-    """Yield a draft with the content in the same folder; it is gone afterwards unless it was moved."""
+def _write(file: Path, content: bytes, *, publish: Callable[[Path, Path], object]) -> None:
     try:
-        # Of mode 0600 by its own promise.
-        handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        draft = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(handle)
-            yield draft
-            sync(file.parent)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(file, content, durably=True, mode=0o600, publish=publish)
     except OSError as error:
         raise StoreNotWritable(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _keep_first(draft: Path, file: Path) -> None:
+    try:
+        os.link(draft, file)
+    except OSError:
+        # A faster process has written it, or the file system has no hard links, or a full disk left it empty.
+        if not read_secret(file).strip():
+            os.replace(draft, file)

@@ -11,7 +11,9 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
+
+_USUAL_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class RunningService(Protocol):
@@ -30,13 +32,17 @@ def configure_logging(*, verbose: bool) -> None:
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    # Who ran what beside whose job is said in any case.
+    logging.getLogger("voda.audit").setLevel(logging.INFO)
     # Details of libraries do not interest even those who want to know more.
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
-def with_voda_on_path(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment with voda's scripts appended to PATH, so that jobs find `voda run`."""
-    path = environment.get("PATH", os.defpath)
+def with_voda_on_path(environment: Mapping[str, str], *, is_multi_user: bool = False) -> Mapping[str, str]:
+    """Return the environment with voda's scripts appended to PATH, so that jobs find `voda run`; for jobs of all users
+    to the usual PATH, since that of root's shell may lead where only root may go.
+    """
+    path = _USUAL_PATH if is_multi_user else environment.get("PATH", os.defpath)
     return {**environment, "PATH": f"{path}{os.pathsep}{Path(sys.executable).parent}"}
 
 

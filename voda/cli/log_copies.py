@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from voda.cli.command_group import command
 from voda.cli.execution import progress_bar, run_async
 from voda.cli.log_files import (
     ARCHIVE,
@@ -23,7 +22,7 @@ from voda.cli.log_files import (
     refuse_to_replace,
     whole_log,
 )
-from voda.cli.options import command
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -41,10 +40,10 @@ _OLDER = (
 
 @command("copy")
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help=WHOLE_LOG)],
-    target: Annotated[str, typer.Argument(metavar="TO", help="A log to make, or one that was copied before.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
-    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
+    source: Annotated[str, Argument(metavar="FROM", help=WHOLE_LOG)],
+    target: Annotated[str, Argument(metavar="TO", help="A log to make, or one that was copied before.")],
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
+    archive: Annotated[Path | None, Option("--archive", help=ARCHIVE)] = None,
     output: ReportOutputOption = "text",
 ) -> None:
     """Copy a log to another store, event by event, byte for byte; run it again to go on after an interruption.
@@ -60,14 +59,14 @@ def copy(
 
 @command("backup")
 def backup(  # noqa: PLR0913 - a command's options are its parameters
-    log: Annotated[str, typer.Argument(help=WHOLE_LOG)],
-    target: Annotated[Path, typer.Argument(help="A folder, which is brought up to date; or a new .jsonl[.gz] file.")],
+    log: Annotated[str, Argument(help=WHOLE_LOG)],
+    target: Annotated[Path, Argument(help="A folder, which is brought up to date; or a new .jsonl[.gz] file.")],
     to_position: Annotated[
         int | None,
-        typer.Option("--to-position", min=1, metavar="POSITION", help="Of a folder: save a damaged log up to here."),
+        Option("--to-position", min=1, metavar="POSITION", help="Of a folder: save a damaged log up to here."),
     ] = None,
-    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    archive: Annotated[Path | None, Option("--archive", help=ARCHIVE)] = None,
+    force: Annotated[bool, Option("--force", help="Replace the file if it is there.")] = False,
     output: ReportOutputOption = "text",
 ) -> None:
     """Back up a log, which may be in use: its events up to now, each proven.
@@ -88,10 +87,10 @@ def backup(  # noqa: PLR0913 - a command's options are its parameters
 
 @command("restore")
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A folder or file that 'voda log backup' wrote.")],
-    log: Annotated[str, typer.Argument(help=_PLACE)],
+    source: Annotated[Path, Argument(metavar="BACKUP", help="A folder or file that 'voda log backup' wrote.")],
+    log: Annotated[str, Argument(help=_PLACE)],
     to_position: Annotated[
-        int | None, typer.Option("--to-position", min=1, metavar="POSITION", help="Leave out what came later.")
+        int | None, Option("--to-position", min=1, metavar="POSITION", help="Leave out what came later.")
     ] = None,
     output: ReportOutputOption = "text",
 ) -> None:
@@ -156,11 +155,11 @@ async def restore_segments(source: Path, log: str, until: int | None, what: str)
 
 @command("archive")
 def archive(
-    log: Annotated[str, typer.Argument(help="The log; it may be in use.")],
-    folder: Annotated[Path, typer.Argument(help="Folder of segments, as 'voda log backup' writes them.")],
-    keep: Annotated[str, typer.Option("--keep", metavar="SPAN", help="Keep the events of this long: 30d, 12h.")] = "",
+    log: Annotated[str, Argument(help="The log; it may be in use.")],
+    folder: Annotated[Path, Argument(help="Folder of segments, as 'voda log backup' writes them.")],
+    keep: Annotated[str, Option("--keep", metavar="SPAN", help="Keep the events of this long: 30d, 12h.")] = "",
     before: Annotated[
-        int | None, typer.Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
+        int | None, Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
     ] = None,
     output: ReportOutputOption = "text",
 ) -> None:
@@ -187,8 +186,8 @@ def archive(
 
 @command("snapshot")
 def snapshot(
-    log: Annotated[str, typer.Argument(help="The log; it may be in use.")],
-    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
+    log: Annotated[str, Argument(help="The log; it may be in use.")],
+    archive: Annotated[Path | None, Option("--archive", help=ARCHIVE)] = None,
 ) -> None:
     """Write down what the log has come to, so that the next start reads only what comes after.
 

@@ -1,15 +1,13 @@
 """What the commands that read or carry a log share: the words of their arguments, opening a log, and writing a file."""
 
 import gzip
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
 
-import typer
-
+from voda.cli.parameters import Option
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable
 
 if TYPE_CHECKING:
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from voda.timetravel.moment import LogPlace
 
 LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."
+OWN_LOG = f"{LOG} By default that of this machine's voda up."
 WHOLE_LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
 ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
 MOMENT = (
@@ -28,8 +27,8 @@ EMPTY = "The log is empty: nothing has happened yet."
 LogOutput = Literal["table", "json"]
 ReportOutput = Literal["text", "json"]
 """Of an operation on a log."""
-LogOutputOption = Annotated[LogOutput, typer.Option("--output", "-o", help="For people or for programs.")]
-ReportOutputOption = Annotated[ReportOutput, typer.Option("--output", "-o", help="For people or for programs.")]
+LogOutputOption = Annotated[LogOutput, Option("--output", "-o", help="For people or for programs.")]
+ReportOutputOption = Annotated[ReportOutput, Option("--output", "-o", help="For people or for programs.")]
 
 
 def print_json(result: object, **context: object) -> None:
@@ -48,6 +47,27 @@ def is_log(text: str) -> bool:
 def _warn(error: LogDamaged) -> None:
     # What is left may be just what somebody is looking for.
     print(f"voda: warning: {error}", file=sys.stderr)
+
+
+def default_log() -> str:
+    """Return the log of the voda that runs, or ran, on this machine's data folder.
+
+    Raises:
+        InvalidInput: there is none, or it is another user's.
+    """
+    from voda import config
+
+    folder = config.home_folder()
+    try:
+        place = (folder / "log.place").read_text(encoding="utf-8").partition("\n")[0]
+    except FileNotFoundError:
+        place = "voda.db"
+    except OSError as error:
+        raise InvalidInput(f"the log in {folder} cannot be read ({error.strerror}): name another log") from error
+    log = place if "://" in place else str(folder / place)
+    if "://" not in place and not Path(log).exists():
+        raise InvalidInput(f"no log is named, and there is none at {log}: name one, or set VODA_HOME")
+    return log
 
 
 @asynccontextmanager
@@ -135,7 +155,7 @@ def refuse_to_replace(output: Path, log: str, force: bool) -> None:
 @contextmanager
 def exported_file(output: Path | None) -> Iterator[BinaryIO]:
     """Open the file under another name, and give it its own only when it is complete."""
-    from voda.files import open_private, sync
+    from voda.files import replaced_file
     from voda.log.archive.segment import GZIP_LEVEL
 
     if output is None:
@@ -144,20 +164,12 @@ def exported_file(output: Path | None) -> Iterator[BinaryIO]:
         return
     part = output.with_name(f"{output.name}.part")
     try:
-        with open(part, "wb", opener=open_private) as file:
+        with replaced_file(output, durably=True, mode=0o600, draft=part) as file:
             if output.suffix == ".gz":
                 # No time and no name in it: the same log makes the same file.
                 with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
                     yield cast(BinaryIO, packed)
             else:
                 yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(output)
-        sync(output.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise StoreNotWritable(f"{output} cannot be written: {error.strerror}") from error
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

@@ -5,17 +5,17 @@ Rule: what is sent is what was written, but for annotations and the name that th
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from voda.domain.errors import InvalidField, InvalidInput
-from voda.manifests import text
+from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, PermanentError
 from voda.programs.program_manifest import WORKING_DIR
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _MOST_BYTES = 20_000_000
 STDIN = "-"
+_AFTER = "voda.dev/after"
 _OPTIONS = {
     "voda.dev/min-replicas": "--min",
     "voda.dev/max-replicas": "--max",
@@ -36,36 +36,68 @@ class Document:
     options: Mapping[str, str] = field(default_factory=dict)
     """Field -> the option of the command line that set it, for messages."""
 
-    def explain(self, error: InvalidInput) -> InvalidInput:
+    def explain(self, error: PermanentError) -> PermanentError:
         """Return the error of the server with the document that it is about, and options by their names."""
         message = str(error)
         for path, option in self.options.items():
             message = message.replace(path, option)
         message = f"{self.source}: {message}"
-        return InvalidField(error.field, message) if isinstance(error, InvalidField) else InvalidInput(message)
+        return InvalidField(error.field, message) if isinstance(error, InvalidField) else type(error)(message)
 
 
-def documents(file: str) -> list[Document]:
-    """Return the manifests of a file; `-` is standard input.
+@dataclass(frozen=True, slots=True)
+class ReadManifests:
+    """What files hold: manifests, and why those that cannot be read cannot."""
 
-    Raises:
-        InvalidInput: it cannot be read, or holds none.
-    """
+    documents: Sequence[Document]
+    refused: Sequence[PermanentError] = ()
+
+
+def read_manifests(files: Sequence[str]) -> ReadManifests:
+    """Return the manifests of files; `-` is standard input."""
+    documents: list[Document] = []
+    refused: list[PermanentError] = []
+    for file in files:
+        try:
+            for one in _documents(file):
+                if isinstance(one, Document):
+                    documents.append(one)
+                else:
+                    refused.append(one)
+        except InvalidInput as error:
+            refused.append(error)
+    return ReadManifests(documents, refused)
+
+
+def changed(read: ReadManifests, change: Callable[[Document], Document]) -> ReadManifests:
+    """Return the manifests with a change, which may raise InvalidInput."""
+    documents: list[Document] = []
+    refused = [*read.refused]
+    for one in read.documents:
+        try:
+            documents.append(change(one))
+        except InvalidInput as error:
+            refused.append(error)
+    return ReadManifests(documents, refused)
+
+
+def _documents(file: str) -> Iterator[Document | InvalidInput]:
+    """Yield each manifest of a file, or why it cannot be read; raises InvalidInput where the file holds none."""
+    from voda.manifests import text
+
     body = _read(file)
     name = "standard input" if file == STDIN else file
     chunks = list(_chunks(body, name))
     if not chunks:
         raise InvalidInput(f"{name} holds no manifest: expected YAML or JSON of an MPIJob or a PyTorchJob")
-    found = []
     for number, chunk in enumerate(chunks, 1):
         source = name if len(chunks) == 1 else f"{name}, document {number}"
         try:
-            found.append(Document(source=source, manifest=text.read(chunk)))
+            yield Document(source=source, manifest=text.read(chunk))
         except InvalidField as error:
-            raise InvalidField(error.field, f"{source}: {error}") from error
+            yield InvalidField(error.field, f"{source}: {error}")
         except InvalidInput as error:
-            raise InvalidInput(f"{source}: {error}") from error
-    return found
+            yield InvalidInput(f"{source}: {error}")
 
 
 def with_name_and_annotations(document: Document, *, name: str, annotations: Mapping[str, str]) -> Document:
@@ -115,6 +147,38 @@ def in_namespace(document: Document, namespace: str) -> Document:
         raise InvalidField(field, f"{document.source}: {field}: expected {namespace!r}, as asked, got {named!r:.80}")
     manifest = {**document.manifest, "metadata": {**metadata, "namespace": namespace}}
     return replace(document, manifest=manifest)
+
+
+def refuse_second_name(document: Document, before: Sequence[Document]) -> None:
+    """Raise AlreadyExists where an earlier document has the name of this one."""
+    for other in before:
+        if (name := _full_name(document)) is not None and name == _full_name(other):
+            raise AlreadyExists(f"{document.source}: metadata.name: {name[1]!r:.80} is also the name of {other.source}")
+
+
+def without_dependencies_on(document: Document, before: Sequence[Document]) -> Document:
+    """Return the document without the jobs that it comes after and that earlier documents describe."""
+    from voda.domain.dependency import parse_dependencies
+
+    metadata = document.manifest.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    written = annotations.get(_AFTER) if isinstance(annotations, dict) else None
+    names = {name[1] for one in before if (name := _full_name(one)) is not None}
+    try:
+        requests = parse_dependencies(written) if isinstance(written, str) else ()
+    except InvalidInput:
+        return document
+    if not any(request.name in names for request in requests):
+        return document
+    left = ",".join(request.text for request in requests if request.name not in names)
+    return with_name_and_annotations(document, name="", annotations={_AFTER: left})
+
+
+def _full_name(document: Document) -> tuple[object, str] | None:
+    """Return namespace and name; None where it has none that could be one."""
+    metadata = document.manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return (metadata.get("namespace") or "default", name) if isinstance(name, str) and metadata else None
 
 
 def with_working_dir(document: Document, folder: str) -> Document:

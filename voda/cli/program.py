@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-import typer
+import click
 
-from voda.cli.options import PlainCommand
+from voda.cli.command_group import HandWrapped
+from voda.cli.parameters import Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _MOST_GPUS: Final = 1_024
 _PROGRAM: Final = "voda.program"
 
 
-class ProgramCommand(PlainCommand):
+class ProgramCommand(HandWrapped):
     """A command that takes a program with its arguments after `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -31,7 +32,7 @@ class ProgramCommand(PlainCommand):
         return super().parse_args(ctx, args)
 
 
-def words_after_dashes(ctx: typer.Context) -> tuple[str, ...] | None:
+def words_after_dashes(ctx: click.Context) -> tuple[str, ...] | None:
     """Return what stands after `--`; None where there is no `--`."""
     words: tuple[str, ...] | None = ctx.meta.get(_PROGRAM)
     return words
@@ -41,32 +42,32 @@ def words_after_dashes(ctx: typer.Context) -> tuple[str, ...] | None:
 class ProgramOptions:
     PANEL: ClassVar = "Program after --"
 
-    workers: Annotated[str, typer.Option("--workers", metavar="N|MIN-MAX", help="Workers, such as 2 or 1-4.")] = ""
+    workers: Annotated[str, Option("--workers", metavar="N|MIN-MAX", help="Workers, such as 2 or 1-4.")] = ""
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="By default 1; a process for each."),
+        Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="By default 1; a process for each."),
     ] = None
     env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable; may be given several times.")
+        list[str] | None, Option("--env", metavar="NAME=VALUE", help="A variable; may be given several times.")
     ] = None
     env_file: Annotated[
-        list[Path] | None, typer.Option("--env-file", metavar="FILE", help="Lines of NAME=VALUE; --env goes before.")
+        list[Path] | None, Option("--env-file", metavar="FILE", help="Lines of NAME=VALUE; --env goes before.")
     ] = None
     export: Annotated[
-        list[str] | None, typer.Option("--export", metavar="NAME[,NAME]", help="Variables with their values here.")
+        list[str] | None, Option("--export", metavar="NAME[,NAME]", help="Variables with their values here.")
     ] = None
     env_from_file: Annotated[
         list[str] | None,
-        typer.Option("--env-from-file", metavar="NAME=PATH", help="A secret: each start reads it from your file."),
+        Option("--env-from-file", metavar="NAME=PATH", help="A secret: each start reads it from your file."),
     ] = None
     workdir: Annotated[
-        str, typer.Option("--workdir", metavar="FOLDER", help="Where it begins; by default here, on one machine.")
+        str, Option("--workdir", metavar="FOLDER", help="Where it begins; by default here, on one machine.")
     ] = ""
-    time: Annotated[str, typer.Option("--time", metavar="4h", help="It fails if it runs longer: 90m, 4h, 1d12h.")] = ""
-    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="Container image; Kubernetes needs one.")] = ""
+    time: Annotated[str, Option("--time", metavar="4h", help="It fails if it runs longer: 90m, 4h, 1d12h.")] = ""
+    image: Annotated[str, Option("--image", metavar="IMAGE", help="Container image; Kubernetes needs one.")] = ""
     launcher: Annotated[
         Literal["mpirun", "torchrun", "plain"] | None,
-        typer.Option(metavar="mpirun|torchrun|plain", help="By default what the program imports decides."),
+        Option(metavar="mpirun|torchrun|plain", help="By default what the program imports decides."),
     ] = None
 
     def refuse_any(self, *, is_printed: bool) -> None:
@@ -94,7 +95,7 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     from voda import config
     from voda.cli.manifests import Document
     from voda.cli.variables import files_of_variables, variables
-    from voda.manifests.yaml_text import refuse_odd_values
+    from voda.manifests.odd_values import refuse_odd_values
     from voda.programs.program import Program, start_of
     from voda.programs.program_manifest import program_manifest
 
@@ -116,6 +117,15 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     manifest = program_manifest(start.job)
     refuse_odd_values(manifest)
     return ProgramDocument(document=Document(source=start.program, manifest=manifest), note=start.note)
+
+
+def kept_document(made: ProgramDocument, options: ProgramOptions) -> "Document":
+    """Return the manifest for a file, which begins where it was made, wherever it is submitted; an image has folders
+    of its own.
+    """
+    from voda.cli.manifests import with_working_dir
+
+    return made.document if options.image else with_working_dir(made.document, str(Path.cwd()))
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@
 In reading order: `public` (the names that this package offers), `client` (the methods), `documents` (what they submit),
 `records` (what they return) and `decoding`; `async_client` (the same methods for asyncio) and `async_http`; `target`
 finds the server, `http` sends requests, repeats those that can be repeated and follows streams, `job_output` makes
-lines of them, `connection` makes one exchange, `sse` reads server-sent events, `errors` turns refusals into exceptions.
+lines of them, `job_wait` waits by events, `exec/` runs commands, `connection` makes one exchange, `sse` reads
+server-sent events, `errors` turns refusals into exceptions.
 
 Rule: nothing here imports more of voda than errors, settings, time and voda.programs, nor any other library.
 """

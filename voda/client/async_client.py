@@ -6,9 +6,11 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from voda.client.async_http import iterate_in_thread, run_in_thread
-from voda.client.client import Client, JobChanges, JobFilters, JobGoal, JobName, SettingsChanges
+from voda.client.client import Client, JobChanges, JobFilters, JobName, SettingsChanges, client_over
 from voda.client.documents import Manifest
+from voda.client.exec.session import ExecResult
 from voda.client.http import ANSWER_S, RETRY_S
+from voda.client.job_wait import JobGoal
 from voda.client.records import Event, Identity, Job, Jobs, Settings, Submission
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ class AsyncClient:
         retry_s: float = RETRY_S,
     ) -> None:
         self._client = Client(server, token, ca, home, timeout_s=timeout_s, retry_s=retry_s)
+        self._http = self._client.http
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,8 +66,20 @@ class AsyncClient:
     ) -> AsyncGenerator[str, None]:
         """Yield what a job printed, line by line."""
         return iterate_in_thread(
-            self._client, lambda client: client.logs(job, replica=replica, tail=tail, follow=follow)
+            self._http, lambda http: client_over(http).logs(job, replica=replica, tail=tail, follow=follow)
         )
+
+    async def exec(
+        self,
+        job: JobName,
+        argv: Sequence[str],
+        *,
+        replica: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> ExecResult:
+        """Run a command beside a replica of a running job; canceled, it ends the command."""
+        return await self._run(lambda client: client.exec(job, argv, replica=replica, stdin=stdin, timeout_s=timeout_s))
 
     async def cancel(self, job: JobName, *, reason: str = "") -> Job:
         """Cancel a job and return it; a job that has ended stays as it is."""
@@ -90,7 +105,7 @@ class AsyncClient:
         self, *, job: JobName | None = None, types: Sequence[str] = (), after: int | None = None
     ) -> AsyncGenerator[Event, None]:
         """Yield what happens, for ever: each event once and in order, also where the connection is cut."""
-        return iterate_in_thread(self._client, lambda client: client.events(job=job, types=types, after=after))
+        return iterate_in_thread(self._http, lambda http: client_over(http).events(job=job, types=types, after=after))
 
     async def settings(self, pool: str | None = None) -> Settings:
         """Return how a pool is decided; by default the only one."""
@@ -105,4 +120,4 @@ class AsyncClient:
         return await self._run(lambda client: client.whoami())
 
     async def _run(self, work: Callable[[Client], T]) -> T:
-        return await run_in_thread(self._client, work)
+        return await run_in_thread(self._http, lambda http: work(client_over(http)))

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from voda.client.connection import Cancellation, HttpAnswer, HttpCall, Params
 from voda.client.http import HttpClient
@@ -18,15 +18,6 @@ from voda.client.target import Target
 
 T = TypeVar("T")
 _END: Final = object()
-
-
-class Cancelable(Protocol):
-    """A client whose calls can be ended from another thread."""
-
-    def with_cancellation(self, cancellation: Cancellation) -> Self: ...
-
-
-C = TypeVar("C", bound=Cancelable)
 
 
 class _CallThread:
@@ -59,7 +50,7 @@ class _CallThread:
             del item, future, call
 
 
-async def run_in_thread(client: C, work: Callable[[C], T]) -> T:
+async def run_in_thread(client: HttpClient, work: Callable[[HttpClient], T]) -> T:
     """Return what `work` returns, called with the client in a thread; canceled, it ends the client's exchange."""
     cancellation, thread = Cancellation(), _CallThread()
     try:
@@ -69,7 +60,7 @@ async def run_in_thread(client: C, work: Callable[[C], T]) -> T:
         thread.end(lambda: None)
 
 
-async def iterate_in_thread(client: C, work: Callable[[C], Iterator[T]]) -> AsyncGenerator[T, None]:
+async def iterate_in_thread(client: HttpClient, work: Callable[[HttpClient], Iterator[T]]) -> AsyncGenerator[T, None]:
     """Yield what `work` yields, called with the client in a thread; closed, it ends the client's exchange."""
     cancellation, thread = Cancellation(), _CallThread()
     items = work(client.with_cancellation(cancellation))

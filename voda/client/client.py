@@ -1,33 +1,29 @@
 """The client: what can be asked of a server, as methods.
 
-Rules: a job is named by its id, by its name (the latest job of that name) or by what a method returned; each method
-raises voda's errors with the server's sentence, and repeats its request for `retry_s` while the server is away.
+Rules: a job is named by its name (your own first), as OWNER/NAME, by its id as @ID, or by what a method returned; each
+method raises voda's errors with the server's sentence, and repeats its request for `retry_s` while the server is away.
 """
 
-import math
 import os
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, Unpack
 
-from voda.client.connection import Cancellation, HttpCall
+from voda.client.connection import HttpCall
 from voda.client.decoding import decode
 from voda.client.documents import Manifest, documents_of
-from voda.client.errors import WaitTimeout
+from voda.client.exec.session import PROTOCOL, ExecResult, MemoryStreams, carry, start_of
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
 from voda.client.job_output import JobOutput
+from voda.client.job_wait import JobGoal, JobWait
 from voda.client.records import Event, HasJobId, Identity, Job, Jobs, JobsPage, Settings, Submission
 from voda.clock import SystemClock
-from voda.domain.errors import AlreadyExists, InvalidInput, WrongState
+from voda.domain.errors import AlreadyExists, InvalidInput
 
 JobName = str | HasJobId
-JobGoal = Literal["ended", "completed", "failed", "canceled", "running", "waiting", "halted"]
 _PAGE: Final = 100
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
-"""Between two looks at a job that is waited for."""
 
 
 class JobFilters(TypedDict, total=False):
@@ -67,6 +63,7 @@ class SettingsChanges(TypedDict, total=False):
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
+    node_grace_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +99,12 @@ class Client:
         where = _ServerArguments(
             server=server or "", token=token or "", home=Path(home) if home else None, ca=Path(ca) if ca else None
         )
-        self._http = HttpClient(where, timeout_s=timeout_s, retry_s=retry_s)
-
-    def with_cancellation(self, cancellation: Cancellation) -> Self:
-        """Return the same client, ended by this cancellation."""
-        other = type(self).__new__(type(self))
-        other._http = self._http.with_cancellation(cancellation)
-        return other
+        self.http = HttpClient(where, timeout_s=timeout_s, retry_s=retry_s)
+        """What asks the server."""
 
     def close(self) -> None:
         """End all requests; the client cannot be used any more."""
-        self._http.cancellation.cancel()
+        self.http.cancellation.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -125,7 +117,7 @@ class Client:
     @property
     def server(self) -> str:
         """The address of the server."""
-        return self._http.target.url
+        return self.http.target.url
 
     def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
         """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file; or a program.
@@ -134,14 +126,14 @@ class Client:
         submits a job twice. `dry_run` checks the manifest and submits nothing. On the server's own machine, a mapping
         or a program begins in the present folder where it names none.
         """
-        folder = os.getcwd() if self._http.target.is_here else ""
+        folder = os.getcwd() if self.http.target.is_here else ""
         query = {"dry_run": "true"} if dry_run else None
         failure: AlreadyExists | None = None
         for document in documents_of(manifest, folder=folder):
             headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
             call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
             try:
-                return decode(self._http.ask_repeatedly(call).body, Submission)
+                return decode(self.http.ask_repeatedly(call).body, Submission)
             except AlreadyExists as error:
                 if key:
                     raise
@@ -151,7 +143,7 @@ class Client:
 
     def get(self, job: JobName) -> Job:
         """Return a job as it is now."""
-        return decode(self._http.ask_repeatedly(HttpCall(path=_path(job))).body, Job)
+        return decode(self.http.ask_repeatedly(HttpCall(path=_path(job))).body, Job)
 
     def list(self, *, limit: int = 500, **filters: Unpack[JobFilters]) -> Jobs:
         """Return the jobs that match, live and ended, as they were submitted; at most `limit`, 0 = all."""
@@ -160,7 +152,7 @@ class Client:
         while True:
             size = min(_PAGE, limit - len(found)) if limit else _PAGE
             call = HttpCall(path="/jobs", params={**query, "limit": size})
-            page = decode(self._http.ask_repeatedly(call).body, JobsPage)
+            page = decode(self.http.ask_repeatedly(call).body, JobsPage)
             found += page.items
             if not page.next or not page.items or len(found) == limit:
                 return Jobs(found, total=page.total)
@@ -169,23 +161,13 @@ class Client:
     def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> Job:
         """Wait until a job is in a state, and return it; one that has run and ended counts as running, too.
 
+        It follows the server's events about the job, and looks at it on a timer where there are none.
+
         Raises:
             WaitTimeout: not within `timeout_s`.
             WrongState: the job has ended otherwise and will never get there.
         """
-        ends_at = math.inf if timeout_s is None else time.perf_counter() + timeout_s
-        pause_s, path = _FIRST_LOOK_S, _path(job)
-        while True:
-            left_s = max(0.0, ends_at - time.perf_counter())
-            found = decode(self._http.ask_repeatedly(HttpCall(path=path), within_s=left_s).body, Job)
-            if _has_reached(found, for_):
-                return found
-            if (left_s := ends_at - time.perf_counter()) <= 0:
-                raise WaitTimeout(f"job {found.job_id} is {found.phase.lower()}, not {for_} within {timeout_s:g} s")
-            # A later job may get the name.
-            path = _path(found)
-            self._http.cancellation.pause(min(pause_s, left_s))
-            pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
+        return JobWait(self.http, for_, timeout_s).run(_path(job))
 
     def logs(
         self, job: JobName, *, replica: str | None = None, tail: int | None = None, follow: bool = False
@@ -202,36 +184,68 @@ class Client:
         path = _path(job)
 
         def has_ended() -> bool:
-            return decode(self._http.ask(HttpCall(path=path)).body, Job).has_ended
+            return decode(self.http.ask(HttpCall(path=path)).body, Job).has_ended
 
-        output = JobOutput(http=self._http, path=f"{path}/logs", replica=replica or "", has_ended=has_ended)
+        output = JobOutput(http=self.http, path=f"{path}/logs", replica=replica or "", has_ended=has_ended)
         return output.lines(tail=tail, follow=follow)
+
+    def exec(
+        self,
+        job: JobName,
+        argv: Sequence[str],
+        *,
+        replica: str | None = None,
+        stdin: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> ExecResult:
+        """Run a command beside a replica of a running job, and return its exit status and what it printed.
+
+        It runs in the job's folder or container, with the job's environment and rights, and ends with the replica.
+
+        Args:
+            job: which one.
+            argv: the command and its arguments; no shell reads them.
+            replica: such as worker-1; by default the launcher, or the first worker.
+            stdin: what the command reads.
+            timeout_s: after which it is ended; None = never.
+
+        Raises:
+            WrongState: the job, or the replica, does not run.
+            NotFound: there is no such job or replica.
+            WaitTimeout: it has not ended within `timeout_s`.
+            InvalidInput: it printed more than 64 MiB.
+        """
+        start, streams = start_of(argv, has_input=bool(stdin), terminal=None), MemoryStreams(stdin)
+        call = HttpCall(path=f"{_path(job)}/exec", params={"replica": replica} if replica else None)
+        with self.http.upgraded(call, protocol=PROTOCOL) as connected:
+            end = carry(connected, start, streams, timeout_s=timeout_s)
+        return streams.result(end)
 
     def cancel(self, job: JobName, *, reason: str = "") -> Job:
         """Cancel a job and return it; a job that has ended stays as it is."""
         query = {"reason": reason} if reason else None
-        return decode(self._http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, Job)
+        return decode(self.http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, Job)
 
     def halt(self, job: JobName, *, reason: str = "") -> Job:
         """Halt a job and return it: it gives its GPUs back, and gets none until it is resumed."""
         query = {"reason": reason} if reason else None
         call = HttpCall(method="POST", path=f"{_path(job)}/halt", params=query)
-        return decode(self._http.ask_repeatedly(call).body, Job)
+        return decode(self.http.ask_repeatedly(call).body, Job)
 
     def resume(self, job: JobName) -> Job:
         """Let a halted job have GPUs again, and return it."""
         call = HttpCall(method="POST", path=f"{_path(job)}/resume")
-        return decode(self._http.ask_repeatedly(call).body, Job)
+        return decode(self.http.ask_repeatedly(call).body, Job)
 
     def rerun(self, job: JobName) -> Submission:
         """Submit the manifest of a job that has ended again, as the next run of its name."""
         headers = {"Idempotency-Key": SystemClock().new_id()}
         call = HttpCall(method="POST", path=f"{_path(job)}/rerun", headers=headers)
-        return decode(self._http.ask_repeatedly(call).body, Submission)
+        return decode(self.http.ask_repeatedly(call).body, Submission)
 
     def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> Job:
         """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""
-        return decode(self._http.patch(_path(job), {**changes})[1].body, Job)
+        return decode(self.http.patch(_path(job), {**changes})[1].body, Job)
 
     def events(
         self, *, job: JobName | None = None, types: Sequence[str] = (), after: int | None = None
@@ -243,22 +257,29 @@ class Client:
             types: only events of these types, such as job.completed.
             after: begin behind this position, 0 = the beginning of the log; by default now.
         """
-        begins = _service(self._http).position if after is None else after
+        begins = _service(self.http).position if after is None else after
         params = _given({"job": None if job is None else _name(job), "type": [*types]})
-        for message in self._http.follow_events(after=begins, params=params):
+        for message in self.http.follow_events(after=begins, params=params):
             yield decode(message.data, Event)
 
     def settings(self, pool: str | None = None) -> Settings:
         """Return how a pool is decided; by default the only one."""
-        return decode(self._http.ask_repeatedly(HttpCall(path=_settings_path(self._http, pool))).body, Settings)
+        return decode(self.http.ask_repeatedly(HttpCall(path=_settings_path(self.http, pool))).body, Settings)
 
     def change_settings(self, pool: str | None = None, **changes: Unpack[SettingsChanges]) -> Settings:
         """Change how a pool is decided, and return it; the rest stays."""
-        return decode(self._http.patch(_settings_path(self._http, pool), {**changes})[1].body, Settings)
+        return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, Settings)
 
     def whoami(self) -> Identity:
         """Return whom the server takes you for."""
-        return decode(self._http.ask_repeatedly(HttpCall(path="/whoami")).body, Identity)
+        return decode(self.http.ask_repeatedly(HttpCall(path="/whoami")).body, Identity)
+
+
+def client_over(http: HttpClient) -> Client:
+    """Return a client that asks by these requests."""
+    made = Client.__new__(Client)
+    made.http = http
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,24 +318,3 @@ def _given(filters: Mapping[str, Any]) -> dict[str, str | int | list[str]]:
     """Return the filters that are given, as parameters of a query."""
     given = {name: value for name, value in filters.items() if value}
     return {name: value if isinstance(value, str | int) else [*value] for name, value in given.items()}
-
-
-_REACHED: Final[Mapping[JobGoal, Callable[[Job], bool]]] = {
-    "ended": lambda job: job.has_ended,
-    "completed": lambda job: job.phase == "Completed",
-    "failed": lambda job: job.phase == "Failed",
-    "canceled": lambda job: job.phase == "Canceled",
-    "running": lambda job: bool(job.replicas) or (job.has_ended and job.started_at is not None),
-    "waiting": lambda job: not job.replicas and not job.has_ended,
-    "halted": lambda job: bool(job.is_halted) and not job.replicas,
-}
-
-
-def _has_reached(job: Job, goal: JobGoal) -> bool:
-    """Return whether a job is where it is waited for; WrongState if it never will be."""
-    if goal not in _REACHED:
-        raise InvalidInput(f"a job cannot be waited for until it is {goal!r:.40}: expected {', '.join(_REACHED)}")
-    if not (is_there := _REACHED[goal](job)) and job.has_ended:
-        why = f": {job.reason}" if job.reason else ""
-        raise WrongState(f"job {job.job_id} has ended ({job.phase.lower()}{why}): it will never be {goal}")
-    return is_there

@@ -11,14 +11,15 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from voda import __version__
 from voda.client.errors import ClientClosed, ServerUnreachable, error_of
+from voda.client.exec import websocket
 from voda.client.target import Target
-from voda.domain.errors import PermanentError
+from voda.domain.errors import PermanentError, VodaError
 
 Params = Mapping[str, str | int | list[str]]
 CONNECT_S: Final = 5.0
@@ -110,6 +111,29 @@ def stream(
 
 
 @contextmanager
+def upgraded(
+    target: Target, call: HttpCall, cancellation: Cancellation, *, protocol: str, timeout_s: float
+) -> Iterator[socket.socket]:
+    """Keep a WebSocket open for the block; the server says nothing on it before it is spoken to.
+
+    Raises:
+        VodaError: the one that the server's answer means, or ServerUnreachable; also where the block loses it.
+    """
+    key = websocket.new_key()
+    asked = {"Sec-WebSocket-Key": key, "Sec-WebSocket-Version": "13", "Sec-WebSocket-Protocol": protocol}
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", **asked}
+    with _exchange(target, replace(call, headers=asked), cancellation, timeout_s) as (connected, response):
+        _refuse(response)
+        agreed = response.getheader("Sec-WebSocket-Accept"), response.getheader("Sec-WebSocket-Protocol")
+        if response.status != 101 or agreed != (websocket.accept_of(key), protocol):
+            raise PermanentError(
+                f"{_where(target)} does not agree to a WebSocket of the protocol {protocol}: it is of another version,"
+                " or a proxy before it takes none"
+            )
+        yield connected
+
+
+@contextmanager
 def _exchange(
     target: Target, call: HttpCall, cancellation: Cancellation, timeout_s: float
 ) -> Iterator[tuple[socket.socket, http.client.HTTPResponse]]:
@@ -155,6 +179,9 @@ def _connect(target: Target, connection: http.client.HTTPConnection) -> socket.s
 def _translated_errors(target: Target, cancellation: Cancellation) -> Iterator[None]:
     try:
         yield
+    except VodaError:
+        # One of them is a TimeoutError too.
+        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
         if cancellation.is_canceled:
             raise _closed() from error

@@ -5,6 +5,7 @@ Rule: only what may be sent twice is repeated, and never sooner than the server 
 
 import json
 import math
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -137,6 +138,15 @@ class HttpClient:
         """Yield an answer piece by piece; after `idle_s` of silence the connection counts as lost, None = never."""
         with self._location.renewed_after_loss() as found:
             yield from connection.stream(found, call, self.cancellation, idle_s=idle_s, timeout_s=self._timeout_s)
+
+    @contextmanager
+    def upgraded(self, call: HttpCall, *, protocol: str) -> Iterator[socket.socket]:
+        """Keep a WebSocket open for the block; see `connection.upgraded`."""
+        with (
+            self._location.renewed_after_loss() as found,
+            connection.upgraded(found, call, self.cancellation, protocol=protocol, timeout_s=self._timeout_s) as opened,
+        ):
+            yield opened
 
     def follow_events(
         self,

@@ -3,6 +3,7 @@
 from voda.client.async_client import AsyncClient
 from voda.client.client import Client
 from voda.client.errors import ClientClosed, RetryLater, ServerUnreachable, WaitTimeout
+from voda.client.exec.session import ExecResult
 from voda.client.records import (
     ArrayPlace,
     Event,
@@ -38,6 +39,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "Event",
+    "ExecResult",
     "Forecast",
     "Identity",
     "IgnoredField",

@@ -227,6 +227,7 @@ class Settings:
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
+    node_grace_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from voda.domain.errors import ServerBusy
 from voda.untrusted_trees import TreeSize
 
 _THREADS: Final = 2
-_MEASURED: Final = 1_000_000
+_MEASURED: Final = 10_000_000
 """Entries of an ended job's folder that are looked at."""
 _LOOKED_AT: Final = 100_000
 """Entries that are looked at while a user waits."""
@@ -41,7 +41,7 @@ class FolderSizes:
         self._patience_s = patience_s
         self._threads = ThreadPoolExecutor(_THREADS, "voda-trees")
         self._under_way: dict[tuple[str, int], _SharedMeasurement] = {}
-        self._kept: dict[str, int] = {}
+        self._kept: dict[str, TreeSize] = {}
         """Of the folders of ended jobs, once measured: nobody writes there any more."""
 
     async def now(self, job_id: str) -> TreeSize:
@@ -52,15 +52,15 @@ class FolderSizes:
         """
         return await self._measured(job_id, _LOOKED_AT, self._patience_s)
 
-    async def of_ended(self, job_id: str, *, is_awaited: bool) -> int:
+    async def of_ended(self, job_id: str, *, is_awaited: bool) -> TreeSize:
         """Return what the folder of an ended job takes, measured once; `is_awaited`: somebody waits for the answer.
 
         Raises:
             ServerBusy: it was not measured in time for who waits; the next call goes on with it.
         """
-        if (size_bytes := self._kept.get(job_id)) is None:
-            size_bytes = (await self._measured(job_id, _MEASURED, self._patience_s if is_awaited else None)).size_bytes
-        return size_bytes
+        if (tree := self._kept.get(job_id)) is None:
+            tree = await self._measured(job_id, _MEASURED, self._patience_s if is_awaited else None)
+        return tree
 
     def forget(self, job_id: str) -> None:
         """Measure a folder anew the next time."""
@@ -87,5 +87,5 @@ class FolderSizes:
     def _measure(self, job_id: str, most: int) -> TreeSize:
         tree = self._folders.measure(job_id, most=most)
         if most == _MEASURED:
-            self._kept[job_id] = tree.size_bytes
+            self._kept[job_id] = tree
         return tree

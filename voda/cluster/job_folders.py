@@ -75,6 +75,7 @@ class LocalJobFolders:
             size_bytes=sum(size.size_bytes for size in sizes),
             files=sum(size.files for size in sizes),
             is_complete=all(size.is_complete for size in sizes),
+            exceeds=any(size.exceeds for size in sizes),
         )
 
     def cut_replicas(self, job_id: str) -> Sequence[str]:

@@ -5,9 +5,10 @@ that is gone does nothing; `observe` shows what holds GPUs now, whether a plan w
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import Final, Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -97,5 +98,86 @@ class Outputs(Protocol):
 
         Raises:
             InvalidInput: there is no such replica.
+        """
+        ...
+
+
+_Cells = Annotated[int, Meta(ge=1, le=65_535)]
+
+
+class TerminalSize(Struct, frozen=True, forbid_unknown_fields=True):
+    columns: _Cells
+    rows: _Cells
+
+
+class CommandRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to run beside a replica."""
+
+    argv: Annotated[tuple[Annotated[str, Meta(max_length=131_072)], ...], Meta(min_length=1, max_length=4_096)]
+    """The command is found by the replica's own PATH."""
+    has_input: bool = False
+    """Whether anything is written to its standard input; else that is empty."""
+    terminal: TerminalSize | None = None
+    """Where it runs on a terminal, whose output is one stream."""
+
+
+class CommandOutput(Struct, frozen=True):
+    data: bytes
+    is_error: bool = False
+    """Whether it is from standard error."""
+
+
+class CommandEnd(Struct, frozen=True):
+    status: int
+    """As a shell counts it: 128 + the signal, 127 not found, 126 not to be run."""
+    problem: str = ""
+    """Why it could not be run, as a part of a sentence; empty where it ran."""
+
+
+class RemoteCommand(Protocol):
+    """A command that runs beside a replica."""
+
+    async def read(self) -> CommandOutput | CommandEnd:
+        """Return what it prints next, which it cannot do faster than this is called, or how it ended.
+
+        Raises:
+            ClusterUnavailable: how it ended is not known.
+        """
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Write to its standard input, waiting while it does not read; nothing once it has closed that."""
+        ...
+
+    async def end_input(self) -> None:
+        """Let its standard input end."""
+        ...
+
+    async def resize(self, size: TerminalSize) -> None:
+        """Tell its terminal another size; nothing where it has none."""
+        ...
+
+
+class RemoteCommands(Protocol):
+    """What users run beside the replicas of a cluster's jobs, with their environment and rights."""
+
+    async def replicas(self, job_id: str) -> Sequence[str]:
+        """Return the names of a job's replicas that run, the most telling one first.
+
+        Raises:
+            ClusterUnavailable: this process does not know.
+        """
+        ...
+
+    def run(self, job_id: str, replica: str, request: CommandRequest) -> AbstractAsyncContextManager[RemoteCommand]:
+        """Run a command for the length of the block, beside one of `replicas`; it ends with the replica.
+
+        It ends with the block, too, where the cluster can end it: in a pod its input ends and its terminal gets an
+        interrupt, and a command that minds neither goes on.
+
+        Raises:
+            WrongState: the replica has ended, or is not ready.
+            InvalidInput: the request holds what no command can have.
+            ClusterUnavailable: try again.
         """
         ...

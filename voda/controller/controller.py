@@ -20,12 +20,15 @@ from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
 from voda.planner.decide import Registries, redecide
+from voda.planner.node_states import grace_ends_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
 NEW_ESTIMATES: Final = "new estimates"
 """Cause of a plan that is due because the estimate of a job's speed changed materially; recorded logs of release 0.1
 call it `speedup.changed`."""
+NODE_LOST: Final = "node is silent"
+"""Cause of a plan that is due because a node has been silent for `node_grace_s`."""
 _BATCH: Final = 500
 """Jobs whose cancellation is one append."""
 
@@ -61,6 +64,8 @@ class Controller:
         self._decided_at = -math.inf
         self._canceling: set[str] = set()
         self._requeue_at = -math.inf
+        self._grace_ends_at = math.inf
+        """When the next silent node counts as lost."""
 
     async def lead(self, leader: str, epoch: int | None = None) -> int:
         """Take over the pool's decisions and return the new epoch.
@@ -144,16 +149,23 @@ class Controller:
         policy = self._registries.policy(cluster.settings(self.pool), cluster.plan(self.pool))
         await self._requeue(policy)
 
-        # 4. Decide, at most once per `ratelimit_s`, and record the plan if it changes anything.
+        # 4. Workers on a node that has been silent for too long are to move.
+        now = self._clock.now()
+        if now >= self._grace_ends_at:
+            self._cause = self._cause or NODE_LOST
+        is_all_ready = all(node.is_ready for node in cluster.nodes(self.pool).values())
+        self._grace_ends_at = math.inf if is_all_ready else grace_ends_at(self._state(), now)
+
+        # 5. Decide, at most once per `ratelimit_s`, and record the plan if it changes anything.
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
             await self._decide(self._cause)
             await self._requeue(policy)
 
-        # 5. Return when the next of these is due without a new event.
+        # 6. Return when the next of these is due without a new event.
         due_at = self._may_decide_at() if self._cause is not None else math.inf
         if self._idle():
             due_at = self._clock.now()
-        return min(due_at, self._requeue_at)
+        return min(due_at, self._requeue_at, self._grace_ends_at)
 
     async def _decide(self, cause: str) -> None:
         now = self._clock.now()
@@ -198,15 +210,18 @@ class Controller:
         If an answer is lost, or another leader is as fast, the same event comes again: it is recorded once.
         """
         unsatisfiable, before = self.live.cluster.unsatisfiable(self.pool), self.live.position
+        if not unsatisfiable:
+            return False
         requests = (
             facts.JobCancelRequested(job_id=job_id, reason=why) for job_id, why in sorted(unsatisfiable.items())
         )
         await self._append_to_jobs([self._fact(request, f"unsatisfiable-{request.job_id}") for request in requests])
-        if unsatisfiable:
-            await self.catch_up()
+        await self.catch_up()
         return self.live.position > before
 
     async def _cancel_idle(self) -> None:
+        if not self._canceling:
+            return
         idle = self._idle()
         # If an answer is lost, or another leader is as fast, the same event comes again: the job ends once.
         await self._append_to_jobs(
@@ -222,6 +237,8 @@ class Controller:
 
         A job in the plan is not among them: its workers may start at this moment, before the log knows.
         """
+        if not self._canceling:
+            return ()
         jobs, planned = self.live.cluster.jobs(self.pool), self.live.cluster.plan(self.pool).placement
         unplanned = (job_id for job_id in sorted(self._canceling) if job_id in jobs and job_id not in planned)
         return [job_id for job_id in unplanned if not jobs[job_id].workers]

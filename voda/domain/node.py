@@ -18,10 +18,20 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     foreign_gpus: Gpus = NO_GPUS
     """GPUs used by pods that voda does not manage."""
     is_ready: bool = True
+    """False: it is silent; workers there may go on, so they stay for `Settings.node_grace_s`."""
     is_schedulable: bool = True
+    """False: it is cordoned; it takes no new workers, those that run there stay."""
+    is_draining: bool = False
+    """Whether its workers are to go elsewhere at once."""
     labels: Mapping[str, str] = {}
 
     @cached_property
     def usable_gpus(self) -> Gpus:
-        """GPUs that a plan may hand out; 0 while the node is not ready or cordoned."""
-        return max(NO_GPUS, self.gpus - self.foreign_gpus) if self.is_ready and self.is_schedulable else NO_GPUS
+        """GPUs for new workers; 0 while the node is silent, cordoned or draining."""
+        is_open = self.is_ready and self.is_schedulable and not self.is_draining
+        return self.own_gpus if is_open else NO_GPUS
+
+    @property
+    def own_gpus(self) -> Gpus:
+        """GPUs that others leave, whatever the node's state."""
+        return max(NO_GPUS, self.gpus - self.foreign_gpus)

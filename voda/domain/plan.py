@@ -53,18 +53,13 @@ class StartJob(Struct, frozen=True, kw_only=True):
 
 
 class ResizeJob(Struct, frozen=True, kw_only=True):
-    """Grow or shrink a running job; `nodes` is the whole new list, index -> node."""
+    """Let a running job have one worker on each of `nodes`, by index: grow, shrink and move, all at once.
+
+    `nodes` is all that is desired of the job: the size of a job is written nowhere else.
+    """
 
     job_id: str
     nodes: tuple[str, ...]
-
-
-class MigrateWorkers(Struct, frozen=True, kw_only=True):
-    """Move some workers to other nodes; the size stays."""
-
-    job_id: str
-    moves: Mapping[int, str]
-    """worker index -> node it moves to."""
 
 
 class HaltJob(Struct, frozen=True, kw_only=True):
@@ -80,4 +75,4 @@ class StopJob(Struct, frozen=True, kw_only=True):
     reason: StopReason
 
 
-Action = StartJob | ResizeJob | MigrateWorkers | HaltJob | StopJob
+Action = StartJob | ResizeJob | HaltJob | StopJob

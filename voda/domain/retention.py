@@ -30,6 +30,8 @@ class EndedFolder(Struct, frozen=True, kw_only=True):
     finished_at: float
     size_bytes: int
     """What deleting it would free."""
+    exceeds: bool = False
+    """Whether it has more files than voda counts, so that it takes more than that, and nobody knows how much."""
 
 
 class RetentionRule(Struct, frozen=True, kw_only=True):
@@ -51,7 +53,10 @@ def expired(
     gone = {folder.job_id for folder in old}
     rest = [one for one in oldest_first if one.job_id not in gone and now - one.finished_at >= rule.spared_s]
     found: list[tuple[EndedFolder, DeletionCause]] = [(folder, "age") for folder in old]
-    found += [(folder, "size") for folder in _excess(rest, rule.keep_bytes)]
+    # What a folder of more files than can be counted takes is not known: a limit holds only without it.
+    uncounted = [one for one in rest if one.exceeds and rule.keep_bytes]
+    counted = [one for one in rest if one not in uncounted]
+    found += [(folder, "size") for folder in (*uncounted, *_excess(counted, rule.keep_bytes))]
     return sorted(found, key=lambda one: _by_age(one[0]))
 
 

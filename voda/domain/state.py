@@ -1,7 +1,7 @@
 """The frozen view that a decision reads, and the settings that steer it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -56,6 +56,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Assumed until measured."""
     heeds_resize_cost: bool = True
     """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
+    node_grace_s: float = 60.0
+    """How long workers stay on a node that is silent; 0 = they move at once."""
     retention_s: float = RETENTION_S
     """How long the folder of an ended job is kept on one machine; 0 = without a limit."""
     retention_bytes: int = RETENTION_BYTES
@@ -76,6 +78,10 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     settings: Settings
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
+    silent_since: Mapping[str, float] = {}
+    """Node that is not ready -> since when its workers are waited for."""
+    closed_nodes: Mapping[str, str] = {}
+    """Nodes that have room for the workers there and for no others -> why (voda/planner/node_states.py)."""
     capacity_limit_gpus: Gpus | None = None
     """GPUs that jobs of higher priority leave to those of this view; None = all that the nodes have."""
 
@@ -85,6 +91,11 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         if self.capacity_limit_gpus is not None:
             return self.capacity_limit_gpus
         return total(node.usable_gpus for node in self.nodes.values())
+
+    @property
+    def is_mostly_silent(self) -> bool:
+        """Whether more than half of the nodes are silent: then the control plane, not the nodes, is believed ill."""
+        return mostly_silent(self.silent_since, self.nodes)
 
     @cached_property
     def priorities(self) -> Sequence[int]:
@@ -103,3 +114,8 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     def slots(self, gpus_per_replica: Gpus) -> int:
         """Return how many workers of that many GPUs each the nodes have room for, were they empty."""
         return sum(node.usable_gpus // gpus_per_replica for node in self.nodes.values())
+
+
+def mostly_silent(silent: Collection[str], nodes: Collection[str]) -> bool:
+    """Say whether more than half of a pool's nodes are silent at once."""
+    return 2 * len(silent) > len(nodes)

@@ -74,11 +74,20 @@ def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "parameters": parameters}
 
 
+def _node_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Up to schema 1 a node that was cordoned or not ready was left by its workers at once."""
+    node = data["node"]
+    is_left = not (node.get("is_ready", True) and node.get("is_schedulable", True))
+    return {**data, "node": {**node, "is_draining": True}} if is_left else data
+
+
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
     ("job.submitted", 2): _job_submitted_2,
     ("job.submitted", 3): _job_submitted_3,
     ("job.progressed", 1): _job_progressed_1,
+    ("node.joined", 1): _node_1,
+    ("node.changed", 1): _node_1,
     ("plan.adopted", 1): _plan_adopted_1,
     ("policy.changed", 1): _policy_changed_1,
 }

@@ -17,6 +17,19 @@ TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(fa
 """Every event type there is, by its word in the log."""
 _LISTED = 4
 """Jobs of a plan that a sentence names; it counts the others."""
+_JobObservation = (
+    facts.JobRegistered
+    | facts.JobStalled
+    | facts.WorkerStarted
+    | facts.WorkerExited
+    | facts.ProgramFailed
+    | facts.JobProgressed
+    | facts.JobCompleted
+    | facts.JobFailed
+    | facts.JobCanceled
+    | facts.JobFolderDeleted
+    | facts.ActionFailed
+)
 _EXITS: Mapping[str, str] = {
     "stopped": "stopped",
     "migrated": "left for another node",
@@ -38,24 +51,42 @@ def describe(event: Event) -> str:
             return fact.reason or "halted"
         case facts.JobResumeRequested():
             return "resumed"
-        case facts.JobChanged() | facts.PolicyChanged():
+        case facts.JobChanged() | facts.PolicyChanged() | facts.RetentionChanged():
             return f"changed: {_settings(fact)}"
         case facts.RatelimitChanged():
             return f"at most one plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "plans at once, no rate limit"
-        case facts.RetentionChanged():
-            return f"changed: {_settings(fact)}"
+        case facts.LeaderElected():
+            return f"{fact.leader} leads"
+        case facts.PlanAdopted():
+            return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
+        case facts.JobQueueLevelChanged():
+            return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
+        case facts.NodeJoined() | facts.NodeChanged() | facts.NodeLeft() | facts.WorkerRefused():
+            return _on_node(fact)
+        case _:
+            return _of_job(fact)
+
+
+def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts.WorkerRefused) -> str:
+    match fact:
         case facts.NodeJoined():
             return f"joined with {_shape(fact.node)}"
         case facts.NodeChanged():
             return f"is now {_shape(fact.node)}"
         case facts.NodeLeft():
             return f"left{_because(fact.reason)}"
-        case facts.JobRegistered():
-            what = fact.kind or "object in the cluster"
-            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
         case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
             return f"{fact.node} {can}{_because(fact.reason)}"
+        case _:
+            assert_never(fact)
+
+
+def _of_job(fact: _JobObservation) -> str:
+    match fact:
+        case facts.JobRegistered():
+            what = fact.kind or "object in the cluster"
+            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
         case facts.JobStalled():
             return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
         case facts.WorkerStarted():
@@ -63,6 +94,8 @@ def describe(event: Event) -> str:
         case facts.WorkerExited():
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
             return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
+        case facts.ProgramFailed():
+            return f"{fact.replica} {fact.reason}; it is started again"
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
@@ -77,12 +110,6 @@ def describe(event: Event) -> str:
             return f"folder deleted by {fact.by}, {size(fact.size_bytes)}"
         case facts.ActionFailed():
             return f"{fact.action} failed (attempt {fact.attempt}): {fact.error}"
-        case facts.LeaderElected():
-            return f"{fact.leader} leads"
-        case facts.PlanAdopted():
-            return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
-        case facts.JobQueueLevelChanged():
-            return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
         case _:
             assert_never(fact)
 
@@ -134,6 +161,7 @@ def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChan
 def _shape(node: Node) -> str:
     notes = [] if node.is_ready else ["not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
+    notes += ["draining"] if node.is_draining and node.is_ready and node.is_schedulable else []
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
     return ", ".join([counted(node.gpus, "GPU"), *notes])
 

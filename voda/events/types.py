@@ -113,6 +113,7 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
     resize_cost_s: float | None = None
     span_penalty: float | None = None
     heeds_resize_cost: bool | None = None
+    node_grace_s: float | None = None
 
 
 class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
@@ -136,6 +137,7 @@ class RetentionChanged(PoolFact, frozen=True, kw_only=True):
 
 class NodeJoined(Data, frozen=True, kw_only=True):
     TYPE = "node.joined"
+    SCHEMA = 2
     MAKES_PLAN_DUE = True
     node: Node
 
@@ -146,6 +148,7 @@ class NodeJoined(Data, frozen=True, kw_only=True):
 
 class NodeChanged(Data, frozen=True, kw_only=True):
     TYPE = "node.changed"
+    SCHEMA = 2
     MAKES_PLAN_DUE = True
     node: Node
 
@@ -220,6 +223,16 @@ class WorkerExited(JobFact, frozen=True, kw_only=True):
     workers: tuple[int, ...]
     cause: ExitCause = "stopped"
     exit_code: int | None = None
+
+
+class ProgramFailed(JobFact, frozen=True, kw_only=True):
+    """The program of a replica failed, and is started again. One machine only."""
+
+    TYPE = "program.failed"
+    MAKES_CLUSTER_STALE = False
+    replica: str
+    reason: str
+    """How it ended, and the last line that it printed."""
 
 
 class JobProgressed(JobFact, frozen=True, kw_only=True):
@@ -368,6 +381,7 @@ Observation = (
     | JobStalled
     | WorkerStarted
     | WorkerExited
+    | ProgramFailed
     | JobProgressed
     | JobEnd
     | JobFolderDeleted

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS, JobSpec
@@ -20,7 +20,7 @@ from voda.kinds.pod_template import (
     TorchElasticPolicy,
 )
 
-OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator")
+OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator", "kubernetes.io/job-controller")
 """Values of managedBy that leave a job to its own operator."""
 
 BIGGEST: Final = 2**31 - 1
@@ -67,7 +67,11 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     versions: ClassVar[tuple[str, ...]]
     """apiVersions; the first one is preferred where a cluster serves several."""
     replica_specs: ClassVar[str]
-    """Field of `spec` that holds the roles."""
+    """Field of `spec` that holds the roles; empty: `spec` itself is the only role."""
+    run_policy_field: ClassVar[str] = "runPolicy"
+    """Field of `spec` that holds suspend and the limits of a run; empty: `spec` itself does."""
+    replicas_field: ClassVar[str] = "replicas"
+    """Field of a role that says how many replicas it has."""
     role_names: ClassVar[tuple[str, ...]]
     placed_roles: ClassVar[tuple[str, ...]]
     """Roles whose pods are replicas: voda counts and places them. The first role has replica 0, the last is resized."""
@@ -78,6 +82,10 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     local_launch: ClassVar[Literal["mpi", "torch"] | None] = None
     """How one machine starts the replicas: by a launcher, or each as a torch agent. None: it cannot."""
     local_roles: ClassVar[tuple[str, ...]] = ()
+    cluster_variables: ClassVar[frozenset[str]] = frozenset()
+    """Variables about the other replicas, which one machine sets itself, whatever the manifest says."""
+    index_variable: ClassVar[str] = ""
+    """Variable with the index of a replica, which Kubernetes sets; empty: none."""
     processes_field: ClassVar[str] = "spec"
     """Field that says how many processes one replica starts."""
 
@@ -100,7 +108,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     def size_path(self) -> str:
         """Path of what says how many replicas there are."""
         roles = self.placed_roles
-        return f"{self.path(roles[0])}.replicas" if len(roles) == 1 else f"spec.{self.replica_specs}"
+        return replicas_path(self, roles[0]) if len(roles) == 1 else f"spec.{self.replica_specs}"
 
     @property
     def main_container_name(self) -> str:
@@ -128,7 +136,7 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return False
 
     def path(self, role: str) -> str:
-        return f"spec.{self.replica_specs}.{role}"
+        return f"spec.{self.replica_specs}.{role}" if self.replica_specs else "spec"
 
     def main_container(self, role: str) -> tuple[int, ContainerTemplate]:
         """Return the container of a role that trains, and its index."""
@@ -179,6 +187,32 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return ConvertedManifest(manifest)
 
 
+def replicas_path(job: JobManifest, role: str) -> str:
+    """Return the path of what says how many replicas a role has."""
+    return f"{job.path(role)}.{job.replicas_field}"
+
+
+def run_policy_path(kind: JobManifest | type[JobManifest]) -> str:
+    """Return the path of what holds suspend and the limits of a run."""
+    return f"spec.{kind.run_policy_field}".removesuffix(".")
+
+
+def run_policy(job: JobManifest) -> RunPolicyFields:
+    """Return the limits of a run."""
+    held = job.spec.run_policy if job.run_policy_field else job.spec
+    return RunPolicyFields() if held is None else convert(held, RunPolicyFields, from_attributes=True)
+
+
+def run_policy_mapping(kind: JobManifest | type[JobManifest], spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the mapping with suspend and the limits of a run, of a `spec` as it is written."""
+    return (spec.get(kind.run_policy_field) or {}) if kind.run_policy_field else spec
+
+
+def role_mappings(kind: JobManifest | type[JobManifest], spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return role -> the mapping with its template, of a `spec` as it is written."""
+    return spec[kind.replica_specs] if kind.replica_specs else {kind.role_names[0]: spec}
+
+
 def field_warnings(value: object, path: str, messages: Mapping[str, str]) -> Iterator[FieldWarning]:
     """Yield a warning for each field of a mapping that is not empty and has a message."""
     if isinstance(value, Mapping):
@@ -192,7 +226,7 @@ def refuse_unusable(job: JobManifest) -> None:
     job.check()
     for name, role in job.roles.items():
         _check_role(job, name, role)
-    _check_run_policy(job.spec.run_policy)
+    _check_run_policy(run_policy(job), run_policy_path(job))
 
 
 def refuse_outside(field: str, value: int | None, least: int, most: int) -> None:
@@ -216,7 +250,7 @@ def refuse_several(path: str, role: RoleTemplate | None) -> None:
 
 def _check_role(job: JobManifest, name: str, role: RoleTemplate) -> None:
     path = job.path(name)
-    refuse_outside(f"{path}.replicas", role.replicas, 1, MOST_REPLICAS)
+    refuse_outside(replicas_path(job, name), role.replicas, 1, MOST_REPLICAS)
     refuse_other(f"{path}.restartPolicy", role.restart_policy, job.restart_policies)
     pod = role.template.spec
     grace_s = pod.termination_grace_period_seconds
@@ -236,10 +270,8 @@ def _check_env(path: str, container: ContainerTemplate) -> None:
             raise InvalidField(field, f"{field}: {variable.name[:60]} has a value too: keep one of them")
 
 
-def _check_run_policy(policy: RunPolicyFields | None) -> None:
-    if policy is None:
-        return
-    refuse_outside("spec.runPolicy.backoffLimit", policy.backoff_limit, 0, BIGGEST)
-    refuse_outside("spec.runPolicy.activeDeadlineSeconds", policy.active_deadline_seconds, 1, BIGGEST)
-    refuse_outside("spec.runPolicy.ttlSecondsAfterFinished", policy.ttl_seconds_after_finished, 0, BIGGEST)
-    refuse_other("spec.runPolicy.cleanPodPolicy", policy.clean_pod_policy, CLEAN_POD_POLICIES)
+def _check_run_policy(policy: RunPolicyFields, path: str) -> None:
+    refuse_outside(f"{path}.backoffLimit", policy.backoff_limit, 0, BIGGEST)
+    refuse_outside(f"{path}.activeDeadlineSeconds", policy.active_deadline_seconds, 1, BIGGEST)
+    refuse_outside(f"{path}.ttlSecondsAfterFinished", policy.ttl_seconds_after_finished, 0, BIGGEST)
+    refuse_other(f"{path}.cleanPodPolicy", policy.clean_pod_policy, CLEAN_POD_POLICIES)

@@ -14,6 +14,11 @@ MOST_GPUS: Final = 1_024
 DEFAULT_BACKOFF_LIMIT: Final = 6
 """Of a Kubernetes Job. Jobs of kubeflow.org/v1 have no limit of their own; voda does not restart them for ever."""
 
+LAST_CALL: Final = "last_call_timeout"
+LAST_CALL_S: Final = 2
+"""How long torch agents wait at each start and resize for more of them; torch's own 30 s make every resize that slow.
+"""
+
 
 class FieldRef(Struct, frozen=True, rename="camel"):
     """A field of the pod that a variable's value comes from."""
@@ -53,6 +58,7 @@ class PodTemplateSpec(Struct, frozen=True, rename="camel"):
     node_selector: dict[str, str] | None = None
     termination_grace_period_seconds: int | None = None
     priority_class_name: str | None = None
+    restart_policy: str | None = None
 
 
 class PodTemplate(Struct, frozen=True):

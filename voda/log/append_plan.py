@@ -63,7 +63,7 @@ def together(appends: Sequence[Append]) -> Append:
     if not appends:
         raise ValueError("an append needs at least one fact")
     first, *others = appends
-    return first._replace(others=tuple(others))
+    return first._replace(others=tuple(others)) if others else first
 
 
 def parts_of(group: Iterable[Append]) -> Iterator[Append]:

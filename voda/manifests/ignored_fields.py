@@ -46,6 +46,11 @@ _OTHERS: Final = {
     ),
     "MPIJob": "status",
     "PyTorchJob": "status",
+    "IndexedJob": "status",
+    "IndexedJobSpec": (
+        "managedBy manualSelector maxFailedIndexes podFailurePolicy podReplacementPolicy runPolicy selector"
+        " successPolicy suspend"
+    ),
     "MPISpec": "launcherCreationPolicy runLauncherAsWorker sshAuthMountPath",
     "RunPolicyFields": "managedBy schedulingPolicy",
     "TorchElasticPolicy": "metrics",

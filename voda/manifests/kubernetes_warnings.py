@@ -12,7 +12,15 @@ import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
-from voda.kinds.base import OPERATORS, FieldWarning, JobManifest, field_warnings
+from voda.kinds.base import (
+    OPERATORS,
+    FieldWarning,
+    JobManifest,
+    field_warnings,
+    role_mappings,
+    run_policy_mapping,
+    run_policy_path,
+)
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
@@ -70,16 +78,17 @@ def kubernetes_warnings(
         InvalidField: the cluster does not run the kind, or no pod could be made of a template.
     """
     job, raw = parsed.job, parsed.raw
+    # First: a program without an image lacks that, whatever kind was made of it.
+    _refuse_impossible_pods(job, raw)
     if job.kind not in served:
         runs = " and ".join(sorted(served)) or f"neither {' nor '.join(f'{name}s' for name in KINDS)}"
         raise InvalidField("kind", f"kind: {job.kind} has no operator in this cluster, which runs {runs}")
-    _refuse_impossible_pods(job, raw)
     _refuse_env_files(job)
     converted = job.in_version(raw, served[job.kind])
     return (
         *_metadata(raw["metadata"]),
         *converted.warnings,
-        *_run_policy(raw["spec"].get("runPolicy") or {}, is_v1=served[job.kind].endswith("/v1")),
+        *_run_policy(job, raw["spec"], is_v1=served[job.kind].endswith("/v1")),
         *job.kubernetes_warnings(converted.manifest, parsed.spec),
         *_placed_pods(job, raw),
         *_uncounted_gpus(parsed, gpu_resource),
@@ -105,7 +114,7 @@ def _refuse_env_files(job: JobManifest) -> None:
 def _refuse_impossible_pods(job: JobManifest, raw: Mapping[str, Any]) -> None:
     for name, role in job.roles.items():
         path = f"{job.path(name)}.template"
-        _refuse_wrong_types(raw["spec"][job.replica_specs][name]["template"], path)
+        _refuse_wrong_types(role_mappings(job, raw["spec"])[name]["template"], path)
         containers = role.template.spec.containers
         for index, container in enumerate(containers):
             _refuse_impossible_container(container, f"{path}.spec.containers[{index}]")
@@ -143,14 +152,15 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[FieldWarning]:
         yield FieldWarning(field=f"metadata.labels[{_KUEUE}]", message=message)
 
 
-def _run_policy(policy: Mapping[str, Any], *, is_v1: bool) -> Iterator[FieldWarning]:
-    yield from field_warnings(policy, "spec.runPolicy", _OF_RUN_POLICY)
+def _run_policy(job: JobManifest, spec: Mapping[str, Any], *, is_v1: bool) -> Iterator[FieldWarning]:
+    policy, path = run_policy_mapping(job, spec), run_policy_path(job)
+    yield from field_warnings(policy, path, _OF_RUN_POLICY)
     if policy.get("managedBy") not in (None, "", *OPERATORS):
-        yield FieldWarning(field="spec.runPolicy.managedBy", message="left out: voda runs the job itself")
+        yield FieldWarning(field=f"{path}.managedBy", message="left out: voda runs the job itself")
     ttl_s = policy.get("ttlSecondsAfterFinished")
     if is_v1 and ttl_s is not None and ttl_s < _LEAST_TTL_S:
         message = f"with less than {_LEAST_TTL_S}, the object may be gone before voda sees how the job ended"
-        yield FieldWarning(field="spec.runPolicy.ttlSecondsAfterFinished", message=message)
+        yield FieldWarning(field=f"{path}.ttlSecondsAfterFinished", message=message)
 
 
 def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarning]:
@@ -158,7 +168,7 @@ def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarn
     for role in job.roles:
         if role not in job.placed_roles:
             continue
-        pod, path = raw["spec"][job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
+        pod, path = role_mappings(job, raw["spec"])[role]["template"]["spec"], f"{job.path(role)}.template.spec"
         if pod.get("schedulerName") not in (None, "", "voda", "default-scheduler"):
             yield FieldWarning(field=f"{path}.schedulerName", message="not used: voda places the replicas itself")
         yield from field_warnings(pod, path, _OF_PODS)

@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from voda.domain.errors import InvalidField
-from voda.kinds.base import FieldWarning, JobManifest, field_warnings
+from voda.kinds.base import (
+    FieldWarning,
+    JobManifest,
+    field_warnings,
+    role_mappings,
+    run_policy_mapping,
+    run_policy_path,
+)
 from voda.kinds.pod_template import ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
@@ -95,9 +102,9 @@ def local_warnings(parsed: ParsedManifest, enforced: Collection[str] = ()) -> It
     """
     job, spec = parsed.job, parsed.raw["spec"]
     yield from job.local_warnings(spec)
-    yield from field_warnings(spec.get("runPolicy"), "spec.runPolicy", _OF_RUN_POLICY)
+    yield from field_warnings(run_policy_mapping(job, spec), run_policy_path(job), _OF_RUN_POLICY)
     for role in job.roles:
-        pod, path = spec[job.replica_specs][role]["template"]["spec"], f"{job.path(role)}.template.spec"
+        pod, path = role_mappings(job, spec)[role]["template"]["spec"], f"{job.path(role)}.template.spec"
         yield from field_warnings(pod, path, _OF_PODS)
         for name in pod.get("nodeSelector") or ():
             if name != ACCELERATOR:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from voda.kinds.base import JobManifest
-from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar, RunPolicyFields
+from voda.kinds.base import JobManifest, run_policy
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar
 from voda.manifests.expansion import Expansion
 from voda.programs.program_manifest import ENV_FILE, WORKING_DIR
 
@@ -44,7 +44,7 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
 
 def program(job: JobManifest, role: str) -> Program | None:
-    """Return what a replica of a role (launcher, worker, master) runs; None if the manifest has no such role."""
+    """Return what a replica of a role (launcher, worker, master) runs on one machine; None: there is no such role."""
     name = role.capitalize()
     template = job.roles.get(name)
     if template is None:
@@ -54,7 +54,11 @@ def program(job: JobManifest, role: str) -> Program | None:
     return Program(
         role=role,
         argv=(container.command or ()) + (container.args or ()),
-        env=_env_pairs(container, job.metadata.namespace or "default"),
+        env=tuple(
+            (name, value)
+            for name, value in _env_pairs(container, job.metadata.namespace or "default")
+            if name not in job.cluster_variables
+        ),
         working_dir=container.working_dir or "",
         grace_s=_DEFAULT_GRACE_S if grace_s is None else float(grace_s),
     )
@@ -100,7 +104,7 @@ def expand_container(job: JobManifest, role: str, index: int) -> Mapping[str, st
 
 def failure_policy(job: JobManifest) -> FailurePolicy:
     """Return how failures are treated."""
-    policy = job.spec.run_policy or RunPolicyFields()
+    policy = run_policy(job)
     restart_policy = {
         name.lower(): role.restart_policy or job.default_restart_policy(name) for name, role in job.roles.items()
     }

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.kinds.base import JobManifest, refuse_outside
+from voda.kinds.base import JobManifest, refuse_outside, replicas_path
 from voda.kinds.pod_template import MOST_GPUS, Quantity
 from voda.manifests.programs import expand_container
 
@@ -76,7 +76,7 @@ def replica_bounds(job: JobManifest, settings: JobSettings) -> tuple[int, int, i
         InvalidField: a value is no number or out of bounds, or the least is more than the most.
     """
     requested = _set_bound(job, settings, "requested")
-    plain = requested or _field_bound(job.replica_count(), f"{job.path(job.resized_role)}.replicas", "replicas")
+    plain = requested or _field_bound(job.replica_count(), replicas_path(job, job.resized_role), "replicas")
     least, most = _set_bound(job, settings, "min_replicas"), _set_bound(job, settings, "max_replicas")
     if (own := job.own_bounds()) is not None:
         own_least = _field_bound(own.min_replicas, own.min_path, "elasticPolicy")

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 from voda.domain.errors import InvalidInput
 from voda.manifests import yaml_text
-from voda.manifests.yaml_text import BIGGEST_INT, MOST_DEPTH, MOST_VALUES, SMALLEST_INT, refuse_odd_values
+from voda.manifests.odd_values import MOST_DEPTH, refuse_odd_values
+from voda.manifests.yaml_text import BIGGEST_INT, MOST_VALUES, SMALLEST_INT
 
 MOST_BYTES = 1_048_576
 """Of a manifest's text; Kubernetes takes no more either."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import yaml
 
 from voda.domain.errors import InvalidInput
+from voda.manifests.odd_values import MOST_DEPTH, refuse_odd_text
 
-MOST_DEPTH = 64
 MOST_VALUES = 20_000
 """Values in a YAML text, those that aliases repeat counted each time."""
 MOST_CHARACTERS = 1_048_576
@@ -216,27 +216,3 @@ def _grammar(error: yaml.MarkedYAMLError, text: str) -> str:
     if mark is not None and any(line[mark.column :].startswith("\t") for line in lines):
         what = "a tab: indent with spaces"
     return f"{where}no valid YAML ({what[:200]})"
-
-
-def refuse_odd_values(value: object) -> None:
-    """Raise InvalidInput on a NUL or half a character in any text, and on nesting beyond MOST_DEPTH."""
-    pending = [(value, 1)]
-    while pending:
-        current, depth = pending.pop()
-        if depth > MOST_DEPTH + 1:
-            raise InvalidInput(f"the manifest is nested deeper than {MOST_DEPTH} levels")
-        if isinstance(current, str):
-            refuse_odd_text(current)
-        elif isinstance(current, dict):
-            pending.extend((key, depth) for key in current)
-            pending.extend((item, depth + 1) for item in current.values())
-        elif isinstance(current, list):
-            pending.extend((item, depth + 1) for item in current)
-
-
-def refuse_odd_text(text: str) -> None:
-    """Raise InvalidInput on a NUL or half a surrogate pair."""
-    if "\0" in text:
-        raise InvalidInput(f"the manifest holds a NUL character in {text[:60]!r}: expected text only")
-    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise InvalidInput(f"the manifest holds half a character in {text[:60]!r}: expected valid Unicode")

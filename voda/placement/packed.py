@@ -32,7 +32,7 @@ class Packed:
         packing = _packed(view, replicas)
         node_of = _mapped(view, packing)
         return {
-            job_id: _by_index(view.plan.placement.get(job_id, ()), {node_of[copy]: n for copy, n in copies.items()})
+            job_id: _by_index(_before(view, job_id, copies), {node_of[copy]: n for copy, n in copies.items()})
             for job_id, copies in packing.items()
         }
 
@@ -45,13 +45,26 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
         job = view.jobs[job_id]
         spec = job.spec
         # Mapped onto itself, no copy is refused: so there is a mapping that none is.
-        copies = _copies_for(free, replicas[job_id], spec.gpus_per_replica, job.refusals)
+        copies = dict(per_node(filter(None, _staying(view, job_id, replicas[job_id]))))
+        for copy, workers in copies.items():
+            free.take(copy, workers * spec.gpus_per_replica)
+        missing = replicas[job_id] - sum(copies.values())
+        copies |= _copies_for(free, missing, spec.gpus_per_replica, job.refusals)
         if sum(copies.values()) >= spec.min_replicas:
             packing[job_id] = copies
         else:
             for copy, workers in copies.items():
                 free.take(copy, -workers * spec.gpus_per_replica)
     return packing
+
+
+def _staying(view: ClusterState, job_id: str, size: int) -> Sequence[str]:
+    """Return the closed node of each worker that is at work on one, by index, empty for all others."""
+    if not view.closed_nodes:
+        return ()
+    workers = view.jobs[job_id].workers
+    places = enumerate(view.plan.placement.get(job_id, ())[:size])
+    return [node if node in view.closed_nodes and workers.get(index) == node else "" for index, node in places]
 
 
 def _copies_for(free: FreeGpus, workers: int, gpus: Gpus, avoid: Collection[str]) -> Mapping[str, int]:
@@ -72,9 +85,9 @@ def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
     stays = _stays(view, packing)
     used = {copy for copies in packing.values() for copy in copies}
     by_size: dict[Gpus, list[str]] = defaultdict(list)
-    for name in sorted(view.nodes):
+    for name in sorted(view.nodes.keys() - view.closed_nodes.keys()):
         by_size[view.nodes[name].usable_gpus].append(name)
-    node_of: dict[str, str] = {}
+    node_of = {name: name for name in view.closed_nodes}
     for nodes in by_size.values():
         copies = [name for name in nodes if name in used]
         node_of.update(_assigned(copies, nodes, stays))
@@ -109,6 +122,13 @@ def _weigh_anchors_and_refusals(view: ClusterState, packing: Packing, stays: dic
                 stays[copy, anchor_node] += sum(copies.values())
             for node in jobs[job_id].refusals:
                 stays[copy, node] += refused
+
+
+def _before(view: ClusterState, job_id: str, copies: Mapping[str, int]) -> Sequence[str]:
+    """Return the nodes in force, by index; empty for a worker that may not come to the closed node it was meant for."""
+    nodes = view.plan.placement.get(job_id, ())
+    staying = _staying(view, job_id, sum(copies.values()))
+    return [stays if node in view.closed_nodes else node for node, stays in zip(nodes, staying, strict=False)] or nodes
 
 
 def _assigned(copies: Sequence[str], nodes: Sequence[str], stays: Mapping[tuple[str, str], int]) -> Mapping[str, str]:

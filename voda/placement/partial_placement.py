@@ -52,6 +52,8 @@ class PartialPlacement:
             return False
         refusals = self._view.jobs[job_id].refusals
         home = next(iter(own), None)
+        if home in self._view.closed_nodes:
+            return False
         if home is None or home in refusals or self._free[home] < (workers - own[home]) * gpus:
             if home is not None and self._anchor_node(job_id, self._short[job_id].get(0)):
                 return False
@@ -117,6 +119,8 @@ class PartialPlacement:
         own = per_node(nodes)
         if len(own) <= 1:
             del self._may_span[job_id]
+            return False
+        if own.keys() & self._view.closed_nodes.keys():
             return False
         home = self._home(job_id, own, nodes)
         if home is None or (self._may_span[job_id] and not self._pays(job_id, len(nodes), home in own)):

@@ -16,6 +16,7 @@ from voda.events.types import PlanAdopted
 from voda.placement import PLACERS, Placer
 from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
+from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
 from voda.policies import POLICIES, Policy
 
@@ -29,7 +30,9 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     `cause` is the type of the event that made the decision due, or `tick`; `now` is in seconds since the epoch.
     """
     # 1. Leave out the jobs that are held, and those that the nodes could not hold even if they were empty.
+    #    Nodes that are cordoned or silent have room for the workers that are there.
     eligible, held = eligible_view(view)
+    eligible = with_closed_nodes(eligible, now)
     candidates, left_out = feasible_view(eligible)
     caps: dict[str, tuple[int, str]] = {}
     for attempts_left in reversed(range(_MOST_ATTEMPTS)):

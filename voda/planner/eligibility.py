@@ -24,13 +24,12 @@ def eligible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
 
 def held_jobs(view: ClusterState) -> dict[str, str]:
     """Return the jobs that may have no workers now, and why; without those that are being canceled."""
-    held = {
-        job_id: job.halt_reason or _after(view, job)
-        for job_id, job in view.jobs.items()
-        if (job.is_halted or job.waits_for) and not job.is_canceling
-    }
+    held: dict[str, str] = {}
     bounded: dict[str, list[Job]] = {}
-    for job in view.jobs.values():
+    # Every decision looks at every job here: one round, and no properties that are functions.
+    for job_id, job in view.jobs.items():
+        if (job.halt_reason or job.waits_for) and not job.is_canceling:
+            held[job_id] = job.halt_reason or _after(view, job)
         if (array := job.spec.array) is not None and array.at_once:
             bounded.setdefault(array.array_id, []).append(job)
     if bounded:

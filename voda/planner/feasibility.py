@@ -80,8 +80,9 @@ def with_caps(view: ClusterState, caps: Mapping[str, tuple[int, str]]) -> Cluste
 
 def _no_easier_to_place(view: ClusterState, roomless: Set[str], placement: Placement) -> Set[str]:
     """Return the jobs that found no room, and those that wait behind one of them and are no easier to place."""
-    # What shuts out a job that nodes refuse need not shut out any other.
-    specs = [job.spec for job_id in roomless if not (job := view.jobs[job_id]).refusals]
+    # What shuts out a job that nodes refuse need not shut out any other; closed nodes refuse all.
+    closed = view.closed_nodes.keys()
+    specs = [job.spec for job_id in roomless if not ((job := view.jobs[job_id]).refusals.keys() - closed)]
     shapes = {(spec.gpus_per_replica, spec.min_replicas, spec.priority) for spec in specs}
     if not shapes:
         return roomless

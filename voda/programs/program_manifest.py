@@ -1,4 +1,4 @@
-"""The manifest of a program that comes as a command: an MPIJob for mpirun, else a PyTorchJob.
+"""The manifest of a program that comes as a command: an MPIJob for mpirun, else a Job, or a PyTorchJob on one machine.
 
 Rule: the program gets the words and values that the user wrote, whatever they hold: `$` is doubled, because a manifest
 expands `$(NAME)`.
@@ -19,8 +19,6 @@ ENV_FILE: Final = "voda.dev/env-from-file."
 _GRACE_S: Final = 20
 """For a checkpoint: below the 30 s after which a pod is killed."""
 _DISCOVERY: Final = "/etc/mpi/discover_hosts.sh"
-_MAX_RESTARTS: Final = 100
-"""Torch takes a worker that leaves for a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +60,10 @@ def program_manifest(job: ProgramJob) -> dict[str, Any]:
             f"{job.words[0]} cannot change its size: give --workers {job.most}, or leave {job.words[0]} out and add"
             " --launcher mpirun, so that voda starts the program anew at each size"
         )
-    return _mpi_job(job) if job.launcher == "mpirun" else _torch_job(job)
+    if job.launcher == "mpirun":
+        return _mpi_job(job)
+    # With an image it is for Kubernetes, which runs a Job without any operator.
+    return _indexed_job(job) if job.image else _torch_job(job)
 
 
 def _mpi_job(job: ProgramJob) -> dict[str, Any]:
@@ -86,24 +87,31 @@ def _mpi_words(job: ProgramJob) -> list[str]:
     return ["voda", "run", *sizes, "--grace", str(_GRACE_S), "--host-discovery-script", _DISCOVERY, "--", *program]
 
 
-def _torch_job(job: ProgramJob) -> dict[str, Any]:
+def _indexed_job(job: ProgramJob) -> dict[str, Any]:
+    container = {**_container(job, "main", _torch_words(job)), **_resources(job)}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    size = {"completionMode": "Indexed", "completions": job.least, "parallelism": job.least}
+    return _manifest(job, "batch/v1", "Job", {**size, **_limits(job), "template": {"spec": pod}})
+
+
+def _torch_words(job: ProgramJob) -> list[str]:
     words = [*job.words]
     if job.launcher == "torchrun" and not launcher_in_command(words):
         words = ["torchrun", *torchrun_arguments(words)]
-    container = {**_container(job, "pytorch", words), **_resources(job)}
+    return words
+
+
+def _torch_job(job: ProgramJob) -> dict[str, Any]:
+    container = {**_container(job, "pytorch", _torch_words(job)), **_resources(job)}
     roles = {"Worker": _role(container, replicas=job.least)}
     spec = {**_elastic_policy(job), "nprocPerNode": str(_processes(job)), **_run_policy(job)}
     return _manifest(job, "kubeflow.org/v1", "PyTorchJob", {**spec, "pytorchReplicaSpecs": roles})
 
 
 def _elastic_policy(job: ProgramJob) -> dict[str, Any]:
-    # On Kubernetes workers without a Master meet by an elasticPolicy only, also where their number is fixed.
-    if job.least == job.most and not (job.image and job.most > 1):
+    if job.least == job.most:
         return {}
-    policy: dict[str, Any] = {"minReplicas": job.least, "maxReplicas": job.most, "rdzvBackend": "c10d"}
-    if job.image and job.least < job.most:
-        policy["maxRestarts"] = _MAX_RESTARTS
-    return {"elasticPolicy": policy}
+    return {"elasticPolicy": {"minReplicas": job.least, "maxReplicas": job.most, "rdzvBackend": "c10d"}}
 
 
 def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +143,12 @@ def _resources(job: ProgramJob) -> dict[str, Any]:
 
 
 def _run_policy(job: ProgramJob) -> dict[str, Any]:
-    return {"runPolicy": {"activeDeadlineSeconds": job.time_limit_s}} if job.time_limit_s else {}
+    limits = _limits(job)
+    return {"runPolicy": limits} if limits else {}
+
+
+def _limits(job: ProgramJob) -> dict[str, Any]:
+    return {"activeDeadlineSeconds": job.time_limit_s} if job.time_limit_s else {}
 
 
 def _processes(job: ProgramJob) -> int:

@@ -5,7 +5,7 @@ Rule: it is made from the records, in their order, and has no state of its own.
 
 from collections.abc import Sequence
 
-from voda.projections.job_names import full_name
+from voda.projections.job_names import EXACT, OF_OWNER, full_name
 from voda.projections.job_record import JobRecord
 
 
@@ -41,15 +41,20 @@ class ArrayIndex:
         """Return the tasks of an array, in the order of submission."""
         return list(self._tasks.get(array_id, {}).values())
 
-    def latest(self, name: str) -> str | None:
-        """Return the id of the array of that name that was submitted last."""
-        return self._latest.get(name)
+    def find(self, named: str, user: str | None = None) -> str | None:
+        """Return the id of the array that a text means to a user, as with jobs: the user's own one goes first."""
+        if named.startswith(EXACT):
+            return named.removeprefix(EXACT)
+        owner, slash, name = named.rpartition(OF_OWNER)
+        if slash:
+            return self.latest_of(name, owner)
+        return self.latest_of(named, user) or self._latest.get(named)
 
-    def latest_of(self, name: str, user: str) -> str | None:
+    def latest_of(self, name: str, user: str | None) -> str | None:
         """Return the id of the user's array of that name that was submitted last."""
-        return self._latest_of.get((name, user))
+        return None if user is None else self._latest_of.get((name, user))
 
     def live(self, name: str) -> str | None:
         """Return the id of the array of that name, if it has live tasks."""
-        array_id = self.latest(name)
+        array_id = self._latest.get(name)
         return array_id if array_id and any(task.is_live for task in self._tasks[array_id].values()) else None

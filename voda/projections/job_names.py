@@ -1,7 +1,8 @@
-"""What the names of jobs mean: the live job of a name, else the one submitted last.
+"""What the names of jobs mean: the live job of a name, else the one submitted last; the caller's own goes first.
 
-Rule: a name comes with its namespace unless that is `default`, as in `vision_digits`; the id of the first run of a name
-is that name, so an id that shall mean nothing else has `@` before it.
+Rules: a name comes with its namespace unless that is `default`, as in `vision_digits`; `ada/digits` is ada's job of
+that name. The id of the first run of a name is that name, so an id that shall mean nothing else has `@` before it. No
+new name is the id of another name's run, so that a text that lists and commands show means one job.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from voda.domain.job import JobSpec
 
 EXACT: Final = "@"
 """Stands before an id that means the job with that id, whatever names there are."""
+OF_OWNER: Final = "/"
+"""Stands between an owner and a name; no name has it."""
 _DEFAULT_NAMESPACE: Final = "default"
 
 
@@ -18,17 +21,21 @@ class JobNames:
     """The names of all jobs that are remembered."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, str] = {}
-        """Name -> the job of that name that was submitted last."""
-        self._live: dict[str, dict[str, None]] = {}
-        """Name -> the live jobs of that name, in the order of submission: objects of a cluster may share one."""
+        self._latest: dict[str, dict[str, str]] = {}
+        """Name -> user -> the user's job of that name that was submitted last, in the order of submission."""
+        self._live: dict[str, dict[str, str]] = {}
+        """Name -> the live jobs of that name with their users, in the order of submission: objects of a cluster may
+        share one."""
 
     def add(self, spec: JobSpec, *, is_live: bool) -> None:
         """Add a job that was submitted after all others of its name."""
         name = name_of(spec)
-        self._latest[name] = spec.job_id
+        latest = self._latest.setdefault(name, {})
+        # Taken out first, so that the user comes last.
+        latest.pop(spec.user, None)
+        latest[spec.user] = spec.job_id
         if is_live:
-            self._live.setdefault(name, {})[spec.job_id] = None
+            self._live.setdefault(name, {})[spec.job_id] = spec.user
 
     def end(self, spec: JobSpec) -> None:
         """Note that a job has ended."""
@@ -39,27 +46,53 @@ class JobNames:
 
     def forget(self, spec: JobSpec) -> None:
         """Forget an ended job."""
-        if self._latest.get(name := name_of(spec)) == spec.job_id:
-            del self._latest[name]
+        latest = self._latest.get(name := name_of(spec), {})
+        if latest.get(spec.user) == spec.job_id:
+            del latest[spec.user]
+            if not latest:
+                del self._latest[name]
 
     def live(self, name: str) -> str | None:
         """Return the live job of a name; of several, the one submitted last."""
         return next(reversed(self._live.get(name, {})), None)
 
-    def id_of(self, named: str) -> str:
-        """Return the id that a text means: that of the job of that name, else the text as an id."""
+    def latest(self, name: str) -> str | None:
+        """Return the job of a name that was submitted last."""
+        return next(reversed(self._latest.get(name, {}).values()), None)
+
+    def id_of(self, named: str, user: str | None = None) -> str:
+        """Return the id that a text means to a user, None = to nobody in particular.
+
+        That of the user's own job of that name, else of anybody's, else the text as an id.
+        """
         if named.startswith(EXACT):
             return named.removeprefix(EXACT)
-        return self.live(named) or self._latest.get(named, named)
+        owner, slash, name = named.rpartition(OF_OWNER)
+        if slash:
+            return self._of(owner, name) or named
+        own = None if user is None else self._of(user, named)
+        return own or self.live(named) or self.latest(named) or named
 
     def elsewhere(self, name: str) -> Sequence[str]:
         """Return the latest job of that name in each namespace."""
-        return [job_id for full, job_id in self._latest.items() if full == name or full.endswith(f"_{name}")]
+        names = [full for full in self._latest if full == name or full.endswith(f"_{name}")]
+        return [job_id for full in names if (job_id := self.latest(full)) is not None]
+
+    def _of(self, user: str, name: str) -> str | None:
+        """Return the user's live job of a name, else the one that the user submitted last."""
+        live = (job_id for job_id, owner in reversed(self._live.get(name, {}).items()) if owner == user)
+        return next(live, None) or self._latest.get(name, {}).get(user)
 
 
 def full_name(namespace: str, name: str) -> str:
     """Return a name with its namespace, unless that is `default`."""
     return name if namespace == _DEFAULT_NAMESPACE else f"{namespace}_{name}"
+
+
+def in_namespace(namespace: str, named: str) -> str:
+    """Return a text that names a job, perhaps with its owner, with the namespace, unless that is `default`."""
+    owner, slash, name = named.rpartition(OF_OWNER)
+    return f"{owner}{slash}{full_name(namespace, name)}"
 
 
 def name_of(spec: JobSpec) -> str:

@@ -73,6 +73,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """Such as `retention (30 days)`, or a user."""
     stall: str = ""
     """What it waits for and no plan can give; empty once it waits no more or has ended."""
+    program_failures: int = 0
+    """Times that the program of a replica failed, and was started again."""
+    last_failure: str = ""
+    """The last of them: `worker-0 ended with exit code 1: no data`."""
 
     @property
     def spec(self) -> JobSpec:
@@ -119,12 +123,16 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
-    def change(self, fact: JobChange | facts.JobStalled, now: float) -> bool:
+    def change(self, fact: JobChange | facts.JobStalled | facts.ProgramFailed, now: float) -> bool:
         """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
             return self._change_ended(fact, now)
         if isinstance(fact, facts.JobStalled):
             self.stall = fact.reason
+            return True
+        if isinstance(fact, facts.ProgramFailed):
+            self.program_failures += 1
+            self.last_failure = f"{fact.replica} {fact.reason}"
             return True
         self.job = changed_job(self.job, fact, now)
         match fact:

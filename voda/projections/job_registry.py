@@ -22,7 +22,7 @@ from voda.events.envelope import Event
 from voda.projections.array_index import ArrayIndex
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
-from voda.projections.job_names import JobNames, full_name
+from voda.projections.job_names import JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
@@ -62,9 +62,15 @@ class JobRegistry(Projection):
         """Return the record of a job; read-only, and changing with the log."""
         return self._records.get(job_id)
 
-    def find(self, named: str) -> JobRecord | None:
-        """Return the live job of that name, else its latest run, else the job with that id (see `JobNames`)."""
-        return self._records.get(self._names.id_of(named))
+    def find(self, named: str, user: str | None = None) -> JobRecord | None:
+        """Return the job that a text means to a user: the live one of that name, else its latest run (`JobNames`).
+
+        None where there is none, and where only others have one and the user has an array of that name.
+        """
+        record = self._records.get(self._names.id_of(named, user))
+        if record is None or user in (None, record.spec.user) or self.arrays.latest_of(named, user) is None:
+            return record
+        return None
 
     def ids_named(self, name: str) -> Sequence[str]:
         """Return the jobs of that name, the latest of each namespace."""
@@ -81,6 +87,12 @@ class JobRegistry(Projection):
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
         return self._names.live(full_name(namespace, name))
+
+    def run_with_id(self, name: str) -> JobRecord | None:
+        """Return the run of another name whose id is this name, which no job has yet."""
+        record = self._records.get(name)
+        is_other = record is not None and name_of(record.spec) != name and self._names.latest(name) is None
+        return record if is_other else None
 
     def submission(self, event_id: str) -> str | None:
         """Return the job that the event submitted, also if the record of that job is gone."""
@@ -162,7 +174,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
 
 
 @JobRegistry.folds
-def _job_changed(registry: JobRegistry, fact: JobChange | facts.JobStalled, event: Event) -> None:
+def _job_changed(registry: JobRegistry, fact: JobChange | facts.JobStalled | facts.ProgramFailed, event: Event) -> None:
     record = registry._records.get(fact.job_id)
     if record is not None and record.change(fact, event.recorded_at):
         registry._mark(record, event)

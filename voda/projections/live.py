@@ -23,6 +23,7 @@ from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
 from voda.projections.job_changes import END_PHASES, JobChange, changed_job
 from voda.projections.learning import Learning
+from voda.projections.silent_nodes import drop_node, put_node
 
 
 class LivePool(Struct, kw_only=True):
@@ -36,6 +37,8 @@ class LivePool(Struct, kw_only=True):
     """Jobs that no plan has considered yet, or not since they were halted or resumed -> position of that."""
     outlived: dict[str, Job] = {}
     """Jobs that have ended and whose workers have not all exited."""
+    silent_since: dict[str, float] = {}
+    """Node that is not ready -> since when, or since most nodes of the pool answered again."""
 
 
 class LiveCluster(Projection):
@@ -102,6 +105,7 @@ class LiveCluster(Projection):
             estimates=estimates or {},
             settings=live_pool.settings,
             outlived=dict(live_pool.outlived),
+            silent_since=dict(live_pool.silent_since),
         )
 
     def nodes(self, pool: str) -> Mapping[str, Node]:
@@ -243,19 +247,22 @@ def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None
 
 @LiveCluster.folds
 def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
-    _forget_node(live, fact.node.name)
-    live._change_pool(fact.node.pool).nodes[fact.node.name] = fact.node
+    pool = live._change_pool(fact.node.pool)
+    # Its label may have changed unobserved.
+    _forget_node(live, fact.node.name, event.recorded_at, stays_in=pool)
+    put_node(pool.nodes, pool.silent_since, fact.node, event.recorded_at)
 
 
 @LiveCluster.folds
 def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
-    _forget_node(live, fact.name)
+    _forget_node(live, fact.name, event.recorded_at)
 
 
-def _forget_node(live: LiveCluster, name: str) -> None:
-    """Remove a node from its pool, as its label may change unobserved, and lift its refusals."""
+def _forget_node(live: LiveCluster, name: str, at: float, *, stays_in: LivePool | None = None) -> None:
+    """Remove a node from its pool, and lift its refusals."""
     for pool in live._pools.values():
-        if pool.nodes.pop(name, None) is not None:
+        if pool is not stays_in and name in pool.nodes:
+            drop_node(pool.nodes, pool.silent_since, name, at)
             live.changed_pools.add(pool.plan.pool)
     for job_id in live._refused_by.pop(name, ()):
         _lift(live, job_id, name)
@@ -311,7 +318,7 @@ def _settings_changed(
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-5"
+    FORMAT: ClassVar[str] = "live-6"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """The difference between the plan and the cluster, as actions.
 
-Rules: pure; actions that free GPUs come before actions that use them; a GPU is free when it is observed free, and goes
-to one action only; a job waits until all its GPUs are free, so that it restarts once. Repeated, it reaches every plan
-that fits: where migrations wait in a cycle, each for GPUs that the next one has to free, and nothing else opens the
-cycle, the job that loses least is halted.
+Rules: pure; one action for a job at a time, which says all that is desired of it; actions that free GPUs come before
+actions that use them; a GPU is free when it is observed free, and goes to one action only; a job waits until all its
+GPUs are free, so that it restarts once. Repeated, it reaches every plan that fits: where moves wait in a cycle, each
+for GPUs that the next one has to free, and nothing else opens the cycle, the job that loses least is halted.
 """
 
 from collections import Counter, defaultdict
@@ -13,15 +13,15 @@ from functools import cache
 
 from voda.cluster.port import Observed
 from voda.domain.gpus import NO_GPUS, Gpus
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
 
 
 def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     """Return the actions that can be taken now to bring the cluster to the plan.
 
-    Halts and stops, shrinks, migrations, starts, growths, in this order; empty when everything is as planned or waits
-    for GPUs.
+    Halts and stops, shrinks, moves, starts, growths, in this order, one action for a job at most; empty when everything
+    is as planned or waits for GPUs.
     """
     ends = _ends(state, observed)
     gaps = _gaps(state, observed)
@@ -99,7 +99,7 @@ class _ActionPlan:
     """node -> GPUs that the actions of this step will free."""
     ends: list[HaltJob | StopJob] = field(default_factory=list)
     shrinks: list[ResizeJob] = field(default_factory=list)
-    moves: list[MigrateWorkers] = field(default_factory=list)
+    moves: list[ResizeJob] = field(default_factory=list)
     starts: list[StartJob] = field(default_factory=list)
     grows: list[ResizeJob] = field(default_factory=list)
 
@@ -112,13 +112,13 @@ class _ActionPlan:
         return True
 
     def move(self, gap: _JobGap) -> bool:
-        """Migrate the workers that are elsewhere and add the missing ones; False = the job has to wait."""
+        """Move the workers that are elsewhere and add the missing ones; False = the job has to wait."""
         if not self.reserve(gap.needs):
             return False
-        self.moves.append(MigrateWorkers(job_id=gap.job_id, moves=gap.moves))
+        # One action says it all: a shrink of this step would ask for a state on the way.
+        self.shrinks = [action for action in self.shrinks if action.job_id != gap.job_id]
+        self.moves.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
         self.coming.update(gap.leaves)
-        if gap.missing:
-            self.grows.append(ResizeJob(job_id=gap.job_id, nodes=gap.planned))
         return True
 
     def start(self, gap: _JobGap) -> None:

@@ -2,20 +2,20 @@
 
 Rules: level, not edge: it acts on the present difference. A job whose action failed pauses, longer each time, unless
 the plan for it changes; the failure is an event, and no other job waits for it. Actions begin in the order of the
-difference, those of one job one after another.
+difference, one for each job.
 """
 
 import asyncio
 import logging
 import math
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from voda.backoff import Backoff
 from voda.clock import Clock, stopwatch
 from voda.cluster.port import Cluster, Observed
-from voda.domain.errors import ClusterUnavailable, VodaError
+from voda.domain.errors import ClusterUnavailable, Fenced, VodaError
 from voda.domain.plan import Action
 from voda.domain.state import ClusterState
 from voda.events.types import ActionFailed
@@ -57,8 +57,8 @@ class WorkerReconciler:
         self._concurrency = concurrency
         self.is_settled = False
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
-        self._failed: dict[str, Sequence[Action]] = {}
-        """Job of which an action failed -> all that was to be done about it then."""
+        self._failed: dict[str, Action] = {}
+        """Job of which an action failed -> that action."""
         self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=jitter)
         self.resume_at = math.inf
         """Of the jobs that the last step left alone, the earliest instant at which one is tried again; it may have
@@ -72,6 +72,7 @@ class WorkerReconciler:
 
         Raises:
             ClusterUnavailable: the cluster could not be observed; nothing was done.
+            Fenced: another one leads; what was to be done is its business.
         """
         self.resume_at = math.inf
         observed = await self._observe()
@@ -80,19 +81,12 @@ class WorkerReconciler:
         actions = diff(state, observed)
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
-        wanted = defaultdict[str, list[Action]](list)
-        for action in actions:
-            wanted[action.job_id].append(action)
-        for job_id in self._failed.keys() - wanted.keys() - state.jobs.keys():
+        for job_id in self._failed.keys() - {action.job_id for action in actions} - state.jobs.keys():
             self._forget(job_id)
-        if self._concurrency == 1:
-            return await self._work(deque(actions), wanted, {})
-        return await self._work_together(deque(actions), wanted)
-
-    async def _work_together(self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]]) -> int:
-        busy: dict[str, deque[Action]] = {}
-        works = [self._work(todo, wanted, busy) for _ in range(min(self._concurrency, len(wanted)))]
+        # Of a job there is at most one action, so none has to wait for another.
+        todo = deque(actions)
         accepted = 0
+        works = [self._work(todo) for _ in range(min(self._concurrency, len(actions)))]
         # One that cannot write to the log does not interrupt the actions of the others.
         for outcome in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -100,32 +94,18 @@ class WorkerReconciler:
             accepted += outcome
         return accepted
 
-    async def _work(
-        self, todo: deque[Action], wanted: Mapping[str, Sequence[Action]], busy: dict[str, deque[Action]]
-    ) -> int:
-        """Take actions from `todo` until none is left, and return how many the cluster accepted.
-
-        `busy` is job -> its next actions, for the coroutine that works on the job.
-        """
+    async def _work(self, todo: deque[Action]) -> int:
+        """Take actions until none is left, and return how many the cluster accepted."""
         accepted = 0
         while todo:
             action = todo.popleft()
-            job_id = action.job_id
-            if job_id in busy:
-                busy[job_id].append(action)
-                continue
-            mine = busy[job_id] = deque([action])
-            try:
-                while mine:
-                    if not self._is_paused(job_id, wanted[job_id]):
-                        accepted += await self._try(mine[0], wanted[job_id])
-                    mine.popleft()
-            finally:
-                del busy[job_id]
+            if not self._is_paused(action):
+                accepted += await self._try(action)
         return accepted
 
-    def _is_paused(self, job_id: str, wanted: Sequence[Action]) -> bool:
-        if self._failed.get(job_id) != wanted or self._backoff.is_due(job_id, self._clock.now()):
+    def _is_paused(self, action: Action) -> bool:
+        job_id = action.job_id
+        if self._failed.get(job_id) != action or self._backoff.is_due(job_id, self._clock.now()):
             return False
         self.resume_at = min(self.resume_at, self._backoff.due_at(job_id))
         return True
@@ -141,7 +121,7 @@ class WorkerReconciler:
         except TimeoutError as error:
             raise ClusterUnavailable(f"the cluster did not answer within {self._timeout_s:g} s") from error
 
-    async def _try(self, action: Action, wanted: Sequence[Action]) -> bool:
+    async def _try(self, action: Action) -> bool:
         laps: list[float] = []
         outcome = "failed"
         try:
@@ -149,14 +129,16 @@ class WorkerReconciler:
                 async with asyncio.timeout(self._timeout_s):
                     await self._cluster.apply(action)
             outcome = "accepted"
+        except Fenced:
+            raise
         except (VodaError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 outcome = "timed_out"
-            await self._pause(action, wanted, error)
+            await self._pause(action, error)
             return False
         except Exception as error:  # whatever it is, it concerns one job; the others must not wait for it
             _log.exception("unforeseen action=%s job_id=%s", type(action).__name__, action.job_id)
-            await self._pause(action, wanted, RuntimeError(f"{error!r} was not foreseen"))
+            await self._pause(action, RuntimeError(f"{error!r} was not foreseen"))
             return False
         finally:
             labels = self._pool, type(action).__name__
@@ -165,11 +147,11 @@ class WorkerReconciler:
         self._forget(action.job_id)
         return True
 
-    async def _pause(self, action: Action, wanted: Sequence[Action], error: Exception) -> None:
+    async def _pause(self, action: Action, error: Exception) -> None:
         job_id = action.job_id
         asked_s = min(error.retry_after_s, _LONGEST_PAUSE_S) if isinstance(error, ClusterUnavailable) else 0.0
         attempt = self._backoff.failed(job_id, self._clock.now(), at_least_s=asked_s)
-        self._failed[job_id] = wanted
+        self._failed[job_id] = action
         self.resume_at = min(self.resume_at, self._backoff.due_at(job_id))
         failed = ActionFailed(
             job_id=job_id,

@@ -15,7 +15,7 @@ from voda.cluster.port import Observed
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events import types as facts
 from voda.simulator.training import EpochEnd, Training, exact_end
 from voda.simulator.workload import Profile
@@ -139,7 +139,7 @@ class SimulatedCluster:
             ActionRefused: no such job or node, or too few free GPUs.
         """
         match action:
-            case StartJob() | ResizeJob() | MigrateWorkers():
+            case StartJob() | ResizeJob():
                 self._start_or_change(action)
             case HaltJob():
                 self._release(action.job_id, "stopped")
@@ -210,16 +210,16 @@ class SimulatedCluster:
         self._release(job_id, "finished")
         del self._admitted[job_id]
 
-    def _start_or_change(self, action: StartJob | ResizeJob | MigrateWorkers) -> None:
+    def _start_or_change(self, action: StartJob | ResizeJob) -> None:
         if (training := self._admitted.get(action.job_id)) is None:
             raise ActionRefused(f"job {action.job_id}: not known to the cluster")
+        before, after = training.workers, dict(enumerate(action.nodes))
+        is_moving = any(before.get(index, node) != node for index, node in after.items())
         costs = training.profile.costs
-        if isinstance(action, MigrateWorkers):
-            moved = {index: node for index, node in action.moves.items() if index in training.workers}
-            self._place(training, {**training.workers, **moved}, cost_s=costs.migrate_s, cause="migrated")
-        else:
-            cost_s = costs.resize_s if training.workers else costs.start_s
-            self._place(training, dict(enumerate(action.nodes)), cost_s=cost_s, cause="stopped")
+        cost_s = costs.resize_s if before.keys() != after.keys() else costs.migrate_s
+        if before and is_moving:
+            cost_s = max(cost_s, costs.migrate_s)
+        self._place(training, after, cost_s=cost_s if before else costs.start_s, cause="stopped")
 
     def _release(self, job_id: str, cause: facts.ExitCause) -> None:
         if (training := self._placed.get(job_id)) is not None:
@@ -239,8 +239,11 @@ class SimulatedCluster:
         self._nodes.move(training, gone, new)
         training.place(workers, self._now(), cost_s=cost_s)
         job_id = training.spec.job_id
-        if gone:
-            self._notices.put_nowait(facts.WorkerExited(job_id=job_id, workers=gone, cause=cause))
+        moved = tuple(index for index in gone if index in workers)
+        if ended := tuple(index for index in gone if index not in workers):
+            self._notices.put_nowait(facts.WorkerExited(job_id=job_id, workers=ended, cause=cause))
+        if moved:
+            self._notices.put_nowait(facts.WorkerExited(job_id=job_id, workers=moved, cause="migrated"))
         if new:
             self._notices.put_nowait(facts.WorkerStarted(job_id=job_id, workers=new))
         if workers:

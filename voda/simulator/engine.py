@@ -78,6 +78,10 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
     unfinished: tuple[str, ...]
     """Jobs that could not run to their end on this cluster, or not before the stop."""
 
+    def __repr__(self) -> str:
+        # asyncio.run writes down the result of its main task, and that of a trace would be hundreds of megabytes.
+        return f"<SimulationRun of {len(self.workload.arrivals)} jobs, {len(self.decision_s)} decisions>"
+
 
 def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
     settings = {name: getattr(options.settings, name) for name in PolicyChanged.__struct_fields__ if name != "pool"}

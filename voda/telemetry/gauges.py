@@ -49,6 +49,7 @@ class StateGauges(Collector):
             jobs = tuple(state.jobs.values())
             families.add_jobs(pool, jobs, now)
             families.add_gpus(pool, tuple(state.nodes.values()), jobs)
+            families.mostly_silent.add_metric([pool], state.is_mostly_silent)
             families.add_drift(pool, state.plan, state.jobs)
             families.add_plan(pool, state.plan, state.settings.ratelimit_s)
         yield from families.all
@@ -91,7 +92,12 @@ class _Families:
             "gpus_fragmented", "Idle GPUs on nodes that hold no worker of any waiting job.", "pool"
         )
         self.node_gpus = self._family("node_gpus", "GPUs of a node, by state.", "pool", "node", "state")
-        self.node_ready = self._family("node_ready", "1 when a node is ready and not cordoned.", "pool", "node")
+        self.node_ready = self._family(
+            "node_ready", "1 when a node is ready, not cordoned and not draining.", "pool", "node"
+        )
+        self.mostly_silent = self._family(
+            "nodes_mostly_silent", "1 while more than half of a pool's nodes are silent: nothing moves for it.", "pool"
+        )
         self.plan = self._family("plan_number", "Number of the plan in force.", "pool")
         self.plan_at = self._family("plan_timestamp_seconds", "When the plan in force was adopted; 0 before.", "pool")
         self.ratelimit = self._family("ratelimit_seconds", "Least time between two plans.", "pool")
@@ -121,7 +127,9 @@ class _Families:
             total.update(states)
             for state, gpus in states.items():
                 self.node_gpus.add_metric([pool, node.name, state], gpus)
-            self.node_ready.add_metric([pool, node.name], node.is_ready and node.is_schedulable)
+            self.node_ready.add_metric(
+                [pool, node.name], node.is_ready and node.is_schedulable and not node.is_draining
+            )
         for state in ("allocated", "idle", "foreign", "unavailable"):
             self.gpus.add_metric([pool, state], total[state])
         least = min((job.spec.gpus_per_replica for job in jobs if _waits(job)), default=0)
@@ -165,7 +173,7 @@ def _states(node: Node, used: int) -> Mapping[str, int]:
     allocated = min(used, node.gpus)
     foreign = min(node.foreign_gpus, node.gpus - allocated)
     rest = node.gpus - allocated - foreign
-    is_usable = node.is_ready and node.is_schedulable
+    is_usable = node.is_ready and node.is_schedulable and not node.is_draining
     return {
         "allocated": allocated,
         "foreign": foreign,

@@ -21,7 +21,7 @@ from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
-from voda.projections.job_names import EXACT, name_of
+from voda.projections.job_names import EXACT, OF_OWNER, name_of
 from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
 from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at
@@ -94,24 +94,27 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> Submit
     return SubmittedJob(fact.spec, first[0].position)
 
 
-async def job_named(store: EventStore, named: str, position: int) -> str:
-    """Return the id of the job that a text names: of a name its latest run up to a position, else the id itself.
+async def job_named(store: EventStore, named: str, position: int, *, user: str | None = None) -> str:
+    """Return the id of the job that a text names: of a name its latest run up to a position, else the text itself.
 
-    With `@` before it, a text is an id alone. Raises InvalidInput where the log knows no such job.
+    With `@` before it, a text is an id alone; with an owner and a slash before it, a name is that of the owner's job.
+    A name means the user's own job, where there is one; user None = nobody in particular.
     """
     if named.startswith(EXACT):
         return named.removeprefix(EXACT)
-    run = re.compile(rf"job\.{re.escape(named)}(-[0-9]+)?")
-    latest = 0
-    meant = named
+    owner, slash, name = named.rpartition(OF_OWNER)
+    run = re.compile(rf"job\.{re.escape(name)}(-[0-9]+)?")
+    best, meant = (False, 0), named
     for stream in await store.heads():
         if not run.fullmatch(stream):
             continue
         with suppress(LogArchived):
             [first] = await store.read(0, 1, stream=stream)
-            is_run = isinstance(fact := first.data, JobSubmitted) and name_of(fact.spec) == named
-            if is_run and latest < first.position <= position:
-                latest, meant = first.position, stream.removeprefix(_FAMILY)
+            if not isinstance(fact := first.data, JobSubmitted) or first.position > position:
+                continue
+            is_run = name_of(fact.spec) == name and (not slash or fact.spec.user == owner)
+            if is_run and best < (found := (fact.spec.user == user, first.position)):
+                best, meant = found, stream.removeprefix(_FAMILY)
     return meant
 
 

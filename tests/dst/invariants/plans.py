@@ -65,6 +65,8 @@ class Plans:
         """Pool -> the plan in force."""
         self._past_specs: dict[str, Past[JobSpec]] = {}
         self.nodes: dict[str, Past[Node | None]] = {}
+        self._past_workers: dict[str, Past[dict[int, str]]] = {}
+        """Job id -> index -> node of its workers."""
         self.workers: dict[str, set[int]] = {}
         """Job id -> those of its workers that hold GPUs."""
         self._numbers: dict[str, int] = {}
@@ -76,6 +78,7 @@ class Plans:
         Raises:
             Broken: it is a plan that its own past does not allow.
         """
+        self._note_workers(event)
         match event.data:
             case JobSubmitted(spec=spec):
                 if event.version != 1:
@@ -96,6 +99,16 @@ class Plans:
                 self.nodes.setdefault(name, Past()).note(event.position, None)
             case PlanAdopted():
                 self._adopt(event, event.data)
+
+    def _note_workers(self, event: Event) -> None:
+        fact = event.data
+        if not isinstance(fact, WorkerStarted | WorkerExited):
+            return
+        past = self._past_workers.setdefault(fact.job_id, Past())
+        before = past.at(event.position) or {}
+        gone = fact.workers if isinstance(fact, WorkerExited) else ()
+        come = fact.workers if isinstance(fact, WorkerStarted) else {}
+        past.note(event.position, {index: node for index, node in before.items() if index not in gone} | dict(come))
 
     def _wish(self, position: int, spec: JobSpec) -> None:
         self.specs[spec.job_id] = spec
@@ -120,8 +133,9 @@ class Plans:
                 raise Broken("bounds", f"{which} gives job {job_id} {len(nodes)} replicas, expected 0 or {bounds}")
             if spec.pool != plan.pool:
                 raise Broken("pools", f"{which} holds job {job_id} of pool {spec.pool}")
-            for node in nodes:
+            for index, node in enumerate(nodes):
                 used[node] += spec.gpus_per_replica
+                self._refuse_newcomer(which, plan, job_id, index, node)
         for name, gpus in used.items():
             self._refuse_overfull(which, plan, name, gpus)
 
@@ -134,10 +148,21 @@ class Plans:
             raise Broken("plans", f"{which} holds job {job_id}, which ended at position {end}")
         return spec
 
+    def _refuse_newcomer(self, which: str, plan: PlanAdopted, job_id: str, index: int, name: str) -> None:
+        """Refuse a worker on a node that is silent or cordoned, unless it was at work there."""
+        past, workers = self.nodes.get(name), self._past_workers.get(job_id)
+        node = past.at(plan.based_on) if past else None
+        if node is None or (node.is_ready and node.is_schedulable):
+            return
+        if ((workers.at(plan.based_on) if workers else None) or {}).get(index) != name:
+            raise Broken("capacity", f"{which} brings worker {index} of job {job_id} to {name}, which takes none")
+
     def _refuse_overfull(self, which: str, plan: PlanAdopted, name: str, gpus: int) -> None:
         past = self.nodes.get(name)
         node = past.at(plan.based_on) if past else None
         if node is None or node.pool != plan.pool:
             raise Broken("capacity", f"{which} uses node {name}, which was not in the pool at {plan.based_on}")
-        if gpus > node.usable_gpus:
-            raise Broken("capacity", f"{which} uses {gpus} GPUs of node {name}, which has {node.usable_gpus} usable")
+        # A node that is silent or cordoned keeps the workers it has.
+        usable = 0 if node.is_draining else node.own_gpus
+        if gpus > usable:
+            raise Broken("capacity", f"{which} uses {gpus} GPUs of node {name}, which has {usable} usable")

@@ -1,5 +1,5 @@
-"""Control planes and worlds for the tests of this folder."""
+"""Clusters and worlds for the tests of this folder."""
 
-from tests.kube.fixtures import control_plane, control_plane_v1, world, world_v1
+from tests.kube.fixtures import cluster, cluster_v1, world, world_v1
 
-__all__ = ["control_plane", "control_plane_v1", "world", "world_v1"]
+__all__ = ["cluster", "cluster_v1", "world", "world_v1"]

@@ -5,15 +5,18 @@ Rule: when it ends, every plan in its log is recomputed; a test whose log does n
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from tests.kube.mirrored import mirror_differences
 from tests.kube.world import World
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.replica import running
 from voda.app.kubernetes.service import KubernetesService
+from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact, PolicyChanged, WorkerExited
@@ -136,7 +139,16 @@ async def voda(
     )
     async with running(options, around) as service:
         yield Voda(service, world, folder / "voda.db")
+        await world.until_it_is(partial(_is_mirrored, service))
     await refuse_unverified(folder / "voda.db")
+
+
+async def _is_mirrored(service: KubernetesService) -> bool:
+    """Say whether voda has of the cluster what a fresh list has; a replica that was cut off is none to ask."""
+    try:
+        return not service.mirror.failure and not await mirror_differences(service)
+    except VodaError:
+        return False
 
 
 async def refuse_unverified(log: Path | str) -> None:

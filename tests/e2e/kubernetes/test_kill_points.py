@@ -144,9 +144,9 @@ async def tell(play: Play) -> None:
     await play.runs("b", 2)
     await play.runs("a", 2)
     first = (await world.workers_of("b"))[0]["spec"]["nodeName"]
-    await world.cordon(first)
+    await world.give_to_pool(first, "a100")
     await play.until(lambda: is_left(world, first))
-    await world.cordon(first, False)
+    await world.give_to_pool(first, "v100")
     await play.runs("a", 2)
     await play.runs("b", 2)
     await world.kubelet.evict(ns, "a-worker-0")
@@ -241,8 +241,9 @@ async def test_story_when_nobody_dies_comes_to_every_step(world: World, tmp_path
     points = {point.partition(" ")[2].rpartition(" ")[::2] for point in POINTS}
     assert [step for step, count in points if counted[step] < int(count)] == []
     left_out = counted.keys() - {step for step, _ in points}
-    # Signs of life, and what is told to users: nothing depends on them.
-    assert left_out <= {"create leases", "patch leases", "create events", "append job.cancel_requested"} | {
+    # Signs of life, what is told to users, and hints to kubelets: nothing depends on them.
+    signs = {"create leases", "patch leases", "create events", "patch pods", "append job.cancel_requested"}
+    assert left_out <= signs | {
         step for step in left_out if step.startswith(("append settings", "append policy", "append ratelimit"))
     }
 

@@ -1,10 +1,13 @@
 """Nodes that come, are cordoned, fall silent, are deleted, or are filled by others, on a real API server."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests.e2e.kubernetes.service import Voda, voda
+from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import a_node, a_pod, an_mpijob
+from tests.kube.peers.stages import STARTS
+from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused
 
@@ -27,7 +30,21 @@ async def test_node_when_added_lets_a_job_grow_onto_it(world: World, tmp_path: P
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
 
 
-async def test_node_when_cordoned_is_left_by_migration_and_used_again_afterwards(world: World, tmp_path: Path) -> None:
+async def test_node_when_cordoned_keeps_its_workers_and_takes_no_new_ones(world: World, tmp_path: Path) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=1, suspend=True))
+        await it.until_runs("a", 1)
+        [first] = it.nodes(it.id("a"))
+        other = "gpu-2" if first == "gpu-1" else "gpu-1"
+        await world.cordon(first)
+        await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=4, suspend=True))
+        await on(it, "b", [other] * 2)
+        await on(it, "a", [first])
+        assert not await it.facts(WorkerExited, it.id("a"))
+
+
+async def test_node_when_drained_is_left_by_migration_and_used_again_afterwards(world: World, tmp_path: Path) -> None:
     await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
     async with voda(world, tmp_path) as it:
         # Suspended: pods that its operator makes before voda takes it in would hold GPUs, and part it.
@@ -35,24 +52,52 @@ async def test_node_when_cordoned_is_left_by_migration_and_used_again_afterwards
         await it.until_runs("a", 2)
         [first] = set(it.nodes(it.id("a")))
         other = "gpu-2" if first == "gpu-1" else "gpu-1"
-        await world.cordon(first)
+        taint = {"key": "example.com/maintenance", "effect": "NoExecute"}
+        await world.client.patch(api.NODES, first, {"spec": {"taints": [taint]}})
         await on(it, "a", [other] * 2)
-        causes = {fact.cause for fact in await it.facts(WorkerExited, it.id("a"))}
-        assert causes == {"migrated"}
-        await world.cordon(first, False)
+        await world.client.patch(api.NODES, first, {"spec": {"taints": None}})
         await world.submit(an_mpijob("b", world.namespace, workers=2, least=2, most=2))
         await on(it, "b", [first] * 2)
 
 
-async def test_node_when_not_ready_loses_its_workers_to_a_ready_one(world: World, tmp_path: Path) -> None:
+async def test_node_when_not_ready_for_long_loses_its_workers_to_a_ready_one(world: World, tmp_path: Path) -> None:
     await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
-    async with voda(world, tmp_path) as it:
+    pools = {"v100": {"ratelimitSeconds": 0.0, "nodeGraceSeconds": 2.0}}
+    async with voda(world, tmp_path, pools=pools) as it:
         await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=4))
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
         await world.set_ready("gpu-2", False)
         await on(it, "a", ["gpu-1"] * 2)
         await world.set_ready("gpu-2", True)
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+
+
+async def test_nodes_that_are_all_silent_at_once_keep_their_workers(world: PeeredWorld, tmp_path: Path) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    # Longer than between the first of them and the last.
+    async with voda(world, tmp_path, pools={"v100": {**AT_ONCE, "nodeGraceSeconds": 5.0}}) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=4))
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+        before = {pod["metadata"]["uid"] for pod in await world.workers_of("a")}
+        with world.cluster.kwok.held():
+            await world.until_it_is(lambda: are_ready(world, "Unknown"))
+            await world.until(lambda: len(silent_since(it)) == 2)
+            await world.until(lambda: it.service.clock.now() > max(silent_since(it).values()) + 5.0)
+            assert len(await world.running_workers("a")) == 4
+        await world.until_it_is(lambda: are_ready(world, "True"))
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
+        assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
+        assert await it.facts(WorkerExited) == []
+
+
+def silent_since(it: Voda) -> Mapping[str, float]:
+    return it.service.view.live.cluster.state("v100").silent_since
+
+
+async def are_ready(world: World, status: str) -> bool:
+    """Say whether all nodes have this status of readiness."""
+    conditions = [each for node in await world.client.list(api.NODES) for each in node["status"]["conditions"]]
+    return {each["status"] for each in conditions if each["type"] == "Ready"} == {status}
 
 
 async def test_spot_node_when_gone_without_warning_shrinks_the_job_instead_of_killing_it(
@@ -115,21 +160,15 @@ async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(worl
 
 
 async def test_worker_when_the_kubelet_refuses_it_is_placed_elsewhere(world: World, tmp_path: Path) -> None:
-    world.kubelet.start_delay_s = 3600.0
     await world.add_nodes(a_node("gpu-1", 1), a_node("gpu-2", 1))
     async with voda(world, tmp_path) as it:
-        await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=1))
-
-        async def is_bound() -> bool:
-            return len(it.nodes(it.id("a"))) == 1
-
-        await it.until(is_bound)
+        never = {STARTS: "never"}
+        await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=1, worker_notes=never))
+        await world.until(lambda: len(it.nodes(it.id("a"))) == 1)
         [first] = it.nodes(it.id("a"))
-        other = "gpu-2" if first == "gpu-1" else "gpu-1"
-        world.kubelet.start_delay_s = 0.0
         refused = {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod Node didn't have enough cpu"}}
         await world.client.patch(api.PODS, (world.namespace, "a-worker-0"), refused, "status")
-        await on(it, "a", [other])
+        await world.until(lambda: it.nodes(it.id("a")) == ["gpu-2" if first == "gpu-1" else "gpu-1"])
         [fact] = await it.facts(WorkerRefused, it.id("a"))
         assert fact.node == first
         assert "OutOfcpu" in fact.reason

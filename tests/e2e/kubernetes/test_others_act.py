@@ -39,7 +39,7 @@ async def test_node_when_drained_is_left_for_good(world: World, tmp_path: Path) 
         await world.cordon("gpu-1")
         for worker in await world.running_workers("a"):
             path = api.PODS.path(world.namespace, worker, "eviction")
-            body = {"apiVersion": "policy/v1beta1", "kind": "Eviction"}
+            body = {"apiVersion": "policy/v1", "kind": "Eviction"}
             await world.client.request(
                 "POST", path, body={**body, "metadata": {"name": worker, "namespace": world.namespace}}
             )

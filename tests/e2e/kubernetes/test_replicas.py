@@ -159,7 +159,7 @@ async def test_voda_with_exactly_its_service_accounts_rights_runs_a_job_from_beg
     await world.submit(an_mpijob("ctl", world.namespace, workers=1, least=1, most=4))
     await world.until_running("ctl", 2)
     await world.add_node("gpu-2", gpus=4)
-    await world.cordon("gpu-1")
+    await world.give_to_pool("gpu-1", "a100")
     await world.until_running("ctl", 2)
     await world.end_launcher("ctl")
     await world.end_launcher("api")

@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import an_mpijob
+from tests.kube.peers.stages import STARTS
+from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
@@ -31,9 +33,9 @@ async def told(it: Voda, name: str) -> list[str]:
 
 async def test_worker_without_its_image_is_told_on_the_object_until_it_runs(world: World, tmp_path: Path) -> None:
     await world.add_node("gpu-1", gpus=2)
-    world.kubelet.lose("gpu-1")
+    job = an_mpijob("a", world.namespace, least=2, most=2, suspend=True, worker_notes={STARTS: "never"})
     async with voda(world, tmp_path) as it:
-        await world.submit(an_mpijob("a", world.namespace, least=2, most=2, suspend=True))
+        await world.submit(job)
         await world.until(lambda: len(it.nodes(it.id("a"))) == 2)
         waiting = {"name": "worker", "ready": False, "restartCount": 0, "image": "train", "imageID": ""}
         waiting |= {"state": {"waiting": {"reason": "ImagePullBackOff"}}}
@@ -42,21 +44,22 @@ async def test_worker_without_its_image_is_told_on_the_object_until_it_runs(worl
         sentence = "worker 1 on gpu-1: container worker cannot pull its image"
         await world.until_it_is(lambda: _says(world, "a", sentence))
         await world.until_it_is(lambda: _has_event(world, "Stalled", sentence))
-        world.kubelet.restore("gpu-1")
+        for index in range(2):
+            starts = {"metadata": {"annotations": {STARTS: None}}}
+            await world.client.patch(api.PODS, (world.namespace, f"a-worker-{index}"), starts)
         await it.until_runs("a", 2)
         await world.until_it_is(lambda: _says(world, "a", sentence, is_said=False))
         assert (await told(it, "a"))[-1] == ""
 
 
-async def test_job_without_an_operator_says_so(world: World, tmp_path: Path) -> None:
+async def test_job_without_an_operator_says_so(world: PeeredWorld, tmp_path: Path) -> None:
     await world.add_node("gpu-1", gpus=2)
     absent = {"managedBy": "kubeflow.org/mpi-operator"}
-    for operator in world.operators:
-        vars(operator)["manager"] = "kubeflow.org/nobody"
-    async with voda(world, tmp_path) as it:
-        await world.submit(an_mpijob("a", world.namespace, least=2, most=2, policy=absent))
-        await world.until_it_is(lambda: _says(world, "a", "see whether mpi-operator runs"))
-        assert len(await told(it, "a")) == 1
+    with world.cluster.mpi_operator.held():
+        async with voda(world, tmp_path) as it:
+            await world.submit(an_mpijob("a", world.namespace, least=2, most=2, policy=absent))
+            await world.until_it_is(lambda: _says(world, "a", "see whether mpi-operator runs"))
+            assert len(await told(it, "a")) == 1
 
 
 async def _says(world: World, name: str, sentence: str, *, is_said: bool = True) -> bool:

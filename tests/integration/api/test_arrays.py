@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 
 from tests.integration.api.test_jobs import JOBS, refused, submissions, submit, tokens
-from tests.service import Service, a_manifest, a_service
+from tests.service import START, Service, a_manifest, a_service
 from voda.api.schemas import ArrayView, JobList, JobView, SubmissionView
 from voda.application.backend import CallerLimits
+from voda.auth.tokens import Authenticator
+from voda.clock import VirtualClock
 from voda.events.types import JobCanceled, JobCancelRequested, JobCompleted, JobFailed, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.projections.job_registry import JobRegistry
@@ -272,6 +274,24 @@ async def test_retry_of_a_submit_is_answered_though_its_dependency_failed_since(
         assert (await service.ask("POST", JOBS, body=body, headers=headers)).status == 201
         await service.happens(JobFailed(job_id="a", reason="x"))
         assert (await service.ask("POST", JOBS, body=body, headers=headers)).status == 200
+
+
+async def test_bare_name_of_what_a_job_comes_after_means_no_other_users_job(tmp_path: Path) -> None:
+    access = Authenticator.open(tmp_path, VirtualClock(START))
+    ann, bob = access.add("ann", "user"), access.add("bob", "user")
+    others: dict[str, dict[str, Any]] = {"prep": {}, "sweep": {"array": "0-1"}}
+    async with a_service(access=access) as service:
+        for name, extra in others.items():
+            assert (await service.ask("POST", JOBS, token=bob, body=a_manifest(name, **extra))).status == 201
+            answer = await service.ask("POST", JOBS, token=ann, body=a_manifest("report", after=name))
+            assert (answer.status, answer.json()["field"]) == (422, AFTER)
+            assert f"that of bob is meant only as bob/{name}" in answer.json()["detail"]
+        body = a_manifest("report", after="bob/prep,bob/sweep:any,@prep:any")
+        answer = await service.ask("POST", JOBS, token=ann, body=body)
+        assert answer.status == 201
+        assert [each.job_id for each in answer.as_a(SubmissionView).job.after] == ["prep", "sweep-0", "prep"]
+        answer = await service.ask("POST", JOBS, token=ann, body=a_manifest("later", after="report"))
+        assert answer.status == 201
 
 
 async def test_arrays_are_the_same_after_a_snapshot_of_the_registry() -> None:

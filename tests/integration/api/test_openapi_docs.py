@@ -10,7 +10,7 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from tests.service import Service, a_service
-from voda.api.examples import EXAMPLES
+from voda.api.openapi import EXAMPLES
 from voda.api.operation import PUBLIC
 from voda.api.server import operations
 
@@ -77,6 +77,7 @@ async def test_document_when_an_operation_can_fail_then_tells_what_that_means() 
     assert all(len(told["description"].split()) > 4 for told in problems.values()), problems
     assert {code: list(told["headers"]) for code, told in problems.items() if "headers" in told} == {
         "401": ["WWW-Authenticate"],
+        "426": ["Upgrade"],
         "429": ["Retry-After"],
         "503": ["Retry-After"],
         "507": ["Retry-After"],

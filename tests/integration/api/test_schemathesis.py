@@ -49,6 +49,8 @@ _REFUSE_BY_SENSE = (
     "getLogs",
     "haltJob",
     "changeSettings",
+    # It is a WebSocket.
+    "runCommand",
 )
 _CONFIG = """
 # A position beyond the end of the log is one of another log.

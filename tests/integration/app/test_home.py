@@ -18,7 +18,7 @@ from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, record_settin
 from voda.app.runtime import Snapshots
 from voda.application.read_model import ReadModel
 from voda.clock import VirtualClock
-from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobSubmitted
 from voda.log.memory import MemoryStore
@@ -63,6 +63,13 @@ def test_home_when_a_file_is_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="name another with --home"):
         Home(tmp_path / "file" / "home").make()
+
+
+def test_home_that_is_there_and_cannot_be_written_is_not_told_as_one_that_cannot_be_made() -> None:
+    with pytest.raises(StoreNotWritable, match="the folder /proc/self cannot be written to: "):
+        Home(Path("/proc/self")).make()
+    with pytest.raises(StoreNotWritable, match="the folder /proc/self/home cannot be made: "):
+        Home(Path("/proc/self/home")).make()
 
 
 def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> None:
@@ -257,13 +264,6 @@ def test_home_below_a_folder_that_others_own_or_may_write_serves_no_users() -> N
         home.jobs.symlink_to(folder / "open" / "jobs")
         with pytest.raises(InvalidInput, match=f"may write the folder {folder}/open above {home.jobs}"):
             home.let_users_through()
-
-
-def test_obstacle_is_the_first_folder_that_users_cannot_pass() -> None:
-    with passable_folder() as folder:
-        assert Home(folder / "home").obstacle() is None
-        (folder / "shut").mkdir(mode=0o700)
-        assert Home(folder / "shut" / "home").obstacle() == folder / "shut"
 
 
 def mode(path: Path) -> int:

@@ -106,7 +106,7 @@ async def test_log_when_damaged_before_its_snapshot_is_started_on_and_found_out_
     assert await restore(store, Live()) == 6
     health = LogHealth(InstrumentedStore(store), str(damaged), telemetry, SOON)
     with caplog.at_level(logging.INFO, "voda.app.log_health"):
-        async with a_service(log_warning=lambda: health.warning) as service, watched(health):
+        async with a_service(health_warning=lambda: health.warning) as service, watched(health):
             assert (await service.ask("GET", "/readyz")).body == b"ready\n"
             await until(lambda: bool(health.warning))
             await until(lambda: telemetry.settings(LOG_DAMAGED) >= [1, 1])

@@ -81,11 +81,60 @@ async def _spec(server: Server) -> dict[str, dict[str, dict[str, str]]]:
     return dict(answer.json())
 
 
-def test_submit_of_a_name_that_is_taken_fails_and_spares_the_others(empty: Server, tmp_path: Path) -> None:
-    file = written(tmp_path, a_manifest("one"), a_manifest("one"), a_manifest("two"))
-    with pytest.raises(AlreadyExists):
+def test_submit_of_several_documents_submits_none_where_one_is_refused(empty: Server, tmp_path: Path) -> None:
+    empty.voda("submit", written(tmp_path, a_manifest("taken")))
+    wrong = {**a_manifest("three"), "kind": "Deployment"}
+    file = written(tmp_path, a_manifest("one"), a_manifest("taken"), a_manifest("one"), wrong)
+    with pytest.raises(InvalidInput, match=r"job\.yaml, document 4: kind: expected"):
         empty.voda("submit", file)
-    assert empty.voda("get", "-o", "name").stdout.split() == ["one", "two"]
+    assert empty.voda("get", "-o", "name").stdout.split() == ["taken"]
+
+
+@pytest.mark.parametrize("option", [["--dry-run"], []], ids=["dry", "real"])
+def test_submit_tells_of_every_file_that_is_refused(empty: Server, tmp_path: Path, option: list[str]) -> None:
+    empty.voda("submit", written(tmp_path, a_manifest("taken")))
+    (tmp_path / "many.yaml").write_text(
+        yaml.safe_dump_all(
+            [a_manifest("one"), a_manifest("taken"), a_manifest("one"), {**a_manifest("x"), "kind": "Y"}]
+        )
+    )
+    (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "good.yaml").write_text(yaml.safe_dump(a_manifest("good")))
+    files = [str(tmp_path / name) for name in ("bad.yaml", "many.yaml", "gone.yaml", "good.yaml")]
+    result, error = empty.fails("submit", *files, *option)
+    told = [*result.stderr.replace("voda: ", "").replace(f"{tmp_path}/", "").splitlines(), error.args[0]]
+    told[-1] = told[-1].replace(f"{tmp_path}/", "")
+    assert [line.partition(":")[0] for line in told if ".yaml" in line] == [
+        "bad.yaml",
+        "gone.yaml",
+        "many.yaml, document 2",
+        "many.yaml, document 3",
+        "many.yaml, document 4",
+    ]
+    assert ("nothing is submitted: 5 of 7 are refused" in told) == (not option)
+    assert ("good would be submitted" in result.stdout) == bool(option)
+    assert empty.voda("get", "-o", "name").stdout.split() == ["taken"]
+
+
+def test_submit_of_documents_that_come_after_each_other_submits_all(empty: Server, tmp_path: Path) -> None:
+    file = written(
+        tmp_path, a_manifest("prep"), a_manifest("train", after="prep"), a_manifest("eval", after="train:any")
+    )
+    assert "eval would be submitted" in empty.voda("submit", file, "--dry-run").stdout
+    assert empty.voda("get", "--all", "-o", "name").stdout == ""
+    assert "eval submitted: MPIJob, 1 replica, pool default, after train:any" in empty.voda("submit", file).stdout
+
+
+def test_submit_of_several_documents_with_one_key_again_is_no_refusal(empty: Server, tmp_path: Path) -> None:
+    file = written(tmp_path, a_manifest("one"), a_manifest("two"))
+    empty.voda("submit", file, "--idempotency-key", "k")
+    again = empty.voda("submit", file, "--idempotency-key", "k").stdout
+    assert again.count("was already submitted with this key") == 2
+
+
+def test_submit_gives_labels_by_a_short_option(empty: Server, tmp_path: Path) -> None:
+    empty.voda("submit", written(tmp_path, a_manifest("one")), "-l", "team=vision", "-l", "stage=test")
+    assert empty.voda("get", "-l", "team=vision,stage=test", "-o", "name").stdout == "one\n"
 
 
 def test_submit_when_the_server_refuses_a_document_names_file_and_document(empty: Server, tmp_path: Path) -> None:

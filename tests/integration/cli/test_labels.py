@@ -63,7 +63,7 @@ def test_delete_by_choice_asks_first_and_not_where_nobody_can_answer(
 ) -> None:
     with pytest.raises(InvalidInput, match="nobody is here to be asked which jobs to cancel: give --yes"):
         labelled.voda("delete", "--all")
-    monkeypatch.setattr("voda.cli.commands.jobs.delete._is_answered", lambda: True)
+    monkeypatch.setattr("voda.cli.http.confirmation.is_answered", lambda: True)
     done = labelled.voda("delete", "--all", input="n\n", exit_code=1)
     assert "Cancel 3 jobs (a, b, c)?" in done.stderr
     assert "voda: nothing was canceled" in done.stderr

@@ -9,6 +9,7 @@ import yaml
 
 from tests.served import Server, served
 from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.events.types import JobCompleted
 from voda.kinds.base import FieldWarning
 from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.parse import ParsedManifest
@@ -89,7 +90,7 @@ def test_submit_when_it_cannot_be_says_what_to_do(empty: Server, arguments: list
 
 
 def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
-    versions = {"MPIJob": "kubeflow.org/v2beta1", "PyTorchJob": "kubeflow.org/v1"}
+    versions = {"MPIJob": "kubeflow.org/v2beta1", "Job": "batch/v1"}
 
     def warnings(parsed: ParsedManifest) -> Sequence[FieldWarning]:
         return kubernetes_warnings(parsed, versions, "nvidia.com/gpu")
@@ -98,7 +99,7 @@ def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
         with pytest.raises(InvalidInput, match="name its image with --image IMAGE"):
             server.voda("submit", "--", "python", "train.py")
         told = server.voda("submit", "--image", "train:1", "--workdir", "/w", "--", "python", "there.py")
-    assert told.stdout == "there submitted: PyTorchJob, 1 replica, pool default\n"
+    assert told.stdout == "there submitted: Job, 1 replica, pool default\n"
     assert "as a plain program, because it is not here to be read" in told.stderr
 
 
@@ -114,6 +115,32 @@ def test_init_writes_the_manifest_once(empty: Server, folder: Path) -> None:
     assert "train submitted" in empty.voda("submit", "train.yaml").stdout
     with pytest.raises(InvalidInput, match=r"no program: voda init train.py"):
         empty.voda("init")
+
+
+def test_manifest_in_a_file_begins_where_it_was_made_wherever_it_is_submitted(
+    empty: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty.voda("init", "train.py")
+    (folder / "printed.yaml").write_text(empty.voda("submit", "--print", "--", "train.py").stdout)
+    (folder / "image.yaml").write_text(empty.voda("submit", "--print", "--image", "i:1", "--", "train.py").stdout)
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    for file in ("train.yaml", "printed.yaml"):
+        manifest = yaml.safe_load((folder / file).read_text())
+        assert manifest["metadata"]["annotations"]["voda.dev/working-dir"] == str(folder), file
+    empty.voda("submit", str(folder / "train.yaml"))
+    answer = empty.does(empty.service.ask("GET", "/api/v1/jobs/train/manifest")).json()
+    assert answer["metadata"]["annotations"]["voda.dev/working-dir"] == str(folder)
+    assert "working-dir" not in (folder / "image.yaml").read_text()
+
+
+def test_program_goes_past_names_that_are_ids_of_runs(empty: Server) -> None:
+    for _ in range(2):
+        empty.voda("submit", "--", "python", "plain_fit.py")
+        empty.happens(JobCompleted(job_id="plain-fit"))
+    told = empty.voda("submit", "-o", "name", "--", "python", "plain_fit.py").stdout
+    assert told == "plain-fit-3\n"
+    assert empty.voda("get", "-a", "-o", "name").stdout.split() == ["plain-fit-2", "plain-fit-3", "plain-fit"]
 
 
 def test_submit_passes_variables_on_and_names_the_files_of_secrets(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.accounts import as_account, passable_folder
 from tests.served import Server, served

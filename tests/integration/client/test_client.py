@@ -1,6 +1,7 @@
 """The Python client against the real API: what it returns and raises, and what it does when connections are lost."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -9,11 +10,14 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.builders import a_spec
 from tests.served import Printed, Server, served
-from tests.service import a_manifest
+from tests.service import START, a_manifest
 from tests.waiting import DEADLINE_S, until
+from voda.api.presenters.jobs import job_of
 from voda.client import (
     AlreadyExists,
     AsyncClient,
@@ -30,6 +34,7 @@ from voda.client import (
     WrongState,
 )
 from voda.events.types import JobCanceled, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
+from voda.projections.job_record import new_record
 
 PRINTED = "first\nsecond ✓\nlast without an end"
 
@@ -144,7 +149,7 @@ def test_refusals_have_the_sentence_of_the_server(client: Client) -> None:
     with pytest.raises(NotFound, match="nobody"):
         client.get("nobody")
     with pytest.raises(InvalidField, match="kind") as refused:
-        client.submit({**a_manifest(), "kind": "Job"})
+        client.submit({**a_manifest(), "kind": "JAXJob"})
     assert refused.value.field == "kind"
     client.submit(a_manifest("digits"))
     with pytest.raises(AlreadyExists):
@@ -174,6 +179,50 @@ def test_wait_returns_the_job_that_is_where_it_should_be(server: Server, client:
     server.happens(JobCanceled(job_id="other"))
     with pytest.raises(WrongState, match=r"job other has ended \(canceled.*\): it will never be completed"):
         client.wait(canceled, for_="completed", timeout_s=60)
+
+
+def a_job(phase: str, revision: int) -> bytes:
+    shown = job_of(new_record(a_spec("digits", name="digits"), START, revision))
+    return an_answer("200 OK", json.dumps({**msgspec.to_builtins(shown), "phase": phase}))
+
+
+def an_event(position: int) -> bytes:
+    body = f"retry: 2000\nid: {position - 1}\n\nid: {position}\nevent: job.completed\ndata: {{}}\n\n"
+    return f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{body}".encode()
+
+
+def test_wait_looks_at_a_job_when_an_event_says_that_something_happened() -> None:
+    with answering(a_job("Running", 7), an_event(9), a_job("Completed", 9)) as (server, requests):
+        assert Client(server).wait("digits", timeout_s=60).phase == "Completed"
+    paths = [request.split()[1].decode() for request in requests]
+    assert paths[0::2] == ["/api/v1/jobs/digits", "/api/v1/jobs/%40digits"]
+    assert paths[1].startswith("/api/v1/events?job=%40digits&type=")
+    assert paths[1].endswith("&watch=true&after=7")
+
+
+def test_wait_goes_on_behind_the_event_that_it_saw() -> None:
+    # The second look is at a replica that is late.
+    answers = [a_job("Running", 7), an_event(9), a_job("Running", 7), an_event(10), a_job("Completed", 10)]
+    with answering(*answers) as (server, requests):
+        Client(server).wait("digits", timeout_s=60)
+    assert [request.split()[1].decode().rpartition("=")[2] for request in requests[1::2]] == ["7", "9"]
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "404 Not Found", "200 OK"])
+def test_wait_polls_where_there_are_no_events(status: str) -> None:
+    answers = [a_job("Running", 7), an_answer(status), a_job("Running", 7)]
+    again = [an_answer(status)] if status == "200 OK" else []
+    with answering(*answers, *again, a_job("Completed", 9)) as (server, requests):
+        assert Client(server).wait("digits", timeout_s=60).phase == "Completed"
+    assert [b"/events" in request for request in requests] == [False, True, False, *([True] if again else []), False]
+
+
+def test_wait_of_a_job_without_events_ends_in_time(server: Server, client: Client) -> None:
+    job = client.submit(a_manifest("digits")).job
+    started_at = time.perf_counter()
+    with pytest.raises(WaitTimeout):
+        client.wait(job, timeout_s=0.3)
+    assert time.perf_counter() - started_at < DEADLINE_S
 
 
 @pytest.mark.parametrize(("tail", "lines"), [(None, PRINTED.split("\n")), (1, PRINTED.split("\n")[-1:]), (0, [])])

@@ -62,8 +62,8 @@ async def test_folder_when_not_measured_in_time_is_refused_for_now_and_measured_
         await sizes.of_ended("a", is_awaited=True)
     assert len(folders.measured) <= 1
     folders.answers.set()
-    assert await sizes.of_ended("a", is_awaited=False) > 100_000
-    assert await sizes.of_ended("a", is_awaited=False) > 100_000
+    assert (await sizes.of_ended("a", is_awaited=False)).size_bytes > 100_000
+    assert (await sizes.of_ended("a", is_awaited=False)).size_bytes > 100_000
     assert folders.measured == ["a"]
     sizes.forget("a")
     await sizes.of_ended("a", is_awaited=False)

@@ -204,7 +204,7 @@ async def _ends(ground: Ground, jobs: list[str], harmless: str) -> None:
 
     async def is_free() -> bool:
         seen = await ground.cluster.observe()
-        return not seen.workers and not ground.cluster._jobs
+        return not seen.workers and not ground.cluster.jobs
 
     await until_it_is(is_free, within_s=60)
 

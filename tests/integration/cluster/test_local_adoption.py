@@ -19,8 +19,9 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
 from voda.clock import SystemClock
-from voda.cluster.local import exit_policy, job_replicas, replica
+from voda.cluster.local import exit_policy, job_replicas
 from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.processes import replica
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 from voda.process_table import start_of
@@ -288,7 +289,7 @@ async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_a
     late: list[Callable[[], replica.ReplicaProcess]] = []
 
     def dies(*arguments: Any) -> replica.ReplicaProcess:
-        late.append(partial(replica.start_replica, *arguments))
+        late.append(partial(replica.start_replica, JobFolder(jobs, "a"), *arguments[1:]))
         raise Dead
 
     owner = Ground(folder=jobs)

@@ -126,7 +126,7 @@ async def test_deadline_when_all_workers_were_taken_away_waits_with_the_job(grou
     await ground.until_logged("up", replica="worker-0")
     _tell_all(ground, signal.SIGTERM)
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="evicted", exit_code=0))
-    job = ground.cluster._jobs["a"]
+    job = ground.cluster.jobs["a"]
     job.record.resumed_at -= 60.0
     job._check_deadline()
     assert not any(isinstance(notice, JobFailed) for notice in ground.notices())

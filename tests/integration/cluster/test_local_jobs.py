@@ -16,11 +16,12 @@ from tests.needs import missing
 from tests.waiting import is_alive, until
 from voda import process_table
 from voda.cluster.job_folders import LocalJobFolders
-from voda.cluster.local import job_replicas, replica
+from voda.cluster.local import job_replicas
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.folder import Exit, JobFolder
+from voda.cluster.local.processes import replica
 from voda.domain.errors import ClusterUnavailable
-from voda.events.types import JobCompleted, JobFailed, WorkerExited, WorkerStarted
+from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
 
 
 @pytest.fixture
@@ -207,6 +208,13 @@ async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Groun
     assert ground.told.count(WorkerStarted(job_id="a", workers={0: "n1"})) == 1
 
 
+async def test_program_when_it_fails_and_is_started_again_is_told_with_its_last_line(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "echo try; echo no data; exit 3", policy={"backoff_limit": 1}))
+    failed = ProgramFailed(job_id="a", replica="launcher", reason="ended with exit code 3: no data")
+    await ground.until_told(failed, WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=3))
+    assert ground.told.count(failed) == 1
+
+
 async def test_worker_when_killed_is_told_with_its_exit_code_and_can_come_back(ground: Ground) -> None:
     await ground.start(a_torch_job("a", f"echo $$$$; {FOREVER}", min_replicas=1), workers=2)
     await until(lambda: ground.log(replica="worker-1").endswith("\n"))
@@ -245,16 +253,16 @@ async def test_deadline_when_its_timer_comes_early_is_not_forgotten(ground: Grou
 
 async def test_deadline_when_the_job_was_halted_meanwhile_counts_anew(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", f"echo up; {FOREVER}", policy={"active_deadline_s": 60.0}))
-    job = ground.cluster._jobs["a"]
+    job = ground.cluster.jobs["a"]
     job.record.resumed_at -= 60.0
     await ground.halt("a")
     await ground.until_workers()
     await ground.resize("a", 1)
     # As the timer of the first start does.
-    job._check_deadline()
+    ground.cluster._context.take_turn(job._check_deadline)
     assert (await ground.cluster.observe()).ended == {}
     job.record.resumed_at -= 60.0
-    job._check_deadline()
+    ground.cluster._context.take_turn(job._check_deadline)
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
 
 
@@ -268,7 +276,7 @@ async def test_job_when_one_worker_is_to_run_again_is_not_completed_by_the_other
     await ground.start(a_torch_job("a", _FIRST_FAILS), workers=2)
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=1))
     (ground.folder / "a/go").touch()
-    await until(lambda: ground.cluster._jobs["a"].record.done == {1})
+    await until(lambda: ground.cluster.jobs["a"].record.done == {1})
     assert JobCompleted(job_id="a") not in ground.notices()
     await ground.resize("a", 2)
     await ground.until_told(JobCompleted(job_id="a"))
@@ -278,7 +286,7 @@ async def test_job_when_the_plan_gave_up_the_worker_that_it_waited_for_is_comple
     await ground.start(a_torch_job("a", "until [ -e go ]; do sleep 0.01; done"), workers=2)
     await _worker_1_is_killed(ground)
     (ground.folder / "a/go").touch()
-    await until(lambda: ground.cluster._jobs["a"].record.done == {0})
+    await until(lambda: ground.cluster.jobs["a"].record.done == {0})
     assert JobCompleted(job_id="a") not in ground.notices()
     await ground.resize("a", 1)
     await ground.until_told(JobCompleted(job_id="a"))
@@ -286,7 +294,7 @@ async def test_job_when_the_plan_gave_up_the_worker_that_it_waited_for_is_comple
 
 async def test_job_when_a_worker_is_sent_away_beside_one_that_has_ended_well_is_not_completed(ground: Ground) -> None:
     await ground.start(a_torch_job("a", f'[ "${{VODA_REPLICA##*/}}" = worker-0 ] && exit 0; {FOREVER}'), workers=2)
-    await until(lambda: ground.cluster._jobs["a"].record.done == {0})
+    await until(lambda: ground.cluster.jobs["a"].record.done == {0})
     # For a while only: the plan has two, and the other's GPU is not free yet.
     await ground.resize("a", 1)
     await ground.until_told(WorkerExited(job_id="a", workers=(1,)))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
-from voda.cluster.local import shim
 from voda.cluster.local.outputs import LocalOutputs
+from voda.cluster.local.processes import shim
 from voda.cluster.port import LineTimes
 from voda.domain.errors import InvalidInput, ServerBusy
 

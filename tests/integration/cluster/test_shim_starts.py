@@ -14,7 +14,7 @@ import msgspec
 from tests.accounts import as_account
 from tests.needs import needs
 from tests.waiting import DEADLINE_S, wait_until
-from voda.cluster.local import shim
+from voda.cluster.local.processes import shim
 
 _MANY_FOLDERS = 500_000
 """None of which is there: to look for them takes a second, in which the program belongs to its user already."""

@@ -214,9 +214,9 @@ def _drawn_term(rng: Random, node: str) -> dict[str, Any]:
 def _drawn_expression(rng: Random) -> dict[str, Any]:
     operator = rng.choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     if operator in ("Gt", "Lt"):
-        return {"key": rng.choice(("size", "zone")), "operator": operator, "values": [rng.choice(("3", "-1", "y"))]}
+        return {"key": rng.choice(("size", "zone")), "operator": operator, "values": [rng.choice(("3", "0", "y"))]}
     key = rng.choice(("zone", "disk", "rack"))
-    values = rng.sample(("a", "b", "ssd", "-x"), rng.choice((1, 2))) if operator in ("In", "NotIn") else []
+    values = rng.sample(("a", "b", "ssd", "x-x"), rng.choice((1, 2))) if operator in ("In", "NotIn") else []
     return {"key": key, "operator": operator, **({"values": values} if values else {})}
 
 

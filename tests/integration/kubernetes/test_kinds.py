@@ -13,9 +13,10 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.merge_patch import apply_patch
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.kinds.served_kinds import GROUP, served, version_paths
+from voda.cluster.kubernetes.kinds.served_kinds import GROUPS, served, version_paths
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
@@ -85,7 +86,7 @@ class Jobs:
     def __init__(self, client: Client, kind: JobKind) -> None:
         self.client = client
         self.kind = kind
-        self.resource = Resource(kind.name, kind.api_version, kind.plural)
+        self.resource = Resource(kind.name, kind.api_version, kind.kind.plural)
 
     async def make(self, body: Object) -> Object:
         """Create an object, whatever had its name before."""
@@ -211,6 +212,10 @@ async def test_job_is_resumed_resized_and_halted_as_it_reads_afterwards(
 async def test_kinds_are_found_by_what_each_server_serves(jobs: Planes) -> None:
     for served_mpi in (MPIJobV2(), MPIJobV1()):
         client = jobs(served_mpi).client
-        paths = version_paths(await client.request("GET", GROUP))
+        paths = version_paths([await client.request("GET", path) for path in GROUPS])
         found = served({path: await client.request("GET", path) for path in paths})
-        assert {name: type(kind) for name, kind in found.items()} == {MPI: type(served_mpi), TORCH: PyTorchJobV1}
+        assert {name: type(kind) for name, kind in found.items()} == {
+            MPI: type(served_mpi),
+            TORCH: PyTorchJobV1,
+            "Job": IndexedJobV1,
+        }

@@ -32,7 +32,7 @@ class Running:
         self.world = world
         self.kind = kind
         self.spec: JobSpec = replace(parse(manifest).spec, namespace=world.namespace)
-        self._resource = Resource(kind.name, kind.api_version, kind.plural)
+        self._resource = Resource(kind.name, kind.api_version, kind.kind.plural)
 
     async def start(self) -> None:
         await self.world.add_node("n1")
@@ -50,7 +50,7 @@ class Running:
 
         async def all_run() -> bool:
             _, pods = await self.read()
-            workers = [pod for pod in pods if index("digits", pod) is not None]
+            workers = [pod for pod in pods if index(pod) is not None]
             for pod in workers:
                 if not pod.spec.node_name:
                     await self.world.bind(pod.metadata.name, "n1")
@@ -120,7 +120,7 @@ async def _live_through(job: Running) -> None:
         await job.patch(job.kind.resize_patch(object_now, size))
         await job.bound(size)
         _, pods = await job.read()
-        indices = {index("digits", pod) for pod in pods if not is_launcher(pod)}
+        indices = {index(pod) for pod in pods if not is_launcher(pod)}
         assert indices == set(range(size))
     await job.patch(job.kind.suspend_patch())
     await job.world.until_gone("digits")

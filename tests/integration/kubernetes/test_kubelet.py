@@ -12,41 +12,41 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import EXIT_CODE, RUNS_FOR_S, Ending, Kubelet
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
-from tests.kube.world import World
+from tests.kube.stand_in_world import StandInWorld
 
 
 @pytest.fixture
-async def bare(control_plane: ControlPlane) -> AsyncIterator[World]:
+async def bare(control_plane: ControlPlane) -> AsyncIterator[StandInWorld]:
     """A cluster without operators."""
-    async with World(control_plane, []) as made:
+    async with StandInWorld(control_plane, []) as made:
         yield made
 
 
-async def pod(world: World, name: str = "p") -> Object:
+async def pod(world: StandInWorld, name: str = "p") -> Object:
     return await world.client.get(api.PODS, name, world.namespace)
 
 
-async def until_phase(world: World, phase: str, name: str = "p") -> None:
+async def until_phase(world: StandInWorld, phase: str, name: str = "p") -> None:
     async def is_so() -> bool:
         return phase_of(await pod(world, name)) == phase
 
     await world.until_it_is(is_so)
 
 
-async def until_gone(world: World, name: str = "p") -> None:
+async def until_gone(world: StandInWorld, name: str = "p") -> None:
     async def is_gone() -> bool:
         return await world.client.find(api.PODS, name, world.namespace) is None
 
     await world.until_it_is(is_gone)
 
 
-async def a_running_pod(world: World, **changes: Any) -> None:
+async def a_running_pod(world: StandInWorld, **changes: Any) -> None:
     await world.add_node("n1")
     await world.client.create(api.PODS, a_pod("p", world.namespace, **changes))
     await until_phase(world, "Running")
 
 
-async def test_pod_when_scheduled_runs_and_is_ready(bare: World) -> None:
+async def test_pod_when_scheduled_runs_and_is_ready(bare: StandInWorld) -> None:
     await a_running_pod(bare, gpus=1)
     status = (await pod(bare))["status"]
     assert status["podIP"]
@@ -54,7 +54,7 @@ async def test_pod_when_scheduled_runs_and_is_ready(bare: World) -> None:
     assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
 
 
-async def test_pod_when_bound_by_another_scheduler_runs_where_it_was_bound(bare: World) -> None:
+async def test_pod_when_bound_by_another_scheduler_runs_where_it_was_bound(bare: StandInWorld) -> None:
     await bare.add_nodes(a_node("n1"), a_node("n2"))
     await bare.client.create(api.PODS, a_pod("p", bare.namespace, spec={"schedulerName": "voda"}))
     await bare.bind("p", "n2")
@@ -62,14 +62,14 @@ async def test_pod_when_bound_by_another_scheduler_runs_where_it_was_bound(bare:
     assert (await pod(bare))["spec"]["nodeName"] == "n2"
 
 
-async def test_pod_when_unbound_stays_pending_and_goes_at_once_when_deleted(bare: World) -> None:
+async def test_pod_when_unbound_stays_pending_and_goes_at_once_when_deleted(bare: StandInWorld) -> None:
     await bare.client.create(api.PODS, a_pod("p", bare.namespace, spec={"schedulerName": "voda"}))
     assert phase_of(await pod(bare)) == "Pending"
     await bare.client.delete(api.PODS, "p", bare.namespace)
     await until_gone(bare)
 
 
-async def test_pod_when_deleted_terminates_for_its_grace_and_is_gone(bare: World) -> None:
+async def test_pod_when_deleted_terminates_for_its_grace_and_is_gone(bare: StandInWorld) -> None:
     bare.kubelet.grace_s = 2.0
     await a_running_pod(bare)
     began = asyncio.get_running_loop().time()
@@ -79,7 +79,7 @@ async def test_pod_when_deleted_terminates_for_its_grace_and_is_gone(bare: World
     assert asyncio.get_running_loop().time() - began >= 2.0
 
 
-async def test_pod_when_its_script_says_so_ends_by_itself(bare: World) -> None:
+async def test_pod_when_its_script_says_so_ends_by_itself(bare: StandInWorld) -> None:
     notes = {RUNS_FOR_S: "0.05", EXIT_CODE: "3"}
     await bare.add_node("n1")
     await bare.client.create(api.PODS, a_pod("p", bare.namespace, annotations=notes, spec={"restartPolicy": "Never"}))
@@ -92,13 +92,13 @@ async def test_pod_when_a_test_gives_the_script_follows_it(control_plane: Contro
     def kubelet(client: api.Client) -> Kubelet:
         return Kubelet(client, script=lambda pod: Ending(0.0))
 
-    async with World(control_plane, [], kubelet) as world:
+    async with StandInWorld(control_plane, [], kubelet) as world:
         await world.add_node("n1")
         await world.client.create(api.PODS, a_pod("p", world.namespace, spec={"restartPolicy": "OnFailure"}))
         await until_phase(world, "Succeeded")
 
 
-async def test_program_when_it_fails_under_on_failure_is_restarted_in_its_pod(bare: World) -> None:
+async def test_program_when_it_fails_under_on_failure_is_restarted_in_its_pod(bare: StandInWorld) -> None:
     await a_running_pod(bare, spec={"restartPolicy": "OnFailure"})
     await bare.kubelet.exit(bare.namespace, "p", 1)
     status = (await pod(bare))["status"]
@@ -107,7 +107,7 @@ async def test_program_when_it_fails_under_on_failure_is_restarted_in_its_pod(ba
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 1
 
 
-async def test_pod_when_evicted_fails_and_stays_on_its_node(bare: World) -> None:
+async def test_pod_when_evicted_fails_and_stays_on_its_node(bare: StandInWorld) -> None:
     await a_running_pod(bare)
     await bare.kubelet.evict(bare.namespace, "p")
     found = await pod(bare)
@@ -115,7 +115,7 @@ async def test_pod_when_evicted_fails_and_stays_on_its_node(bare: World) -> None
     assert found["spec"]["nodeName"] == "n1"
 
 
-async def test_pod_when_its_nodes_kubelet_is_dead_goes_only_when_that_is_back(bare: World) -> None:
+async def test_pod_when_its_nodes_kubelet_is_dead_goes_only_when_that_is_back(bare: StandInWorld) -> None:
     await a_running_pod(bare)
     bare.kubelet.lose("n1")
     await bare.client.delete(api.PODS, "p", bare.namespace)
@@ -127,7 +127,7 @@ async def test_pod_when_its_nodes_kubelet_is_dead_goes_only_when_that_is_back(ba
     await until_gone(bare)
 
 
-async def test_node_when_cordoned_or_not_ready_is_tainted_by_the_real_controller(bare: World) -> None:
+async def test_node_when_cordoned_or_not_ready_is_tainted_by_the_real_controller(bare: StandInWorld) -> None:
     await bare.add_nodes(a_node("n1"), a_node("n2"))
     await bare.cordon("n1")
     await bare.set_ready("n2", False)
@@ -152,7 +152,7 @@ async def test_node_when_cordoned_or_not_ready_is_tainted_by_the_real_controller
 
 
 async def test_pod_when_its_container_ends_while_the_api_server_is_away_is_told_of_later(
-    control_plane: ControlPlane, bare: World
+    control_plane: ControlPlane, bare: StandInWorld
 ) -> None:
     notes = {RUNS_FOR_S: "0.5"}
     await a_running_pod(bare, annotations=notes, spec={"restartPolicy": "Never"})
@@ -162,7 +162,7 @@ async def test_pod_when_its_container_ends_while_the_api_server_is_away_is_told_
 
 
 @pytest.mark.slow
-async def test_kubelet_when_two_hundred_pods_are_bound_runs_them(bare: World) -> None:
+async def test_kubelet_when_two_hundred_pods_are_bound_runs_them(bare: StandInWorld) -> None:
     await bare.add_nodes(*(a_node(f"n{index}") for index in range(10)))
     async with asyncio.TaskGroup() as tasks:
         for index in range(200):

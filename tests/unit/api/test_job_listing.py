@@ -34,7 +34,7 @@ class Scene:
     def page(self, after: str | None = None, *, sort: str = "submitted_at") -> tuple[list[str], str | None]:
         """Return the names of a page of two, and the token of the next."""
         query = JobsQuery(limit=2, sort=sort, after=after or "")  # type: ignore[arg-type]
-        found = self.listing.page(query)
+        found = self.listing.page(query, "anna")
         return [record.spec.job_id for record in found.records], found.following
 
 

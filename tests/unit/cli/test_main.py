@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click import Context, Group
+from click.testing import CliRunner
 
 from tests.needs import needs
 from voda import __version__
@@ -40,10 +41,17 @@ def test_output_when_nobody_reads_it_ends_without_a_word() -> None:
         assert reader.wait(timeout=60) != 0
 
 
+def test_output_when_it_is_closed_ends_without_a_word() -> None:
+    done = subprocess.run(["sh", "-c", f"{shlex.join(MAIN)} policies >&-"], stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["settings", "--ratelimit", "abc"], "expected a number, got 'abc'"),
+        (["settings", "--ratelimit", "nan"], "expected a number, got 'nan'"),
+        (["settings", "--ratelimit", "-inf"], "expected a number, got '-inf'"),
         (["get", "-o", "xml"], "expected one of table, wide, json, yaml, name, got 'xml'"),
         (["get", "--limit", "-3"], "expected 0 or more, got"),
         (["scale", "digits", "--min", "x"], "expected a whole number, got 'x'"),
@@ -60,7 +68,9 @@ def test_option_when_its_value_is_wrong_says_what_is_expected(arguments: list[st
 
 
 def test_help_texts_fit_a_terminal_of_80_columns() -> None:
-    texts = [command.help or "" for command in build_app().registered_commands]
+    app = build_app()
+    found = [app.get_command(Context(app), name) for name in app.list_commands(Context(app))]
+    texts = [command.help or "" for command in found if command is not None and not isinstance(command, Group)]
     assert [line for text in texts for line in text.splitlines() if len(line) > WIDEST] == []
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from voda.cli.manifests import Document, documents, in_namespace, with_name_and_annotations, with_working_dir
-from voda.domain.errors import InvalidField, InvalidInput
+from voda.cli.manifests import Document, in_namespace, read_manifests, with_name_and_annotations, with_working_dir
+from voda.domain.errors import InvalidField
 
 TWO = """\
 # a comment first
@@ -38,7 +38,7 @@ def annotations_of(document: Document) -> object:
 def test_documents_of_a_file_are_found_by_their_markers(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO)
-    first, second = documents(str(file))
+    first, second = read_manifests([str(file)]).documents
     assert (first.manifest["kind"], second.manifest["kind"]) == ("MPIJob", "PyTorchJob")
     assert first.manifest["metadata"]["annotations"] == {"note": "2026-01-31", "date": "2026-01-31"}
     assert second.manifest["script"] == "echo '---'\n ---\n"
@@ -46,7 +46,7 @@ def test_documents_of_a_file_are_found_by_their_markers(tmp_path: Path) -> None:
 
 def test_documents_of_standard_input_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"kind": "MPIJob"}')))
-    assert [one.manifest for one in documents("-")] == [{"kind": "MPIJob"}]
+    assert [one.manifest for one in read_manifests(["-"]).documents] == [{"kind": "MPIJob"}]
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_documents_of_standard_input_are_read_too(monkeypatch: pytest.MonkeyPatc
 def test_file_when_it_cannot_be_read_is_named(tmp_path: Path, text: bytes, sentence: str) -> None:
     file = tmp_path / "bad.yaml"
     file.write_bytes(text)
-    with pytest.raises(InvalidInput, match=sentence) as error:
-        documents(str(file))
-    assert "bad.yaml" in str(error.value)
+    (refused,) = read_manifests([str(file)]).refused
+    assert sentence in str(refused)
+    assert "bad.yaml" in str(refused)
 
 
 def test_error_in_a_later_document_names_the_line_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("a: 1\n---\nb: 2\nb: 3\n")
-    with pytest.raises(InvalidInput, match="line 4"):
-        documents(str(file))
+    (refused,) = read_manifests([str(file)]).refused
+    assert "line 4" in str(refused)
 
 
 def test_wishes_become_the_name_and_annotations_beside_those_there_are() -> None:

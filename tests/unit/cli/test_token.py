@@ -1,14 +1,16 @@
 """`voda token`: what it prints, and what it leaves in the folder."""
 
 import json
+import socket
 import stat
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from voda.auth.tokens import Authenticator
 from voda.cli import build_app
+from voda.cli.commands.service.token import _voda_of_root
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, NotFound
 
@@ -67,3 +69,26 @@ def test_list_when_the_folder_is_not_there_makes_none(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="--home"):
         token(tmp_path / "typo", "list")
     assert not (tmp_path / "typo").exists()
+
+
+def test_create_for_a_voda_of_all_users_says_where_the_name_has_no_account(tmp_path: Path) -> None:
+    Authenticator.open(tmp_path, VirtualClock())
+    (tmp_path / "server.json").write_text(json.dumps({"socket": str(tmp_path / "voda.sock")}))
+
+    def said(name: str, role: str = "user") -> str:
+        command = ["token", "create", name, "--role", role, "--home", str(tmp_path)]
+        return CliRunner().invoke(build_app(), command).stderr
+
+    assert "this machine has no account no-such-user: that voda refuses jobs" in said("no-such-user")
+    assert f"for the voda of {tmp_path}" in (root := said("root"))
+    assert "no account" not in root
+    assert "no account" not in said("no-such-viewer", "viewer")
+
+
+def test_create_beside_the_voda_of_root_says_who_makes_its_tokens(tmp_path: Path) -> None:
+    assert _voda_of_root(tmp_path, tmp_path / "voda.sock") == ""
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(tmp_path / "voda.sock"))
+        assert "sudo voda token create NAME" in _voda_of_root(tmp_path, tmp_path / "voda.sock")
+        (tmp_path / "server.json").write_text("{}")
+        assert _voda_of_root(tmp_path, tmp_path / "voda.sock") == ""

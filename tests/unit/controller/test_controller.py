@@ -24,6 +24,7 @@ from voda.events.types import (
     JobQueueLevelChanged,
     JobSubmitted,
     LeaderElected,
+    NodeChanged,
     NodeJoined,
     PlanAdopted,
     PolicyChanged,
@@ -557,3 +558,39 @@ async def test_jobs_that_wait_in_vain_are_canceled_once_wherever_the_leader_cras
     ]
     assert [event.stream for event in await stage.recorded(JobCanceled)] == ["job.b", "job.c", "job.d"]
     assert dict(stage.controller.live.cluster.jobs("default")) == {}
+
+
+async def test_workers_on_a_silent_node_when_its_grace_ends_are_planned_elsewhere_without_another_event() -> None:
+    stage = Stage()
+    await stage.begin(ratelimit_s=0.0)
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=2)))
+    await stage.controller.step()
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1"}))
+    for name in ("n2", "n3"):
+        await stage.add(NodeJoined(node=a_node(name, gpus=2)))
+    await stage.add(NodeChanged(node=a_node("n1", gpus=2, is_ready=False)))
+    assert await stage.controller.step() == 1060.0
+    assert stage.controller.live.cluster.plan("default").placement["a"][0] == "n1"
+    stage.clock.move_to(1060.0)
+    assert await stage.controller.step() == float("inf")
+    plan = stage.controller.live.cluster.plan("default")
+    assert plan.cause == "node is silent"
+    assert "n1" not in plan.placement["a"]
+
+
+async def test_nodes_when_each_is_silent_for_a_moment_move_no_worker() -> None:
+    stage = Stage()
+    await stage.begin(ratelimit_s=0.0, policy="elastic-fifo")
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=2, min_replicas=2)))
+    for name in ("n2", "n3"):
+        await stage.add(NodeJoined(node=a_node(name, gpus=2)))
+    await stage.controller.step()
+    placed = stage.controller.live.cluster.plan("default").placement
+    await stage.add(WorkerStarted(job_id="a", workers=dict(enumerate(placed["a"]))))
+    for flap in range(20):
+        for name in ("n1", "n2", "n3"):
+            for is_ready in (False, True):
+                stage.clock.move_to(1001.0 + flap)
+                await stage.add(NodeChanged(node=a_node(name, gpus=2, is_ready=is_ready)))
+                await stage.controller.step()
+                assert stage.controller.live.cluster.plan("default").placement == placed

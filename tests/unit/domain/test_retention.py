@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,14 @@ def test_folder_when_its_job_ended_today_is_spared_whatever_its_size() -> None:
     large = a_folder("large", days=0.5, size_bytes=10**12)
     assert goes([large, a_folder("old", days=2)], RetentionRule()) == []
     assert goes([large], RetentionRule(spared_s=0)) == [("large", "size")]
+
+
+def test_folder_of_more_files_than_can_be_counted_exceeds_any_size() -> None:
+    uncounted = msgspec.structs.replace(a_folder("uncounted", days=2), exceeds=True)
+    other = a_folder("other", days=3)
+    assert goes([uncounted, other], RetentionRule()) == [("uncounted", "size")]
+    assert goes([uncounted, other], RetentionRule(keep_bytes=0)) == []
+    assert goes([msgspec.structs.replace(uncounted, finished_at=NOW)], RetentionRule()) == []
 
 
 def test_folders_without_limits_all_stay() -> None:

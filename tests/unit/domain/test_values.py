@@ -9,7 +9,7 @@ import pytest
 from tests.builders import a_job, a_node, a_spec, a_state
 from voda.domain.job import Job
 from voda.domain.lease import Lease
-from voda.domain.plan import Allocation, HaltJob, MigrateWorkers, Plan, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Allocation, HaltJob, Plan, ResizeJob, StartJob, StopJob
 from voda.domain.state import Estimate, Settings
 
 VALUES = [
@@ -24,7 +24,6 @@ VALUES = [
     Lease(holder="a", transitions=1, duration_s=15.0, renewed_at="", version="1"),
     StartJob(job_id="a", nodes=("n1",)),
     ResizeJob(job_id="a", nodes=("n1",)),
-    MigrateWorkers(job_id="a", moves={0: "n1"}),
     HaltJob(job_id="a"),
     StopJob(job_id="a", reason="failed"),
 ]

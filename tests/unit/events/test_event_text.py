@@ -26,6 +26,7 @@ from voda.events.types import (
     NodeLeft,
     PlanAdopted,
     PolicyChanged,
+    ProgramFailed,
     RatelimitChanged,
     RetentionChanged,
     WorkerExited,
@@ -81,6 +82,10 @@ TOLD: list[tuple[AnyFact, str]] = [
     (JobStalled(job_id="a"), "continues"),
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
+    (
+        ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data"),
+        "worker-0 ended with exit code 1: no data; it is started again",
+    ),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
     (
         JobProgressed(job_id="a", epochs_done=2, workers=1, epoch_s=1.5),

@@ -22,6 +22,7 @@ def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None
         "job.registered",
         "job.stalled",
         "plan.adopted",
+        "program.failed",
         "retention.changed",
         "worker.exited",
         "worker.started",
@@ -37,6 +38,7 @@ def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -
         "job.registered",
         "job.resume_requested",
         "job.submitted",
+        "program.failed",
         "retention.changed",
         "worker.refused",
     }

@@ -133,5 +133,5 @@ def test_new_kind_is_submitted_placed_made_and_read_with_two_files(tmp_path: Pat
         "resumed": {"spec": {"runPolicy": {"suspend": False}, "jaxReplicaSpecs": {"Worker": {"replicas": 2}}}},
         "scheduler": "voda",
         "end": "its operator calls the JAXJob failed and gives no reason",
-        "local": "kind: JAXJob runs on Kubernetes only; one machine runs MPIJobs and PyTorchJobs",
+        "local": "kind: JAXJob runs on Kubernetes only; one machine runs Jobs and MPIJobs and PyTorchJobs",
     }

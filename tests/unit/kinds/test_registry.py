@@ -27,5 +27,6 @@ def test_every_version_of_a_kind_has_an_adapter_to_kubernetes(kind: type[JobMani
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_cluster_role_names_every_kind(kind: type[JobManifest]) -> None:
     rules = next(yaml.safe_load_all(ROLE.read_text("utf-8")))["rules"]
-    (jobs,) = [rule for rule in rules if "create" in rule["verbs"] and rule["apiGroups"] == ["kubeflow.org"]]
+    groups = {version.partition("/")[0] for version in kind.versions}
+    (jobs,) = [rule for rule in rules if "create" in rule["verbs"] and {*rule["apiGroups"]} == groups]
     assert kind.plural in jobs["resources"]

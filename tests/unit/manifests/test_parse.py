@@ -250,7 +250,7 @@ def test_torch_job_when_a_field_is_wrong_is_refused_with_its_path(changes: dict[
 @pytest.mark.parametrize(
     ("changes", "field", "sentence"),
     [
-        ({"kind": "Job"}, "kind", f"expected one of {', '.join(KINDS)}, got 'Job'"),
+        ({"kind": "CronJob"}, "kind", f"expected one of {', '.join(KINDS)}, got 'CronJob'"),
         ({"kind": None}, "kind", "got none"),
         ({"kind": ["MPIJob"]}, "kind", "expected one of"),
         ({"apiVersion": "kubeflow.org/v2"}, "apiVersion", "expected kubeflow.org/v2beta1 or kubeflow.org/v1"),

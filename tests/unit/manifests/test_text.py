@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voda.domain.errors import InvalidInput
+from voda.manifests.odd_values import MOST_DEPTH
 from voda.manifests.text import MOST_BYTES, read
-from voda.manifests.yaml_text import MOST_DEPTH, MOST_VALUES
+from voda.manifests.yaml_text import MOST_VALUES
 
 _LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "\n".join(
     f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)

@@ -36,7 +36,8 @@ def test_script_when_it_is_no_python_leaves_the_launcher_unknown(source: bytes) 
 
 @given(st.binary(max_size=200))
 def test_script_whatever_it_holds_never_raises(source: bytes) -> None:
-    launcher_of_script(source)
+    choice = launcher_of_script(source)
+    assert choice is None or choice.reason
 
 
 @pytest.mark.parametrize(

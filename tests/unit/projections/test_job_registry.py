@@ -22,6 +22,7 @@ from voda.events.types import (
     JobStalled,
     JobSubmitted,
     PlanAdopted,
+    ProgramFailed,
     WorkerExited,
     WorkerStarted,
 )
@@ -196,6 +197,20 @@ def test_name_that_two_live_jobs_share_means_the_later_one_until_it_ends() -> No
     assert (found.spec.job_id, job_registry.live_named("default", "train")) == ("train", "train")
 
 
+def test_name_means_the_users_own_job_first_also_after_a_load() -> None:
+    log = a_submitted_job("train", name="train", user="ann")
+    log.add(JobCompleted(job_id="train"), at=1)
+    log.add(JobSubmitted(spec=a_spec("train-2", name="train", user="bob")), at=2)
+    job_registry = folded(log)
+    loaded = JobRegistry()
+    loaded.load(job_registry.dump())
+    for one in (job_registry, loaded):
+        found = {user: one.find("train", user) for user in ("ann", "bob", "eve", None)}
+        ids = {user: record and record.spec.job_id for user, record in found.items()}
+        assert ids == {"ann": "train", "bob": "train-2", "eve": "train-2", None: "train-2"}
+        assert [one.find(named) is not None for named in ("ann/train", "bob/train", "eve/train")] == [True, True, False]
+
+
 def test_live_jobs_are_counted_by_user() -> None:
     log = a_submitted_job("a", user="ann")
     log.add(JobSubmitted(spec=a_spec("b", user="ann")), at=1)
@@ -241,6 +256,13 @@ def test_reports_when_there_are_many_are_the_newest_thousand() -> None:
     assert (len(reports), reports[0].epochs_done, reports[-1].epochs_done) == (1_000, 102, 1_101)
 
 
+def test_programs_that_fail_are_counted_and_the_last_is_kept() -> None:
+    log = a_submitted_job()
+    for number in range(3):
+        log.add(ProgramFailed(job_id="a", replica="worker-0", reason=f"ended with exit code {number}"), at=number)
+    assert (the(log).program_failures, the(log).last_failure) == (3, "worker-0 ended with exit code 2")
+
+
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])
 CAUSES = st.sampled_from(["stopped", "migrated", "finished", "failed"])
@@ -248,6 +270,7 @@ INDICES = st.lists(st.integers(0, 4), unique=True, max_size=4).map(tuple)
 FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(WorkerStarted, job_id=JOBS, workers=st.dictionaries(st.integers(0, 4), NODES, min_size=1)),
     st.builds(WorkerExited, job_id=JOBS, workers=INDICES, cause=CAUSES),
+    st.builds(ProgramFailed, job_id=JOBS, replica=st.just("worker-0"), reason=st.just("oom")),
     st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
     st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
     st.builds(JobQueueLevelChanged, pool=st.just("default"), job_id=JOBS, queue_level=st.integers(0, 1)),

@@ -31,6 +31,7 @@ from voda.events.types import (
     NodeLeft,
     PlanAdopted,
     PolicyChanged,
+    ProgramFailed,
     RatelimitChanged,
     WorkerExited,
     WorkerRefused,
@@ -326,7 +327,7 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
 
 
 def test_event_type_is_folded_or_changes_no_decision() -> None:
-    changes_nothing = {JobFolderDeleted, JobStalled, LeaderElected}
+    changes_nothing = {JobFolderDeleted, JobStalled, LeaderElected, ProgramFailed}
     assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing
 
 
@@ -336,7 +337,7 @@ def test_pool_when_only_read_stays_unknown() -> None:
     assert cluster.pools() == ()
 
 
-_KEPT = {"live-5": (("plan", "jobs", "nodes", "settings", "undecided", "outlived"), 24, 10)}
+_KEPT = {"live-6": (("plan", "jobs", "nodes", "settings", "undecided", "outlived", "silent_since"), 24, 11)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

@@ -10,7 +10,7 @@ from tests.builders import a_job, a_node, a_spec, a_state
 from tests.waiting import until
 from voda.clock import VirtualClock
 from voda.cluster.port import Observed
-from voda.domain.errors import ActionRefused, ClusterUnavailable, StoreUnavailable
+from voda.domain.errors import ActionRefused, ClusterUnavailable, Fenced, StoreUnavailable
 from voda.domain.plan import Action, Placement, ResizeJob, StartJob
 from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import Fact
@@ -206,21 +206,6 @@ async def test_step_when_several_jobs_may_be_acted_on_then_a_slow_one_holds_up_n
     assert cluster.most_under_way == 2
 
 
-async def test_step_when_several_jobs_may_be_acted_on_then_actions_of_one_job_follow_each_other(stage: Stage) -> None:
-    cluster = SlowCluster(stage)
-    stage.use(cluster, jobs="ab", concurrency=8)
-    cluster.let_go.set()
-    await stage.step({"a": ("n1",), "b": ("n1",)})
-    cluster.begun.clear()
-    cluster.let_go.clear()
-    step = asyncio.ensure_future(stage.step({"a": ("n2", "n2"), "b": ("n1", "n1")}))
-    await until(lambda: ("b", "ResizeJob") in cluster.begun)
-    assert [begun for begun in cluster.begun if begun[0] == "a"] == [("a", "MigrateWorkers")]
-    cluster.let_go.set()
-    assert await step == 3
-    assert [begun for begun in cluster.begun if begun[0] == "a"] == [("a", "MigrateWorkers"), ("a", "ResizeJob")]
-
-
 class LostStore(MemoryStore):
     """Cannot be written to."""
 
@@ -263,3 +248,11 @@ async def test_job_that_is_started_by_a_successor_just_before_the_cluster_is_obs
     )
     await reconciler.step(current)
     assert set(cluster.workers()) == {"a", "b"}
+
+
+async def test_step_when_another_leads_by_now_ends_and_records_no_failure(stage: Stage) -> None:
+    stage.cluster.refuses, stage.cluster.error = (StartJob,), Fenced("another process leads")
+    with pytest.raises(Fenced):
+        await stage.step({"a": ("n1",), "b": ("n1",)})
+    assert stage.workers() == {}
+    assert await stage.attempts() == []

@@ -7,7 +7,7 @@ import pytest
 from tests.builders import a_node, a_spec
 from voda.clock import VirtualClock
 from voda.domain.errors import ActionRefused
-from voda.domain.plan import HaltJob, MigrateWorkers, ResizeJob, StartJob
+from voda.domain.plan import HaltJob, ResizeJob, StartJob
 from voda.events.types import JobCompleted, JobProgressed, NodeChanged, Observation, WorkerExited, WorkerStarted
 from voda.simulator.cluster import SimulatedCluster
 from voda.simulator.workload import Costs
@@ -78,7 +78,7 @@ async def test_two_changes_at_one_instant_cost_as_much_as_the_longer(bench: Benc
     await bench.cluster.apply(StartJob(job_id="a", nodes=("n1",)))
     bench.at(30)
     await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n1", "n1")))
-    await bench.cluster.apply(MigrateWorkers(job_id="a", moves={0: "n2", 1: "n2"}))
+    await bench.cluster.apply(ResizeJob(job_id="a", nodes=("n2", "n2")))
     bench.cluster.take_notices()
     assert bench.at(30 + 20 + 49) == []
     assert len(bench.at(30 + 20 + 50)) == 1

@@ -24,3 +24,13 @@ async def test_name_means_its_latest_run_up_to_the_position_and_an_id_itself() -
     meant = {named: await job_named(store, named, 7) for named in ("a", "@a", "a-2", "a-3", "lab_a", "x", "gone")}
     assert meant == {"a": "a-2", "@a": "a", "a-2": "a-2", "a-3": "a-3", "lab_a": "lab_a-2", "x": "x", "gone": "gone"}
     assert await job_named(store, "a", 2) == "a"
+
+
+async def test_name_in_a_log_means_the_users_own_job_or_that_of_the_owner_before_the_slash() -> None:
+    store, clock = MemoryStore(), VirtualClock(0.0)
+    for job_id, user in (("a", "ann"), ("a-2", "bob"), ("a-3", "ann"), ("a-4", "bob")):
+        fact = JobSubmitted(spec=a_spec(job_id, name="a", user=user))
+        await store.append(fact.stream, ANY_VERSION, [Fact(data=fact, event_id=clock.new_id(), recorded_at=0.0)])
+    assert [await job_named(store, "a", 4, user=user) for user in ("ann", "bob", "eve")] == ["a-3", "a-4", "a-4"]
+    assert await job_named(store, "a", 2, user="ann") == "a"
+    assert [await job_named(store, named, 4) for named in ("ann/a", "bob/a", "a")] == ["a-3", "a-4", "a-4"]

@@ -18,7 +18,7 @@ from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField
 
 _PATH: Final = "/api/v1/arrays/{array}"
-_ARRAY: Final = {"array": "Name of the array: the one submitted last; or its id."}
+_ARRAY: Final = {"array": "Name of the array: your own, else the one submitted last; or OWNER/NAME, or @ID."}
 
 
 class DeleteArrayQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,9 +40,9 @@ class ArrayRoutes(Routes):
         answers=(Response(of=ArrayView),),
         problems=(404,),
     )
-    async def get_array(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def get_array(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get an array of jobs."""
-        return json_response(array_of(lookup.array_of(self.backend, request.match_info["array"])))
+        return json_response(array_of(lookup.array_of(self.backend, request.match_info["array"], caller)))
 
     @Operation(
         "DELETE",
@@ -58,7 +58,7 @@ class ArrayRoutes(Routes):
     async def delete_array(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel all tasks of an array."""
         query = query_of(request, DeleteArrayQuery)
-        tasks = lookup.array_of(self.backend, request.match_info["array"])
+        tasks = lookup.array_of(self.backend, request.match_info["array"], caller)
         for task in tasks:
             require_owner(task.spec, caller, what="delete it")
         if not query.reason.isprintable():

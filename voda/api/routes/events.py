@@ -87,7 +87,7 @@ class EventRoutes(Routes):
         """Read what happened, or watch what happens."""
         query, backend = query_of(request, EventsQuery), self.backend
         has_manifest = _manifests_of(caller) if query.manifests else lambda _event: False
-        wanted = await _filter(backend, query)
+        wanted = await _filter(backend, query, caller)
         if query.watch or SSE in request.headers.get("Accept", ""):
             after = await _begin(backend, request, query)
             stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
@@ -99,13 +99,13 @@ class EventRoutes(Routes):
         return json_response(EventList(items=items, last_position=page.last_position, end=page.end))
 
 
-async def _filter(backend: Backend, query: EventsQuery) -> EventFilter:
+async def _filter(backend: Backend, query: EventsQuery, caller: Caller) -> EventFilter:
     for kind in query.type:
         if kind not in TYPES:
             raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
     if not query.job:
         return EventFilter(types=frozenset(query.type))
-    spec = await spec_of(backend, query.job)
+    spec = await spec_of(backend, query.job, caller)
     return EventFilter(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 

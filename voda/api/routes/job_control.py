@@ -96,7 +96,7 @@ class JobControlRoutes(Routes):
         return response
 
     def _own_job(self, request: web.Request, caller: Caller, what: str) -> JobRecord:
-        record = job_of(self.backend, request.match_info["job_id"])
+        record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what=what)
         return record
 

@@ -121,7 +121,7 @@ class FolderRoutes(Routes):
         return json_response(await self._folder(keeper, spec, TreeSize(size_bytes=size_bytes), ()))
 
     async def _keeper(self, request: web.Request, caller: Caller, what: str) -> tuple[JobSpec, FolderKeeper]:
-        spec = await spec_of(self.backend, request.match_info["job_id"])
+        spec = await spec_of(self.backend, request.match_info["job_id"], caller)
         require_owner(spec, caller, what=what)
         if (keeper := self.backend.folders) is None:
             raise NotFound(_NONE_KEPT)

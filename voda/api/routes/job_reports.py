@@ -5,6 +5,7 @@ and admins.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
@@ -55,7 +56,7 @@ class ProgressRoutes(Routes):
                 )
             # A newer job may have its name.
             named = f"{EXACT}{caller.job_id}"
-        record = job_of(self.backend, named)
+        record = job_of(self.backend, named, caller)
         await report(self.backend, record, await body_of(request, ProgressReport, self.backend.limits), caller)
         return web.Response(status=204)
 
@@ -66,9 +67,9 @@ class ProgressRoutes(Routes):
         answers=[Response(of=ReportList)],
         problems=[404],
     )
-    async def list_progress(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def list_progress(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """List what a job reported."""
-        return json_response(reports_of(job_of(self.backend, request.match_info["job_id"])))
+        return json_response(reports_of(job_of(self.backend, request.match_info["job_id"], caller)))
 
     @Operation(
         "GET",
@@ -81,7 +82,7 @@ class ProgressRoutes(Routes):
     )
     async def get_manifest(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get the manifest of a job, as it was submitted."""
-        record = job_of(self.backend, request.match_info["job_id"])
+        record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="read its manifest")
         events = await self.backend.store.read(record.submitted_position - 1, 1)
         fact = events[0].data
@@ -161,7 +162,7 @@ class LogRoutes(Routes):
 
     async def _outputs(self, request: web.Request, caller: Caller) -> tuple[JobSpec, Outputs]:
         """Return the job and the output of its pool, where the caller may read it."""
-        spec = await spec_of(self.backend, request.match_info["job_id"])
+        spec = await spec_of(self.backend, request.match_info["job_id"], caller)
         require_owner(spec, caller, what="read its output")
         if (outputs := self.backend.outputs) is None:
             raise NotFound(f"the cluster behind pool {spec.pool} keeps no output; ask it for that of job {spec.job_id}")
@@ -193,15 +194,27 @@ async def refuse_deleted(backend: Backend, job_id: str) -> None:
 
 
 def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
-    """Return the replica of that name; `worker-1` and `launcher` stand for the pods that a cluster names after them."""
+    """Return the replica that a text names; raises NotFound."""
     if not known:
         raise NotFound(f"job {spec.job_id} {_why_no_output(backend, spec.job_id)}")
-    if not replica or replica in known:
-        return replica or known[0]
-    meant = next((name for name in known if f"-{replica}-" in f"{name}-"), None)
-    if meant is None:
+    if (meant := named_replica(known, replica)) is None:
         raise NotFound(f"job {spec.job_id} has no output of a replica {replica[:80]!r}; there is: {', '.join(known)}")
     return meant
+
+
+def named_replica(known: Sequence[str], replica: str) -> str | None:
+    """Return the one of some replicas that a text names, the first where it is empty: a name, a role, a worker's index.
+
+    `worker-1` and `launcher` stand for the pods that a cluster names after them; a Job names its own by index alone.
+    """
+    if not replica or replica in known:
+        return replica or next(iter(known), None)
+    meant = f"worker-{replica}" if replica.isdecimal() else replica
+    of_a_job = rf".+-{re.escape(meant.removeprefix('worker-'))}-[a-z0-9]{{5}}"
+    is_index = meant.removeprefix("worker-").isdecimal()
+    return next(
+        (name for name in known if f"-{meant}-" in f"-{name}-" or (is_index and re.fullmatch(of_a_job, name))), None
+    )
 
 
 def _why_no_output(backend: Backend, job_id: str) -> str:

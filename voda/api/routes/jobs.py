@@ -27,7 +27,7 @@ from voda.api.requests import (
 from voda.api.schemas import ExplanationView, JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
-from voda.application.lookup import job_of, spec_of
+from voda.application.lookup import job_id_then, job_of, spec_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, InvalidInput
@@ -39,8 +39,8 @@ _LISTS_KEPT: Final = 16
 """A full page is half a megabyte."""
 JOB_PATH: Final = "/api/v1/jobs/{job_id}"
 JOB_ID: Final = {
-    "job_id": "Its name: the live job of that name, else the latest one; or its id, with @ before it where a newer job"
-    " has that name."
+    "job_id": "Its name: your own live job of that name, else your latest one, else that of others. OWNER/NAME, the"
+    " slash written %2F, is the owner's job of that name, and @ID the job with that id."
 }
 JOB_ETAG: Final = {"ETag": "The job's revision, in quotes."}
 _SUBMITTED: Final = {**JOB_ETAG, "Location": "Path of the job."}
@@ -81,7 +81,7 @@ class JobRoutes(Routes):
         self._json = JobJsonCache(backend.view)
         self._listing = JobListing(backend.view)
         self._submits = JobSubmitter(backend)
-        self._lists: OrderedDict[str, bytes] = OrderedDict()
+        self._lists: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)
         """Position and forecasts of the lists in the cache."""
 
@@ -118,17 +118,19 @@ class JobRoutes(Routes):
         query=JobsQuery,
         answers=(Response(of=JobList),),
     )
-    async def list_jobs(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def list_jobs(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """List jobs."""
         state = (self._view.position, self._view.forecasts)
         if self._lists_of[0] != state[0] or self._lists_of[1] is not state[1]:
             self._lists.clear()
             self._lists_of = state
-        query = request.rel_url.raw_query_string
-        if (body := self._lists.get(query)) is None:
-            page = self._listing.page(query_of(request, JobsQuery))
+        wanted = query_of(request, JobsQuery)
+        # The name of an array means another one to each user; all else is the same for all.
+        key = (request.rel_url.raw_query_string, caller.user if wanted.array else "")
+        if (body := self._lists.get(key)) is None:
+            page = self._listing.page(wanted, caller.user)
             body = self._json.page(page.records, total=page.total, following=page.following)
-            self._lists[query] = body
+            self._lists[key] = body
             if len(self._lists) > _LISTS_KEPT:
                 self._lists.popitem(last=False)
         return encoded_response(body)
@@ -144,9 +146,9 @@ class JobRoutes(Routes):
         ),
         problems=(404,),
     )
-    async def get_job(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def get_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Get a job."""
-        record = job_of(self.backend, request.match_info["job_id"])
+        record = job_of(self.backend, request.match_info["job_id"], caller)
         return cached_response(request, self._json.job(record), str(record.revision))
 
     @Operation(
@@ -162,7 +164,7 @@ class JobRoutes(Routes):
     )
     async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Change a job's wishes."""
-        record = job_of(self.backend, request.match_info["job_id"])
+        record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="change it")
         wishes = await body_of(request, JobChange, self._limits)
         record = await change(self.backend, record, wishes, caller, is_expected=_expected(request))
@@ -182,7 +184,7 @@ class JobRoutes(Routes):
     async def delete_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
         query = query_of(request, DeleteQuery)
-        record = job_of(self.backend, request.match_info["job_id"])
+        record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="delete it")
         if not query.reason.isprintable():
             raise InvalidField("reason", "reason: expected one line of printable characters")
@@ -221,11 +223,14 @@ class ExplanationRoutes(Routes):
         answers=[Response(of=ExplanationView)],
         problems=[404, 503],
     )
-    async def explain_job(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+    async def explain_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Explain why a job has what it has, or waits."""
         query = query_of(request, ExplainQuery)
-        job_id = (await spec_of(self.backend, request.match_info["job_id"])).job_id
-        place = await self._place(query.at) if query.at else None
+        named, place = request.match_info["job_id"], await self._place(query.at) if query.at else None
+        if place is None:
+            job_id = (await spec_of(self.backend, named, caller)).job_id
+        else:
+            job_id = await job_id_then(self.backend, named, caller, place.position)
         async with self._turns:
             if place is None:
                 explanation = await self._now(job_id)

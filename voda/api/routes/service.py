@@ -63,10 +63,10 @@ class ServiceRoutes(Routes):
 
     @Operation("GET", "/readyz", roles=PUBLIC, answers=_PLAIN, problems=[503])
     async def get_readiness(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Whether jobs are decided on, and if not, why; a second line warns where the log is damaged."""
+        """Whether jobs are decided on, and if not, why; a second line warns of a damaged log or silent nodes."""
         if reason := self.backend.not_ready():
             raise TransientError(f"not ready: {reason}")
-        warning = self.backend.log_warning()
+        warning = self.backend.health_warning()
         return web.Response(text=f"ready\nwarning: {warning}\n" if warning else "ready\n")
 
     @Operation(

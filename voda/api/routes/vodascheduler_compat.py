@@ -91,7 +91,7 @@ class CompatRoutes(Routes):
     async def delete_training(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Cancel a job."""
         named = text_of(await raw_body(request, self.backend.limits))
-        if (record := self.backend.view.job_registry.find(named)) is None:
+        if (record := self.backend.view.job_registry.find(named, caller.user)) is None:
             raise NotFound(f"job {named[:80]!r} is not known: GET /training lists the jobs there are")
         require_owner(record.spec, caller, what="delete it")
         await cancel(self.backend, record, caller)

@@ -9,8 +9,9 @@ from voda.application.read_model import ReadModel
 from voda.application.status.status_annotations import REFUSED
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_annotations import foreign_manager, has_finished, is_managed
+from voda.cluster.kubernetes.state.job_annotations import foreign_manager, is_managed
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job
 from voda.projections.job_registry import JobRegistry
@@ -54,16 +55,17 @@ class LoggedJobs:
 def unadopted(objects: Iterable[KubeJob], job_registry: JobRegistry) -> Mapping[str, int]:
     """Return how many objects carry voda's label and are no jobs of its: waiting, or refused."""
     counts = {"waiting": 0, "refused": 0}
-    for _, job in objects:
-        if _is_requested(job) and not _is_logged(job, job_registry):
+    for kind, job in objects:
+        if _is_requested(kind, job) and not _is_logged(job, job_registry):
             is_refused = job.metadata.annotations.get(well_known.STATE) == REFUSED
             counts["refused" if is_refused else "waiting"] += 1
     return counts
 
 
-def _is_requested(job: JobObject) -> bool:
+def _is_requested(kind: JobKind, job: JobObject) -> bool:
     meta = job.metadata
-    return is_managed(meta) and meta.deletion_timestamp is None and not has_finished(job) and not foreign_manager(job)
+    is_live = is_managed(meta) and meta.deletion_timestamp is None and not job.has_finished
+    return is_live and not foreign_manager(kind, job)
 
 
 def _is_logged(job: JobObject, job_registry: JobRegistry) -> bool:

@@ -112,6 +112,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     policy: str | None = None
     placer: str | None = None
     ratelimit_seconds: float | None = None
+    node_grace_seconds: float | None = None
+    """How long workers stay on a node that is silent."""
     parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
     """policy -> parameter -> value."""
 
@@ -208,8 +210,12 @@ def _check_cluster(options: KubernetesOptions) -> None:
 
 def _check_pool(name: str, pool: PoolSettings) -> None:
     names.pool(name, "pools")
-    if pool.ratelimit_seconds is not None and not 0 <= pool.ratelimit_seconds <= _LONGEST_S:
-        raise InvalidInput(f"pools.{name}.ratelimitSeconds is {pool.ratelimit_seconds:g}, expected 0 to {_LONGEST_S:g}")
+    for field_name, span_s in (
+        ("ratelimitSeconds", pool.ratelimit_seconds),
+        ("nodeGraceSeconds", pool.node_grace_seconds),
+    ):
+        if span_s is not None and not 0 <= span_s <= _LONGEST_S:
+            raise InvalidInput(f"pools.{name}.{field_name} is {span_s:g}, expected 0 to {_LONGEST_S:g}")
     for what, chosen, find in (("policy", pool.policy, POLICIES.choose), ("placer", pool.placer, PLACERS.choose)):
         if chosen is not None:
             try:

@@ -77,4 +77,4 @@ async def _build(service: KubernetesService, stack: AsyncExitStack) -> None:
     ]
     tasks = [group.create_task(work) for work in works]
     stack.callback(lambda: [task.cancel() for task in tasks])
-    _log.info("serves url=%s pid=%d", service.url, os.getpid())
+    _log.info("serves url=%s listens=%s:%d pid=%d", service.url, listen.host or "*", listen.port, os.getpid())

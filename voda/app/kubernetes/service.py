@@ -32,6 +32,7 @@ from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.exec.commands import KubernetesCommands
 from voda.cluster.kubernetes.lease import LeaseClient
 from voda.cluster.kubernetes.objects import NamedObject
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
@@ -223,13 +224,24 @@ class KubernetesService:
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
             outputs=outputs,
+            commands=KubernetesCommands(self.mirror, self.jobs.live_job),
             warnings=self._warnings,
             not_ready=self.failure,
-            log_warning=lambda: self.log_health.warning,
+            health_warning=self._health_warning,
             limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
         )
+
+    def _health_warning(self) -> str:
+        live = self.view.live.cluster
+        silent = [pool for pool in live.pools() if live.state(pool).is_mostly_silent]
+        if silent:
+            return (
+                f"more than half of the nodes of {', '.join(silent)} are silent: the control plane or the network is"
+                " believed ill, and no worker is moved for it"
+            )
+        return self.log_health.warning
 
     def _warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
         if not self.mirror.is_synced:
@@ -268,6 +280,7 @@ class KubernetesService:
             policy=asked.policy,
             placer=asked.placer,
             ratelimit_s=asked.ratelimit_seconds,
+            node_grace_s=asked.node_grace_seconds,
             parameters=check_parameters(asked.parameters),
         )
         live = self.view.live.cluster

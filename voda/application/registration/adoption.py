@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from voda.application.backend import Backend
 from voda.application.dependencies import UnknownDependency
+from voda.application.registration.companions import make_companions
 from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.status.status_annotations import differing, refused_annotations
 from voda.application.submit_job import JobSubmitter
@@ -33,12 +35,17 @@ from voda.projections.job_record import JobRecord
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
-_KEPT: Final = frozenset({"runPolicy"})
-_KEPT_UNSEEN: Final = frozenset({"runPolicy", "elasticPolicy"})
+_BOUNDS: Final = "elasticPolicy"
+"""Field of spec that is not restored where the change was not seen."""
 _MOST_TRIES: Final = 3
 """Of one patch; each but the last lost to somebody who changed the object at the same moment."""
 _MOST_WARNINGS: Final = 5
 """Of one object that an Event spells out; the rest are counted."""
+
+
+_SUSPENDED: Final = (
+    "suspended once, so that voda can place its pods; a manifest that suspends it from the start saves that"
+)
 
 
 class ObjectRefused(InvalidInput):
@@ -48,7 +55,7 @@ class ObjectRefused(InvalidInput):
 def too_old(kind: JobKind) -> str:
     """Return why voda cannot run jobs of a kind whose objects forget that they are suspended."""
     return (
-        f"the {kind.name} of this cluster ({kind.api_version}) knows no runPolicy.suspend, so voda cannot halt it:"
+        f"the {kind.name} of this cluster ({kind.api_version}) knows no suspend, so voda cannot halt it:"
         " install mpi-operator v0.4 or training-operator v1.7, or newer"
     )
 
@@ -76,7 +83,7 @@ class Adoption:
             VodaError: it cannot be adopted now: try again.
         """
         meta = job.metadata
-        if reason := foreign_manager(job):
+        if reason := foreign_manager(kind, job):
             self._announce_on(kind, meta, "NotManaged", reason)
             raise ObjectRefused(reason)
         found = await self._read_object(kind, meta)
@@ -86,9 +93,10 @@ class Adoption:
             who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
             warnings = self.submits.check(manifest, who)
-            if not job.spec.run_policy.suspend:
+            if not job.is_suspended:
                 # Pods that the operator has made by now are not placed by voda: they go first.
                 found = await self._patched(kind, meta, kind.suspend_patch().body, {"uid": meta.uid})
+                self._announce_on(kind, meta, "Suspended", _SUSPENDED)
             submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
         except (AlreadyExists, TooManyJobs, UnknownDependency) as error:
             # Soon it may be possible: a job that this one comes after may be applied right behind it.
@@ -135,10 +143,10 @@ class Adoption:
         bounds: the agents that run may have been started with them, and new bounds are set only before a start.
         """
         found, spec = await self._read_object(kind, job.metadata), self._spec(job_id)
-        if found is None or spec is None:
+        if found is None or spec is None or _is_fixed(kind, found):
             return
         body = dict(kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body)
-        kept = _KEPT if was_seen else _KEPT_UNSEEN
+        kept = kind.kept_fields if was_seen else {*kind.kept_fields, _BOUNDS}
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
             known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
@@ -164,11 +172,14 @@ class Adoption:
     async def _fit(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any], job_id: str) -> None:
         if (spec := self._spec(job_id)) is None:
             return
+        if _is_fixed(kind, found):
+            raise Conflict(f"{meta.key} is suspended, and its controller has not taken its pods away yet")
+        await make_companions(self.objects.api, kind, msgspec.convert(found, JobObject))
         body = kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body
         # The patch must meet the version that was read: it replaces lists as a whole.
         known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
         now = await self._patched(kind, meta, body, known, annotations={well_known.JOB_ID: job_id})
-        if not now["spec"].get("runPolicy", {}).get("suspend"):
+        if not msgspec.convert(now, JobObject).is_suspended:
             raise ObjectRefused(too_old(kind))
         for path in kind.outdated_paths(meta.namespace, meta.name):
             await self.objects.api.delete(path)
@@ -224,6 +235,11 @@ class Adoption:
 def is_at_rest(record: JobRecord) -> bool:
     """Say whether a job is live, has no workers and shall have none."""
     return record.is_live and not record.is_canceling and not record.planned and not record.job.workers
+
+
+def _is_fixed(kind: JobKind, found: Mapping[str, Any]) -> bool:
+    """Say whether nobody can change the templates of an object now."""
+    return kind.has_fixed_templates and bool((found.get("status") or {}).get("startTime"))
 
 
 def _is_noted(found: Mapping[str, Any], job_id: str) -> bool:

@@ -9,12 +9,12 @@ from typing import Final
 
 from voda.application.backend import Backend
 from voda.application.registration.adoption import TemplateValues, too_old
+from voda.application.registration.companions import make_companions
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict, Rejected
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_annotations import has_finished
 from voda.cluster.kubernetes.state.job_objects import JobObjects
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
@@ -63,13 +63,16 @@ class Creation:
             namespace = job.spec.namespace
             await self._fail(job_id, f"namespace {namespace!r} does not exist: create it, and submit the job again")
         else:
-            if not made.spec.run_policy.suspend:
+            if not made.is_suspended:
                 await self.objects.api.delete(kind.path(job.spec.namespace, made.metadata.name), uid=made.metadata.uid)
                 await self._fail(job_id, too_old(kind))
                 return
-            await self.register(job.spec, made.metadata.uid)
+            await self.register(kind, made, job.spec)
 
-    async def register(self, spec: JobSpec, uid: str) -> None:
+    async def register(self, kind: JobKind, made: JobObject, spec: JobSpec) -> None:
+        """Record an object as a job's, once all is there that it needs."""
+        await make_companions(self.objects.api, kind, made)
+        uid = made.metadata.uid
         fact = JobRegistered(job_id=spec.job_id, uid=uid, kind=spec.kind)
         await self._record(fact, registration_id(uid))
 
@@ -85,7 +88,7 @@ class Creation:
             meta.annotations.get(well_known.JOB_ID) == spec.job_id
             and (meta.namespace, meta.name) == (spec.namespace, spec.name or spec.job_id)
             and meta.deletion_timestamp is None
-            and not has_finished(found)
+            and not found.has_finished
             and not kind.is_broken(found, self.objects.pods_of(spec.job_id))
         )
 
@@ -98,11 +101,11 @@ class Creation:
             raise NameTaken(f"{path} was there a moment ago")
         meta = found.metadata
         if self.is_awaited(kind, found, job):
-            await self.register(spec, meta.uid)
+            await self.register(kind, found, spec)
         elif meta.deletion_timestamp is not None or self._is_own(found, spec.job_id):
             # The actuator deletes what is left of this very job, before the job gets a new object.
             raise NameTaken(f"{path} is there until its deletion is done")
-        elif self._is_left_over(found):
+        elif self._is_left_over(kind, found):
             await self.objects.api.delete(path, uid=meta.uid)
             raise NameTaken(f"{path} of an earlier job is being deleted")
         else:
@@ -119,7 +122,7 @@ class Creation:
             or job_registry.submission(adoption_id(meta.uid)) == job_id
         )
 
-    def _is_left_over(self, found: JobObject) -> bool:
+    def _is_left_over(self, kind: JobKind, found: JobObject) -> bool:
         """Say whether it is the object of a job that has ended, and not one that somebody made since."""
         job_registry, meta = self.backend.view.job_registry, found.metadata
         job_id = job_registry.submission(adoption_id(meta.uid)) or meta.annotations.get(well_known.JOB_ID, "")
@@ -128,8 +131,8 @@ class Creation:
         record = job_registry.job(job_id)
         if record is None:
             # The job ended so long ago that its uid is forgotten: an object that has finished is no loss.
-            return has_finished(found)
-        return not record.is_live and (record.job.uid == meta.uid or has_finished(found))
+            return found.has_finished
+        return not record.is_live and (record.job.uid == meta.uid or found.has_finished)
 
     async def _lacks_namespace(self, error: Rejected, spec: JobSpec) -> bool:
         return (

@@ -30,7 +30,6 @@ from voda.cluster.kubernetes.state.job_annotations import (
     RECORDED_SPEC,
     changed_fields,
     fingerprint,
-    has_finished,
     is_managed,
     recorded_text,
     spec_text,
@@ -105,11 +104,11 @@ class ObjectDuties:
             return
         record = self.backend.view.job_registry.job(job_id)
         planned = len(record.planned) if record is not None else 0
-        if now.spec.run_policy.suspend:
-            is_touched = before.spec.run_policy.suspend or planned > 0
+        if now.is_suspended:
+            is_touched = before.is_suspended or planned > 0
         else:
             size = kind.replicas(now)
-            is_unchanged = not before.spec.run_policy.suspend and kind.replicas(before) == size
+            is_unchanged = not before.is_suspended and kind.replicas(before) == size
             is_touched = is_unchanged or size != planned
         if is_touched:
             self.touched[now.metadata.uid] = True
@@ -127,8 +126,8 @@ class ObjectDuties:
             return self._of_own(kind, job, own) if own is not None else None
         missing = self.creation.missing(carried) if record is not None else None
         if missing is not None and self.creation.is_awaited(kind, job, missing):
-            return carried, partial(self.creation.register, missing.spec, meta.uid)
-        if not is_managed(meta) or has_finished(job):
+            return carried, partial(self.creation.register, kind, job, missing.spec)
+        if not is_managed(meta) or job.has_finished:
             return None
         return fingerprint(job), partial(self.adoption.adopt, kind, job)
 
@@ -152,7 +151,7 @@ class ObjectDuties:
         meta, job_id = job.metadata, record.spec.job_id
         if meta.uid in self.touched:
             yield f"{meta.uid}{_TOUCHED}", partial(self._refit, kind, job, job_id)
-        if is_at_rest(record) and not job.spec.run_policy.suspend and not has_finished(job):
+        if is_at_rest(record) and not job.is_suspended and not job.has_finished:
             yield f"{meta.uid} held", partial(self.adoption.hold, kind, job, job_id)
         if self.annotations.differ(job, record):
             yield f"{meta.uid} {spec_text(meta.annotations)}", partial(self.annotations.take, kind, job, record)

@@ -1,14 +1,14 @@
 """Keeps the status annotations of job objects up to date with the log.
 
-Rules: level, not edge: only what differs from what the object shows is patched; the job that changed last comes first;
-at most so many patches a second, however many jobs change.
+Rules: level, not edge: only what differs from what the object shows is patched, and nobody else is writing to it just
+then; of those objects the one that changed last comes first; at most so many patches a second, however many jobs
+change.
 """
 
 import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from voda.application.read_model import ReadModel
@@ -34,6 +34,12 @@ _AT_A_TIME: Final = 500
 _FINISH_S: Final = 60.0
 """An estimate is changed at most once in this time."""
 _RETRY_S: Final = 2.0
+_QUIET_S: Final = 1.0
+"""For so long nobody has written to an object, nor has its job changed, before it is annotated: a write of mpi-operator
+fails where the object has changed since it read it, and it then waits for seconds to minutes."""
+_LONGEST_S: Final = 10.0
+"""An object that changes all the time is annotated nevertheless."""
+_LOOK_S: Final = 0.2
 
 
 class Annotator:
@@ -44,8 +50,10 @@ class Annotator:
         self._limiter = RateLimiter(per_s, clock)
         self._objects: dict[str, KubeJob] = {}
         """uid -> the object as it was last seen, or as the last patch left it."""
-        self._stale: OrderedDict[str, None] = OrderedDict()
-        """uids of objects to compare; the last one changed last."""
+        self._stale: OrderedDict[str, float] = OrderedDict()
+        """uid of an object to compare -> instant since when; the last one changed last."""
+        self._changed_at: dict[str, float] = {}
+        """uid -> instant its object or job was last seen to change."""
         self._finish_at: dict[str, float] = {}
         """uid -> instant its estimate was changed."""
         self._backoff = Backoff(first_s=10.0, longest_s=600.0)
@@ -63,7 +71,8 @@ class Annotator:
     def mark(self, uid: str) -> None:
         """Have an object compared, before all others."""
         if uid in self._objects:
-            self._stale[uid] = None
+            self._changed_at[uid] = self._clock.now()
+            self._stale.setdefault(uid, self._clock.now())
             self._stale.move_to_end(uid)
             self._wake.set()
 
@@ -88,15 +97,23 @@ class Annotator:
             while not self._stale:
                 self._wake.clear()
                 await self._wake.wait()
-            uid, _ = self._stale.popitem()
+            uid = next(filter(self._is_due, reversed(self._stale)), "")
+            if not uid:
+                await asyncio.sleep(_LOOK_S)
+                continue
+            del self._stale[uid]
             with log_unexpected("annotating", uid):
                 await self._update(uid)
+
+    def _is_due(self, uid: str) -> bool:
+        now = self._clock.now()
+        return now >= min(self._changed_at.get(uid, 0.0) + _QUIET_S, self._stale[uid] + _LONGEST_S)
 
     def _compare(self, kind: JobKind, job: JobObject) -> None:
         uid = job.metadata.uid
         self._objects.setdefault(uid, KubeJob(kind, job))
         if self._changes(*self._objects[uid]):
-            self._stale.setdefault(uid)
+            self._stale.setdefault(uid, self._clock.now())
             self._wake.set()
 
     async def _update(self, uid: str) -> None:
@@ -118,7 +135,7 @@ class Annotator:
         except ClusterUnavailable as error:
             self._trouble.failed(error)
             # After all others: what keeps this one from being patched may not concern them.
-            self._stale.setdefault(uid)
+            self._stale.setdefault(uid, self._clock.now())
             self._stale.move_to_end(uid, last=False)
             await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
         except ActionRefused as error:
@@ -162,7 +179,6 @@ class Annotator:
 
     def _forget(self, uid: str) -> None:
         self._objects.pop(uid, None)
-        self._finish_at.pop(uid, None)
+        for known in (self._finish_at, self._changed_at, self._stale):
+            known.pop(uid, None)
         self._backoff.reset(uid)
-        with suppress(KeyError):
-            del self._stale[uid]

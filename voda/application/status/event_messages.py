@@ -142,7 +142,10 @@ class EventMessages:
             record.job.first_started_at is None or record.job.first_started_at >= at
         )
         reason: Reason = "Started" if is_first else "Resumed"
-        where = f"{_counted(len(fact.workers), 'worker')} on {_per_node(fact.workers.values())}"
+        come, planned = len(fact.workers), len(self._planned.get(fact.job_id, ()))
+        # The others are about to come; how many are meant is what the owner asks first.
+        workers = f"{come} of {planned} workers" if come < planned else _counted(come, "worker")
+        where = f"{workers} on {_per_node(fact.workers.values())}"
         why = "" if _NO_START.match(record.reason) else record.reason
         yield JobMessage(fact.job_id, reason, f"{reason.lower()} with {where}{_because(why)}")
 

@@ -28,6 +28,7 @@ _Normal = Literal[
     "Canceling",
     "Canceled",
     "Recreated",
+    "Suspended",
 ]
 _Warning = Literal[
     "Failed",

@@ -144,7 +144,7 @@ class StatusReporter:
 
     def _see_size(self, kind: JobKind, before: JobObject, now: JobObject) -> None:
         """Report a size that somebody else set: the object had the plan's, and no plan has changed since."""
-        if before.spec.run_policy.suspend or now.spec.run_policy.suspend:
+        if before.is_suspended or now.is_suspended:
             return
         had, has = kind.replicas(before), kind.replicas(now)
         record = (

@@ -123,6 +123,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         yield "Ended", f"{full(job.finished_at, at)} ({since(job.finished_at, at)} ago)"
     yield "Time", f"waited {short(waited_s(job, at))}, ran {short(ran_s(job, at))}, {gpu_hours(job, at):.2f} GPU-hours"
     yield "Changes", _changes(job)
+    if job.program_failures:
+        yield "Failures", f"{job.program_failures:,} of its program, the last: {job.last_failure}"
     if context.replicas is not None:
         yield "Output", _output(job, context.replicas, context.folder, at)
     if context.folder is not None and not context.folder.deleted_at:

@@ -35,7 +35,7 @@ def folders_table(
             plain(one.job_id),
             plain(one.user) or NONE,
             f"{since(one.finished_at, at)} ago",
-            size(one.size_bytes),
+            f"{'>' if one.exceeds else ''}{size(one.size_bytes)}",
             one.goes,
         ]
         for one in goes

@@ -4,12 +4,14 @@ Rule: pure; a forecast is worded as an expectation.
 """
 
 from datetime import datetime
-
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from voda.api.schemas import JobView
 from voda.domain.job import Phase
-from voda.text import short, since, time_of_day, until
+from voda.text import counted, short, since, time_of_day, until
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 NONE = "-"
 ENDED = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
@@ -46,9 +48,12 @@ def state(job: JobView) -> str:
     return "Preempted" if job.is_preempted else str(job.phase)
 
 
-def state_text(job: JobView) -> Text:
-    """Return the state in its colour."""
-    return Text(word := state(job), style=_STYLES.get(word, ""))
+def state_text(job: JobView) -> "Text":
+    """Return the state in its colour, and how often the program of a live job failed: `Running (3 failures)`."""
+    from rich.text import Text
+
+    failed = f" ({counted(job.program_failures, 'failure')})" if job.program_failures and not has_ended(job) else ""
+    return Text(f"{(word := state(job))}{failed}", style=_STYLES.get(word, ""))
 
 
 def replicas(job: JobView) -> str:
@@ -127,6 +132,8 @@ def summary(job: JobView, at: datetime) -> str:
         parts.append(f"{ordinal(place)} in the queue")
     if not has_ended(job) and (next_step := eta(job, at)) != NONE:
         parts.append(next_step)
+    if job.program_failures and not has_ended(job):
+        parts.append(f"{counted(job.program_failures, 'failure')}, the last: {job.last_failure}")
     if not job.replicas and job.reason:
         parts.append(job.reason)
     return ", ".join(parts)

@@ -204,6 +204,8 @@ def _node(node: NodeView) -> list[str | Text]:
     status = Text("Ready", style="green") if node.is_ready else Text("NotReady", style="bold red")
     if not node.is_schedulable:
         status.append(",cordoned")
+    if node.is_draining:
+        status.append(",draining")
     held = [f"{job_id} x{gpus}" if gpus > 1 else job_id for job_id, gpus in sorted(node.jobs.items())]
     held += [f"(others x{node.foreign_gpus})"] if node.foreign_gpus else []
     return [

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from io import StringIO
-from typing import Final
-
-from rich.console import Console, RenderableType
+from typing import TYPE_CHECKING, Final
 
 from voda.cli.options import Output
 from voda.clock import SystemClock
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 _UNBOUNDED: Final = 10_000
 """Columns where there is no terminal."""
@@ -51,13 +52,17 @@ def note(sentence: str) -> None:
     print(f"voda: {plain(sentence)}", file=sys.stderr, flush=True)
 
 
-def console() -> Console:
+def console() -> "Console":
     """Return a console for people: colours on a terminal only, no automatic highlighting."""
+    from rich.console import Console
+
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def show(*parts: RenderableType) -> None:
+def show(*parts: "RenderableType") -> None:
     """Print for people; where no terminal shows it, nothing is wrapped, and no line is filled up with spaces."""
+    from rich.console import Console
+
     screen = console()
     if screen.is_terminal:
         for part in parts:

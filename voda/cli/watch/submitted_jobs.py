@@ -1,80 +1,124 @@
-"""Submits documents one after the other, and follows their jobs until they end.
+"""Submits the documents of one command: the server checks all of them before the first one is submitted.
 
-Rules: all attempts for one document use one idempotency key, so a lost answer never submits a job twice; interrupting
-the following does not affect the jobs.
+Rule: all attempts for one document use one idempotency key, so a lost answer never submits a job twice.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Group
-from rich.live import Live
-from rich.text import Text
 
 from voda.api.schemas import JobView, SubmissionView, WarningView
-from voda.cli.http.client import Client, HttpAnswer, ServerUnreachable, decode
-from voda.cli.http.retry import for_each, retry_while_away
-from voda.cli.manifests import Document, with_working_dir
+from voda.cli.http.client import Client, HttpAnswer, decode
+from voda.cli.http.retry import retry_while_away
+from voda.cli.manifests import (
+    Document,
+    ReadManifests,
+    refuse_second_name,
+    with_working_dir,
+    without_dependencies_on,
+)
 from voda.cli.options import Output
-from voda.cli.render.arrays import after_text
-from voda.cli.render.job_text import exactly, has_ended, state, summary
-from voda.cli.render.terminal import console, note, now, plain, print_answer
-from voda.cli.watch.lists import fetch_named_jobs
-from voda.cli.watch.refresh import wake_on_change
-from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.domain.job import Phase
-from voda.text import clock, counted
+from voda.cli.render.job_text import exactly
+from voda.cli.render.terminal import note, plain, print_answer
+from voda.domain.errors import AlreadyExists, InvalidInput, PermanentError, VodaError
+from voda.text import counted
 
 _SEEN_BEFORE = 200
-_EVERY_S = 5.0
-_STEPS = 10
-"""Progress lines per job when the output is not a terminal."""
 _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spec\.")
 
 
 class BatchSubmit:
     """Submits the documents of one command; each gets its own idempotency key, derived from `key`."""
 
-    def __init__(self, documents: Sequence[Document], *, key: str, is_dry_run: bool, output: Output) -> None:
-        self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(documents)]
+    def __init__(self, read: ReadManifests, *, key: str, is_dry_run: bool, output: Output) -> None:
+        self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(read.documents)]
+        self._refused = read.refused
         self._is_dry_run = is_dry_run
         self._output = output
         self._jobs: list[str] = []
 
     async def run(self, client: Client) -> bool:
-        """Submit all documents; return True."""
-        await for_each(self._keyed, lambda keyed: self._submit(client, *keyed))
+        """Submit all documents, or none where one is refused; return True.
+
+        Raises:
+            PermanentError: of the refusals the last; the others are printed.
+        """
+        if self._is_dry_run or len(self._keyed) + len(self._refused) > 1:
+            await self._check(client)
+        elif self._refused:
+            raise self._refused[0]
+        if not self._is_dry_run:
+            await self._submit_all(client)
         return True
 
     async def follow(self, client: Client) -> bool:
         """Submit, then follow the jobs; return whether all completed."""
+        from voda.cli.watch.follow_jobs import follow
+
         await self.run(client)
         return await follow(client, self._jobs)
 
-    async def _submit(self, client: Client, key: str, document: Document) -> None:
-        if client.target.is_here:
-            document = with_working_dir(document, str(Path.cwd()))
-        body = msgspec.json.encode(document.manifest)
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        query = {"dry_run": "true"} if self._is_dry_run else None
+    async def _check(self, client: Client) -> None:
+        """Let the server check all documents; print what it says where that is all that is wanted."""
+        refused = [*self._refused]
+        for number, (key, document) in enumerate(self._keyed):
+            before = [one for _, one in self._keyed[:number]]
+            try:
+                refuse_second_name(document, before)
+                answer = await _send(client, key, without_dependencies_on(document, before), is_dry_run=True)
+            except PermanentError as error:
+                refused.append(error)
+            else:
+                if self._is_dry_run:
+                    self._print(answer)
+        if refused:
+            for refusal in refused[:-1]:
+                note(str(refusal))
+            if not self._is_dry_run:
+                note(f"nothing is submitted: {len(refused)} of {len(self._refused) + len(self._keyed)} are refused")
+            raise refused[-1]
 
-        async def attempt() -> HttpAnswer:
-            return await client.ask("POST", "/jobs", params=query, body=body, headers=headers)
+    async def _submit_all(self, client: Client) -> None:
+        for number, (key, document) in enumerate(self._keyed):
+            try:
+                answer = await _send(client, key, document, is_dry_run=False)
+            except VodaError:
+                if number:
+                    # What was checked has changed meanwhile.
+                    left = ", ".join(one.source for _, one in self._keyed[number:])
+                    note(f"{counted(number, 'manifest')} submitted before it; not submitted: {left}")
+                raise
+            done = decode(answer.body, SubmissionView)
+            self._jobs.append(_array_name(done) or exactly(done.job))
+            self._print(answer)
 
-        try:
-            answer = await retry_while_away(attempt)
-        except InvalidInput as error:
-            raise document.explain(error) from error
+    def _print(self, answer: HttpAnswer) -> None:
         done = decode(answer.body, SubmissionView)
-        named = done.job.array.name if done.job.array is not None and done.tasks > 1 else ""
-        self._jobs.append(named or exactly(done.job))
+        named = _array_name(done) or done.job.job_id
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
-        print_answer(answer.body, self._output, [named or done.job.job_id], lambda: _text(done, was_known=was_known))
+        print_answer(answer.body, self._output, [named], lambda: _text(done, was_known=was_known))
         for sentence in _warnings(done.warnings):
-            note(f"{named or done.job.job_id}: {sentence}")
+            note(f"{named}: {sentence}")
+
+
+async def _send(client: Client, key: str, document: Document, *, is_dry_run: bool) -> HttpAnswer:
+    """Return the answer to one document; an error names the document."""
+    if client.target.is_here:
+        document = with_working_dir(document, str(Path.cwd()))
+    body = msgspec.json.encode(document.manifest)
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    query = {"dry_run": "true"} if is_dry_run else None
+    try:
+        return await retry_while_away(lambda: client.ask("POST", "/jobs", params=query, body=body, headers=headers))
+    except (InvalidInput, AlreadyExists) as error:
+        raise document.explain(error) from error
+
+
+def _array_name(done: SubmissionView) -> str:
+    """Return the name of the array that was submitted; empty for a single job."""
+    return done.job.array.name if done.job.array is not None and done.tasks > 1 else ""
 
 
 def _warnings(warnings: Sequence[WarningView]) -> Iterator[str]:
@@ -95,7 +139,7 @@ def _text(done: SubmissionView, *, was_known: bool) -> str:
         "would be submitted" if done.is_dry_run else "was already submitted with this key" if was_known else "submitted"
     )
     epochs = f", {job.progress.epochs} epochs" if job.progress.epochs else ""
-    after = f", after {after_text(job.after)}" if job.after else ""
+    after = f", after {_after(job)}" if job.after else ""
     about = f"{job.kind}, {size}{gpus}{epochs}, pool {job.pool}{after}"
     if job.array is None or done.tasks == 1:
         return plain(f"{job.job_id} {what}: {about}")
@@ -103,61 +147,7 @@ def _text(done: SubmissionView, *, was_known: bool) -> str:
     return plain(f"{job.array.name}[{job.array.indices}] {what}: {done.tasks} tasks{bound}, each {about}")
 
 
-async def follow(client: Client, jobs: Sequence[str]) -> bool:
-    """Show the jobs until all have ended, and return whether all completed."""
-    shown = FollowedJobs()
-    try:
-        with shown.live:
-            return await _follow_until_ended(client, jobs, shown)
-    except asyncio.CancelledError:
-        shown.notify(f"stopped following; the jobs go on: voda get {' '.join(job.removeprefix('@') for job in jobs)}")
-        raise
+def _after(job: JobView) -> str:
+    from voda.cli.render.arrays import after_text
 
-
-async def _follow_until_ended(client: Client, names: Sequence[str], shown: "FollowedJobs") -> bool:
-    params = {"job": names[0]} if len(names) == 1 and names[0].startswith("@") else None
-    async with wake_on_change(client, every_s=_EVERY_S, params=params, lost=shown.notify) as wait:
-        while True:
-            try:
-                jobs = (await fetch_named_jobs(client, names)).items
-            except (ServerUnreachable, StoreUnavailable) as error:
-                shown.notify(str(error))
-            else:
-                shown.show(jobs)
-                if all(map(has_ended, jobs)):
-                    return all(job.phase is Phase.COMPLETED for job in jobs)
-            await wait()
-
-
-class FollowedJobs:
-    def __init__(self) -> None:
-        self._console = console()
-        self.live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._marks: dict[str, object] = {}
-
-    def show(self, jobs: Sequence[JobView]) -> None:
-        """Print what changed, and draw a line for every live job."""
-        at = now()
-        for job in jobs:
-            if self._marks.get(job.job_id) != (mark := self._mark(job)):
-                self._marks[job.job_id] = mark
-                self._print(f"{clock(at, at)} {summary(job, at)}")
-        if self._console.is_terminal:
-            lines = [Text(plain(summary(job, at)), no_wrap=True) for job in jobs if not has_ended(job)]
-            self.live.update(Group(*lines), refresh=True)
-
-    def notify(self, sentence: str) -> None:
-        if self._console.is_terminal:
-            self._print(f"voda: {sentence}")
-        else:
-            note(sentence)
-
-    def _print(self, line: str) -> None:
-        self._console.print(plain(line), soft_wrap=True)
-
-    def _mark(self, job: JobView) -> object:
-        """Return the part of a job whose change prints a line."""
-        mark = (state(job), job.replicas)
-        if self._console.is_terminal or not job.progress.epochs:
-            return mark
-        return *mark, min(_STEPS, int(_STEPS * job.progress.epochs_done / job.progress.epochs))
+    return after_text(job.after)

@@ -15,19 +15,11 @@ from voda.cli.http.retry import retry_while_away
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import note, plain
 from voda.cli.watch.lists import JobFilters, fetch_jobs, names_of_tasks
+from voda.client.job_wait import STEPS
 from voda.domain.errors import NotFound, VodaError
 from voda.domain.job import Phase
 from voda.text import short
 
-_TYPES: Final = (
-    "worker.started",
-    "worker.exited",
-    "job.completed",
-    "job.failed",
-    "job.canceled",
-    "job.halt_requested",
-    "job.resume_requested",
-)
 _REACHED: Final[Mapping[str, Callable[[JobView], bool]]] = {
     "completed": lambda job: job.phase is Phase.COMPLETED,
     "failed": lambda job: job.phase is Phase.FAILED,
@@ -89,7 +81,7 @@ async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: d
             return False
     if not waiting:
         return True
-    params: dict[str, str | int | list[str]] = {"type": list(_TYPES)}
+    params: dict[str, str | int | list[str]] = {"type": list(STEPS)}
     if len(waiting) == 1:
         params["job"] = exactly(next(iter(waiting.values())))
     async for message in client.follow_events(after=position, params=params, lost=note):

@@ -14,7 +14,7 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_pods import exit_cause, index
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice, Observed
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import ExitCause
 
 T = TypeVar("T")
@@ -76,21 +76,10 @@ class KubernetesCluster:
         match action:
             case StartJob() | ResizeJob():
                 return DesiredRun(action.nodes)
-            case MigrateWorkers():
-                return self._moved(action)
             case HaltJob():
                 return DesiredHalt()
             case StopJob():
                 return DesiredStop(is_unwanted=action.reason == "canceled")
-
-    def _moved(self, action: MigrateWorkers) -> DesiredRun:
-        job_id = action.job_id
-        nodes = {**self.inventory.gpu_nodes(job_id), **self.actuator.nodes(job_id), **action.moves}
-        size = max(nodes) + 1
-        if len(nodes) < size and (kube_job := self.inventory.object_of(job_id)) is not None:
-            # Some are missing: the resize that comes with such a move says where they go, and how many there are.
-            size = max(size, kube_job.kind.replicas(kube_job.object))
-        return DesiredRun(tuple(nodes.get(index, "") for index in range(size)))
 
     def _uid(self, job_id: str) -> str | None:
         """Return the uid of a job's object; None where it has none, or is about to have another."""

@@ -24,7 +24,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange
+from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange, is_older
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.job import Job, JobSpec
@@ -59,11 +59,14 @@ class ClusterMirror:
         self._inventory = inventory
         self._setup = setup
         self._changed = changed
+        self.missing = MissingObjects(
+            inventory=inventory, api=api, clock=setup.clock, kinds=self.kinds, jobs=setup.log.live_jobs
+        )
         self._subscribers: list[OnJobChange] = [put_object]
         self._reflectors: list[Reflector[Any]] = [
-            self._reflector(_NODES, NodeObject, partial(self._see, inventory.put_node)),
+            self._reflector(_NODES, NodeObject, partial(self._see, inventory.put_node), lambda: inventory.stock.nodes),
             # All of them, and not only those of the namespaces of jobs: they hold what the nodes have.
-            self._reflector(_PODS, Pod, partial(self._see, inventory.put_pod)),
+            self._reflector(_PODS, Pod, partial(self._see, inventory.put_pod), lambda: inventory.pods_by_key),
         ]
         self._followed: set[tuple[str, str]] = set()
         """Kind and namespace of the job objects that are mirrored."""
@@ -140,7 +143,8 @@ class ClusterMirror:
                 if (name, namespace) not in self._followed:
                     self._followed.add((name, namespace))
                     see = partial(self._see_job, known)
-                    found.append(self._reflector(known.collection(namespace), JobObject, see))
+                    kept = partial(self._kept_objects, known, namespace)
+                    found.append(self._reflector(known.collection(namespace), JobObject, see, kept))
         self._reflectors += found
         if not self._has_begun.is_set() and self._is_complete():
             if reason := served_kinds.failure(self.kinds):
@@ -160,10 +164,28 @@ class ClusterMirror:
         chosen = self._setup.namespaces
         return sorted({*chosen, *(job.spec.namespace for job in self._setup.log.live_jobs())}) if chosen else [""]
 
-    def _reflector(self, path: str, of: type[Any], changed: Callable[[Any, Any], None]) -> Reflector[Any]:
+    def _kept_objects(self, kind: JobKind, namespace: str) -> Mapping[str, JobObject]:
+        """Return the objects of a collection that the inventory has from its watch, by key, of one name the oldest."""
+        found: dict[str, JobObject] = {}
+        for uid, each in self._inventory.objects.items():
+            meta = each.object.metadata
+            if each.kind is kind and namespace in ("", meta.namespace) and not self.missing.is_unwatched(uid):
+                found.setdefault(meta.key, each.object)
+        return found
+
+    def _reflector(
+        self, path: str, of: type[Any], changed: Callable[[Any, Any], None], kept: Callable[[], Mapping[str, Any]]
+    ) -> Reflector[Any]:
         setup = self._setup
         return Reflector(
-            self.api, path, of, changed=changed, clock=setup.clock, relist_s=setup.relist_s, telemetry=setup.telemetry
+            self.api,
+            path,
+            of,
+            changed=changed,
+            listed=lambda objects: _heal(path, kept(), objects, changed),
+            clock=setup.clock,
+            relist_s=setup.relist_s,
+            telemetry=setup.telemetry,
         )
 
     def _see(self, put: Callable[[str, Any], None], before: Any, now: Any) -> None:
@@ -180,11 +202,33 @@ class ClusterMirror:
         self._changed()
 
 
+def _heal(path: str, kept: Mapping[str, Any], listed: Mapping[str, Any], changed: Callable[[Any, Any], None]) -> None:
+    """Pass on what the inventory keeps otherwise than the reflector: it lost an entry, or kept one that is gone."""
+    differing = sorted(key for key in {*kept, *listed} if _is_behind(kept.get(key), listed.get(key)))
+    if differing:
+        _log.warning("the inventory differed path=%s count=%d first=%s", path, len(differing), differing[0])
+    for key in differing:
+        before, now = kept.get(key), listed.get(key)
+        if before is not None and now is not None and before.metadata.uid != now.metadata.uid:
+            changed(before, None)
+            before = None
+        changed(before, now)
+
+
+def _is_behind(kept: Any, listed: Any) -> bool:
+    """Say whether the inventory lacks what the reflector has, or the reverse; the answer to a write may be ahead."""
+    if kept is None or listed is None:
+        return kept is not listed
+    if kept.metadata.uid != listed.metadata.uid:
+        return True
+    return is_older(kept.metadata, listed.metadata)
+
+
 async def _served(api: Api) -> Mapping[str, JobKind]:
-    """Return which kinds voda can run there, empty without an operator, or raise ClusterUnavailable."""
-    group: Mapping[str, Any] | None = await api.get(served_kinds.GROUP, dict)
+    """Return which kinds voda can run there, or raise ClusterUnavailable."""
+    groups: list[Mapping[str, Any] | None] = [await api.get(path, dict) for path in served_kinds.GROUPS]
     resources: dict[str, Mapping[str, Any] | None] = {}
-    for path in served_kinds.version_paths(group):
+    for path in served_kinds.version_paths(groups):
         resources[path] = await api.get(path, dict)
     return served_kinds.served(resources)
 
@@ -201,6 +245,10 @@ class MissingObjects:
     """All live ones."""
     _fetched_at: dict[str, float] = field(default_factory=dict, init=False)
     """uid of an object that no watch has shown -> when it was fetched last."""
+
+    def is_unwatched(self, uid: str) -> bool:
+        """Say whether the inventory has an object from an answer alone."""
+        return uid in self._fetched_at
 
     def watched(self, uid: str) -> None:
         """Note that a watch shows the object, and will show when it goes."""

@@ -5,7 +5,7 @@ taints and request the same GPUs, cost megabytes and not gigabytes; an object an
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Set
 from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -14,12 +14,16 @@ from urllib.parse import quote
 from msgspec import Struct, defstruct, field
 from msgspec.structs import force_setattr
 
+from voda.cluster.kubernetes import well_known
+from voda.domain.job import MOST_REPLICAS
 from voda.kinds.registry import KINDS
 
 H = TypeVar("H", bound=Hashable)
 V = TypeVar("V")
 _OURS: Final = "voda.dev/"
 """Prefix of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
+_SUCCESS: Final = ("Succeeded", "SuccessCriteriaMet", "Complete")
+"""Conditions by which operators say that a job succeeded; the last two are a Job's."""
 _MOST: Final = 8192
 _known: dict[Hashable, object] = {}
 """Parts that are kept once. The memory is bounded, for names and messages are endless."""
@@ -82,9 +86,11 @@ class ObjectMeta(ObjectName, frozen=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "labels", intern_strings(self.labels))
+        force_setattr(self, "finalizers", intern_value(self.finalizers))
         force_setattr(self, "owner_references", intern_value(self.owner_references))
 
     def keep_ours(self) -> None:
@@ -245,9 +251,20 @@ class Pod(_Object, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
+    def gates(self) -> Collection[str]:
+        """Names of the scheduling gates that are still closed."""
+        return [str(gate.get("name", "?")) for gate in self.spec.scheduling_gates]
+
+    @property
+    def placed_on(self) -> str:
+        """Name of the node where it is, or where alone kube-scheduler may put it by now; empty: none yet."""
+        lifted_for = "" if well_known.GATE in self.gates else self.metadata.annotations.get(well_known.NODE, "")
+        return self.spec.node_name or lifted_for
+
+    @property
     def takes_from(self) -> str:
         """Name of the node whose resources are its own: where it is, or is about to be; empty: no node's."""
-        return "" if self.is_over else self.spec.node_name or self.status.nominated_node_name
+        return "" if self.is_over else self.placed_on or self.status.nominated_node_name
 
     @property
     def is_leaving(self) -> bool:
@@ -270,7 +287,24 @@ class ReplicaStatus(_Object, frozen=True):
 class JobStatus(_Object, frozen=True):
     conditions: tuple[KubeCondition, ...] = ()
     replica_statuses: Mapping[str, ReplicaStatus] = {}
+    start_time: str | None = None
     completion_time: str | None = None
+    completed_indexes: str = ""
+    """Of a Job: replicas that succeeded, such as 0,3-5."""
+
+    @property
+    def has_succeeded(self) -> bool:
+        return any(self.condition(each) is not None for each in _SUCCESS)
+
+    @property
+    def done_indices(self) -> Set[int]:
+        """Replicas of a Job that succeeded, and get no pod any more."""
+        found: set[int] = set()
+        for each in self.completed_indexes.split(","):
+            first, _, last = each.partition("-")
+            if first.isdecimal() and (last or first).isdecimal():
+                found.update(range(int(first), min(int(last or first), MOST_REPLICAS) + 1))
+        return found
 
     def condition(self, kind: str) -> KubeCondition | None:
         """Return the condition of that type if its status is True."""
@@ -295,9 +329,23 @@ class KubeElasticPolicy(_Object, frozen=True):
     max_replicas: int | None = None
 
 
+class KubeTemplateSpec(_Object, frozen=True):
+    subdomain: str = ""
+
+
+class KubeTemplate(_Object, frozen=True):
+    spec: KubeTemplateSpec = KubeTemplateSpec()
+
+
 class JobObjectSpec(_Object, frozen=True):
     run_policy: KubeRunPolicy = KubeRunPolicy()
     elastic_policy: KubeElasticPolicy | None = None
+    suspend: bool = False
+    """Of a Job, as the next ones; other kinds have it in runPolicy."""
+    managed_by: str | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    template: KubeTemplate = KubeTemplate()
 
     def roles(self, field: str) -> Mapping[str, ReplicaSpec]:
         """Return the roles in a field such as mpiReplicaSpecs."""
@@ -306,17 +354,36 @@ class JobObjectSpec(_Object, frozen=True):
 
 
 if not TYPE_CHECKING:
-    # Every kind has a field of its own for its roles.
-    _fields = [(kind.replica_specs, Mapping[str, ReplicaSpec], {}) for kind in KINDS.values()]
+    # Every kind but Job has a field of its own for its roles.
+    _fields = [(kind.replica_specs, Mapping[str, ReplicaSpec], {}) for kind in KINDS.values() if kind.replica_specs]
     JobObjectSpec = defstruct("JobObjectSpec", _fields, bases=(JobObjectSpec,), frozen=True, kw_only=True)
 
 
 class JobObject(_Object, frozen=True):
-    """An MPIJob or a PyTorchJob. Lists do not repeat kind and apiVersion: the caller of the list knows them."""
+    """An MPIJob, a PyTorchJob or a Job. Lists do not repeat kind and apiVersion: the caller of the list knows them."""
 
     metadata: ObjectMeta
     spec: JobObjectSpec = JobObjectSpec()
     status: JobStatus = JobStatus()
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.spec.suspend or self.spec.run_policy.suspend
+
+    @property
+    def managed_by(self) -> str:
+        """The controller that it names for itself; empty: none."""
+        return self.spec.managed_by or self.spec.run_policy.managed_by or ""
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether its operator has finished with it."""
+        return self.status.has_succeeded or self.status.condition("Failed") is not None
+
+    def __post_init__(self) -> None:
+        if self.metadata.labels.get(well_known.MANAGED) != "true":
+            # A cluster may have very many Jobs that are none of voda's business.
+            self.metadata.keep_ours()
 
 
 class ListMetadata(_Object, frozen=True):

@@ -81,9 +81,7 @@ class KubernetesOutputs:
                 yield piece
 
     def _names(self, job_id: str) -> Sequence[str]:
-        # Sorted twice, for launchers go by age, and falling.
-        pods = sorted(self._pods(job_id), key=lambda pod: pod.metadata.creation_timestamp, reverse=True)
-        return tuple(pod.metadata.name for pod in sorted(pods, key=_index))
+        return tuple(pod.metadata.name for pod in most_telling_first(self._pods(job_id)))
 
     def _find(self, job_id: str, replica: str) -> Pod | None:
         return next((pod for pod in self._pods(job_id) if pod.metadata.name == replica), None)
@@ -182,6 +180,12 @@ class KubernetesOutputs:
         # Sidecars that somebody injects come after the job's own container.
         container = {"container": pod.spec.containers[0].name} if pod.spec.containers else {}
         return self._api.text(f"{pod.path}/log", {**container, **self._times, **query}, silence_s=silence_s)
+
+
+def most_telling_first(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Return a job's pods: launchers (the youngest first) or the master, then workers by index."""
+    # Sorted twice, for launchers go by age, and falling.
+    return sorted(sorted(pods, key=lambda pod: pod.metadata.creation_timestamp, reverse=True), key=_index)
 
 
 def _pause_s(looks: int) -> float:

@@ -9,7 +9,7 @@ from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.leader_loop import LeaderLoop
-from voda.cluster.kubernetes.mirror import ClusterMirror, MissingObjects
+from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -24,9 +24,6 @@ class KubernetesPools:
         self.leader = LeaderLoop(api, self.inventory, setup, lambda pool, fact: self.cluster(pool).publish(fact))
         self.mirror = ClusterMirror(api, self.inventory, setup, put_object=self._put_object, changed=self.leader.wake)
         self._setup = setup
-        self._missing = MissingObjects(
-            inventory=self.inventory, api=api, clock=setup.clock, kinds=self.mirror.kinds, jobs=setup.log.live_jobs
-        )
         self._clusters: dict[str, KubernetesCluster] = {}
 
     def names(self) -> Sequence[str]:
@@ -37,7 +34,7 @@ class KubernetesPools:
         """Return the cluster of a pool, the same one each time."""
         if pool not in self._clusters:
             self._clusters[pool] = KubernetesCluster(
-                pool, self.inventory, self.leader.observations, self.leader.actuator, self._missing.fetch
+                pool, self.inventory, self.leader.observations, self.leader.actuator, self.mirror.missing.fetch
             )
         return self._clusters[pool]
 
@@ -46,5 +43,5 @@ class KubernetesPools:
             self.leader.observations.object_gone(KubeJob(kind, before))
             self.inventory.put_object(before.metadata.uid, kind, None)
         if now is not None:
-            self._missing.watched(now.metadata.uid)
+            self.mirror.missing.watched(now.metadata.uid)
             self.inventory.put_object(now.metadata.uid, kind, now)

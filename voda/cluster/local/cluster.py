@@ -1,32 +1,33 @@
 """The local cluster: jobs run as processes of this Linux machine, which is its only node.
 
 Rules: `observe` shows every worker that holds a device, ending ones too; all that is needed to go on after a crash lies
-in the jobs' folders, so training outlives this process, and the next voda takes it over.
+in the jobs' folders, so training outlives this process, and the next voda takes it over; a leader that another one has
+followed changes nothing (see fence.py).
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
-
-from msgspec.structs import replace
 
 from voda import process_table
 from voda.accounts import Account
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
-from voda.cluster.local.devices import GpuHealth, Slots
+from voda.cluster.local.devices import Slots
+from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
 from voda.cluster.local.job import LocalJob
+from voda.cluster.local.node_health import NodeHealth
 from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_transport
 from voda.cluster.port import Observed
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput, TransientError
-from voda.domain.plan import Action, HaltJob, MigrateWorkers, ResizeJob, StartJob, StopJob
-from voda.events.types import JobCompleted, JobFailed, NodeChanged, Observation
+from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
+from voda.events.types import JobCompleted, JobFailed, Observation
 
 HEALTH_EVERY_S: Final = 2.0
-_HEALTH_TIMEOUT_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -35,34 +36,37 @@ class LocalCluster:
 
     def __init__(self, config: LocalClusterConfig) -> None:
         self._config = config
-        self._node = replace(config.node, gpus=len(config.devices))
-        self._jobs: dict[str, LocalJob] = {}
+        self.jobs: dict[str, LocalJob] = {}
         self._notices: asyncio.Queue[Observation] = asyncio.Queue()
-        self._looking: asyncio.Future[GpuHealth] | None = None
-        """The look at the GPUs' health that is under way."""
-        self._context = LocalContext(config=config, slots=Slots(config.devices), tell=self._notices.put_nowait)
+        self.fence = Fence(config.folder, config.node.pool)
+        self._context = LocalContext(
+            config=config, slots=Slots(config.devices), fence=self.fence, tell=self._notices.put_nowait
+        )
+        self._health = NodeHealth(self._context)
 
-    async def open(self) -> None:
-        """Take over the jobs that run, and learn which ended meanwhile.
+    async def open(self, epoch: int | None = None) -> None:
+        """Take over the jobs that run, and learn which ended meanwhile; a former leader of the pool is refused then.
+
+        Args:
+            epoch: of the leadership; None: no other process can lead.
 
         Raises:
+            Fenced: another process leads in a later epoch.
             OSError: the folder cannot be made or read.
         """
         context, folder = self._context, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
+        await self.fence.take(self._config.clock.new_id(), epoch)
         context.boot_id = process_table.boot_id()
         await self._probe_transport()
-        await self._look_at_gpus()
+        await self._health.look()
         # In a thread: there may be many, and on a slow disk; the API answers meanwhile.
-        for job_id, record in await asyncio.to_thread(_find_records, folder):
-            if isinstance(record, str):
-                self._set_aside(job_id, record)
-            elif record.job_id != job_id:
-                _log.warning("folder=%s holds a copy of job_id=%s, and is left alone", job_id, record.job_id)
-            elif record.pool == self._node.pool:
-                self._add(record)
-        for job_id, job in tuple(self._jobs.items()):
-            with log_unexpected("adopt", job_id):
+        found = await asyncio.to_thread(_find_records, folder)
+        with self.fence.turn():
+            for job_id, record in found:
+                self._add_found(job_id, record)
+        for job_id, job in tuple(self.jobs.items()):
+            with self.fence.turn(), log_unexpected("adopt", job_id):
                 job.adopt()
             # So that the API answers between two jobs.
             await asyncio.sleep(0)
@@ -70,23 +74,32 @@ class LocalCluster:
     async def close(self) -> None:
         """Stop watching; training goes on."""
         self._context.cancel_timers()
-        for job in self._jobs.values():
+        for job in self.jobs.values():
             job.close()
+        self.fence.close()
 
     async def run(self) -> None:
-        """Watch the GPUs' health for ever, where there are GPUs, and find the accounts of the jobs taken over."""
+        """Watch the GPUs' health, where there are GPUs, and find the accounts of the jobs taken over.
+
+        Raises:
+            Fenced: another one leads the pool.
+        """
         while True:
             await self._find_missing_accounts()
-            await asyncio.sleep(HEALTH_EVERY_S)
-            await self._look_at_gpus()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEALTH_EVERY_S):
+                    await self._context.is_fenced.wait()
+            self.fence.check()
+            await self._health.look()
 
     async def observe(self) -> Observed:
-        self._forget()
-        jobs = {job_id: job.record for job_id, job in self._jobs.items()}
+        with self.fence.turn():
+            self._forget()
+        jobs = {job_id: job.record for job_id, job in self.jobs.items()}
         return Observed(
-            nodes={self._node.name: self._node},
+            nodes={self._config.node.name: self._health.node},
             workers={
-                job_id: dict.fromkeys(sorted(record.devices), self._node.name)
+                job_id: dict.fromkeys(sorted(record.devices), self._config.node.name)
                 for job_id, record in jobs.items()
                 if record.devices
             },
@@ -96,19 +109,22 @@ class LocalCluster:
         )
 
     async def apply(self, action: Action) -> None:
-        account = None
+        problem, account = "", None
         if isinstance(action, StartJob | ResizeJob):
             self._refuse_other_nodes(action.job_id, action.nodes)
             try:
                 account = await self._account(action.job_id)
             except InvalidInput as error:
-                self._fail(action.job_id, str(error))
+                problem = str(error)
+        with self.fence.turn():
+            if problem:
+                self._fail(action.job_id, problem)
                 return
-        try:
-            self._carry_out(action, account)
-        except OSError as error:
-            raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
-        self._forget()
+            try:
+                self._carry_out(action, account)
+            except OSError as error:
+                raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
+            self._forget()
 
     def _carry_out(self, action: Action, account: Account | None) -> None:
         match action:
@@ -118,13 +134,11 @@ class LocalCluster:
                     self._fail(action.job_id, problem)
                 else:
                     placed.place(len(action.nodes))
-            case MigrateWorkers():
-                self._refuse_other_nodes(action.job_id, tuple(action.moves.values()))
             case HaltJob():
-                if (job := self._jobs.get(action.job_id)) is not None:
+                if (job := self.jobs.get(action.job_id)) is not None:
                     job.halt()
             case StopJob():
-                if (job := self._jobs.get(action.job_id)) is not None:
+                if (job := self.jobs.get(action.job_id)) is not None:
                     job.stop(action.reason)
 
     async def watch(self) -> AsyncIterator[Observation]:
@@ -136,20 +150,31 @@ class LocalCluster:
         return [self._notices.get_nowait() for _ in range(self._notices.qsize())]
 
     def _job(self, job_id: str, account: Account | None) -> LocalJob:
-        job = self._jobs.get(job_id)
+        job = self.jobs.get(job_id)
         if job is None:
             # This refuses before anything is recorded; a folder that an earlier job of this id left is used again.
             self._context.run_spec(job_id)
-            record = LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id)
+            record = LocalJobRecord(job_id=job_id, pool=self._config.node.pool, boot_id=self._context.boot_id)
             job = self._add(record, account)
         return job
 
     def _add(self, record: LocalJobRecord, account: Account | None = None) -> LocalJob:
         for index, names in record.devices.items():
             self._context.slots.hold(record.job_id, index, names)
-        job = LocalJob(self._context, JobFolder(self._config.folder, record.job_id, account=account), record)
-        self._jobs[record.job_id] = job
+        job = LocalJob(self._context, self._folder(record.job_id, account), record)
+        self.jobs[record.job_id] = job
         return job
+
+    def _folder(self, job_id: str, account: Account | None = None) -> JobFolder:
+        return JobFolder(self._config.folder, job_id, account=account, before_change=self.fence.expect_turn)
+
+    def _add_found(self, job_id: str, record: LocalJobRecord | str) -> None:
+        if isinstance(record, str):
+            self._set_aside(job_id, record)
+        elif record.job_id != job_id:
+            _log.warning("folder=%s holds a copy of job_id=%s, and is left alone", job_id, record.job_id)
+        elif record.pool == self._config.node.pool:
+            self._add(record)
 
     def _set_aside(self, job_id: str, problem: str) -> None:
         """End a job of this pool whose record cannot be read; one that is not live here is left alone."""
@@ -160,16 +185,16 @@ class LocalCluster:
             return
         reason = f"its record cannot be read: {problem}"
         _log.warning("job_id=%s %s; its processes are killed", job_id, reason)
-        JobFolder(self._config.folder, job_id).kill()
+        self._folder(job_id).kill()
         self._fail(job_id, reason)
 
     def _fail(self, job_id: str, reason: str) -> None:
         """End a job that cannot be run, whether or not there is anything of it here."""
-        if (job := self._jobs.get(job_id)) is not None:
+        if (job := self.jobs.get(job_id)) is not None:
             if not job.record.ended:
                 job.fail(reason)
             return
-        record = LocalJobRecord(job_id=job_id, pool=self._node.pool, boot_id=self._context.boot_id)
+        record = LocalJobRecord(job_id=job_id, pool=self._config.node.pool, boot_id=self._context.boot_id)
         record.ended, record.reason = "failed", reason
         self._add(record)
         self._context.tell(JobFailed(job_id=job_id, reason=reason))
@@ -190,7 +215,7 @@ class LocalCluster:
             raise ClusterUnavailable(f"job {job_id}: {error}") from error
 
     async def _find_missing_accounts(self) -> None:
-        for job_id, job in tuple(self._jobs.items()):
+        for job_id, job in tuple(self.jobs.items()):
             if job.state.is_account_known or job.record.ended or self._config.jobs(job_id) is None:
                 continue
             try:
@@ -200,9 +225,10 @@ class LocalCluster:
             except ClusterUnavailable as error:
                 _log.warning("job_id=%s is not started again yet: %s", job_id, error)
                 return
-            if problem:
-                self._fail(job_id, problem)
-            job.settle()
+            with self.fence.turn():
+                if problem:
+                    self._fail(job_id, problem)
+                job.settle()
 
     async def _probe_transport(self) -> None:
         context, config = self._context, self._config
@@ -215,47 +241,17 @@ class LocalCluster:
 
     def _forget(self) -> None:
         """Drop the stopped jobs without processes, and stop the idle ones that are not live in the log any more."""
-        for job_id, job in tuple(self._jobs.items()):
+        for job_id, job in tuple(self.jobs.items()):
             if not job.is_forgotten and not job.record.devices and self._config.jobs(job_id) is None:
                 job.stop("unknown")
             if job.is_forgotten:
-                del self._jobs[job_id]
+                del self.jobs[job_id]
                 self._context.run_specs.pop(job_id, None)
 
     def _refuse_other_nodes(self, job_id: str, nodes: Sequence[str]) -> None:
-        if others := sorted({node for node in nodes if node != self._node.name}):
-            raise ActionRefused(f"job {job_id}: needs GPUs on node {others[0]}, this cluster is node {self._node.name}")
-
-    async def _look_at_gpus(self) -> None:
-        if self._config.health is None:
-            return
-        if self._looking is None:
-            look, held = self._config.health.look, self._context.slots.held()
-            self._looking = asyncio.get_running_loop().run_in_executor(None, look, held)
-        # A driver that hangs keeps its thread; it must not get another one.
-        done, _ = await asyncio.wait((self._looking,), timeout=_HEALTH_TIMEOUT_S)
-        if not done:
-            _log.warning("node=%s its GPUs' driver did not answer within %g s", self._node.name, _HEALTH_TIMEOUT_S)
-            return
-        looked, self._looking = self._looking, None
-        try:
-            health = looked.result()
-        except Exception as error:  # the driver's library raises its own family
-            _log.warning("node=%s its GPUs' driver cannot be read: %s", self._node.name, error)
-            return
-        self._heed(health)
-
-    def _heed(self, health: GpuHealth) -> None:
-        """Bar the GPUs that workers must not get, and report the node if it offers another number than before."""
-        names = {device.name for device in self._config.devices}
-        broken, foreign = health.broken.keys() & names, health.foreign & names
-        self._context.barred = frozenset(broken | foreign)
-        node = replace(self._node, gpus=len(names - broken), foreign_gpus=len(foreign - broken))
-        if node != self._node:
-            for name in sorted(broken):
-                _log.warning("node=%s gpu=%s is not used: %s", node.name, name, health.broken[name])
-            self._node = node
-            self._notices.put_nowait(NodeChanged(node=node))
+        name = self._config.node.name
+        if others := sorted({node for node in nodes if node != name}):
+            raise ActionRefused(f"job {job_id}: needs GPUs on node {others[0]}, this cluster is node {name}")
 
 
 def _find_records(folder: Path) -> list[tuple[str, LocalJobRecord | str]]:

@@ -13,8 +13,8 @@ from voda.cluster.local.context import JobState, LocalContext
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.isolation.job_environment import user_variables
 from voda.cluster.local.isolation.limits import Limits, launcher_limits
+from voda.cluster.local.processes.replica import ReplicaCommand
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
-from voda.cluster.local.replica import ReplicaCommand
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.manifests.programs import POD_NAME, Program, expand_program
 

@@ -16,7 +16,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -35,6 +35,7 @@ from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 # As in domain/job.py; checked again because it becomes a path.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 _REPLICA = re.compile(r"(launcher|(master|worker)-\d{1,9})")
+_ORDER: Final = ("launcher", "master", "worker")
 _RECORD = ".voda/record.json"
 _REPLICAS = ".voda/replicas"
 _TRACE_BYTES: Final = 4_096
@@ -144,8 +145,21 @@ _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
 
 
 class JobFolder:
-    def __init__(self, jobs: Path, job_id: str, *, account: Account | None = None) -> None:
-        """Name the folder without creating it; without the job's account, what lies there shows whose it is.
+    def __init__(
+        self,
+        jobs: Path,
+        job_id: str,
+        *,
+        account: Account | None = None,
+        before_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Name the folder without creating it.
+
+        Args:
+            jobs: the folder of all jobs.
+            job_id: of the job.
+            account: of the job; without it, what lies there shows whose it is.
+            before_change: called before anything of the job is changed; it raises where that must not be.
 
         Raises:
             ActionRefused: the job's id is no name of a folder.
@@ -155,6 +169,7 @@ class JobFolder:
         self.uid = user_of_folder(jobs, job_id) if account is None else account.uid
         """Of the user whose job it is; None: of the user who runs voda."""
         kept = f"{RECORDS}/{job_id}" if self.is_users else job_id
+        self._before_change = before_change
         self.path = jobs / job_id
         self.mpi = jobs / kept / "mpi"
         self.replicas = jobs / kept / ".voda" / "replicas"
@@ -171,6 +186,7 @@ class JobFolder:
         Raises:
             UnsafeFile: something else is there, or the folder is another's.
         """
+        self._before_change()
         if account is not None:
             make_user_folders(self.path.parent, self.path.name, account)
         elif self.is_users:
@@ -182,6 +198,7 @@ class JobFolder:
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
+        self._before_change()
         self.files.write(_RECORD, msgspec.json.encode(record), durably=durably, mode=0o600 if self.is_users else None)
 
     def load(self) -> LocalJobRecord | None:
@@ -197,12 +214,14 @@ class JobFolder:
 
     def forget(self) -> None:
         """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
+        self._before_change()
         # What the job put in its place is no record, and says nothing to the next voda.
         with suppress(UnsafeFile, IsADirectoryError, NotADirectoryError):
             self.files.rename(_RECORD, "last.json")
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
         """Let processes of a replica start, on these devices; those of run 0 enter by themselves (see rsh_agent.py)."""
+        self._before_change()
         home = f"{_REPLICAS}/{replica}"
         self.files.make(home, mode=(0o700 if run else 0o711) if self.is_users else None)
         if self.uid is not None and run == 0:
@@ -214,6 +233,7 @@ class JobFolder:
 
     def revoke(self, replica: str) -> None:
         """Let no more processes of a replica start."""
+        self._before_change()
         self.files.remove(f"{_REPLICAS}/{replica}/grant")
 
     def is_locked(self, replica: str) -> bool:
@@ -225,6 +245,7 @@ class JobFolder:
     @contextmanager
     def lock(self, replica: str) -> Iterator[bool]:
         """Hold a replica's lock during the block; yield False if another process has it."""
+        self._before_change()
         self.files.make(f"{_REPLICAS}/{replica}")
         with self.files.opened(lock_path(replica), os.O_RDWR | os.O_CREAT) as file:
             yield try_lock(file)
@@ -255,6 +276,7 @@ class JobFolder:
         Raises:
             UnsafeFile: it is no regular file.
         """
+        self._before_change()
         handle = self.files.open(log_path(replica), os.O_RDWR | os.O_CREAT | os.O_APPEND)
         if self.uid is not None:
             os.fchown(handle, self.uid, -1)
@@ -271,6 +293,7 @@ class JobFolder:
 
     def kill(self, replica: str = "") -> list[int]:
         """Kill the job's processes, of one replica or all, and return their ids."""
+        self._before_change()
         return kill_marked(self.replicas / replica, uid=self.uid)
 
     def replica_names(self) -> list[str]:
@@ -302,6 +325,12 @@ def times_path(replica: str) -> str:
 def is_replica(name: str) -> bool:
     """Return whether a replica can have that name."""
     return _REPLICA.fullmatch(name) is not None
+
+
+def replica_rank(name: str) -> tuple[int, int]:
+    """Return what sorts the names of replicas: the most telling one first."""
+    role, _, index = name.partition("-")
+    return _ORDER.index(role), int(index or 0)
 
 
 def job_ids(jobs: Path) -> tuple[str, ...]:

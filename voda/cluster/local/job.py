@@ -25,13 +25,15 @@ from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.outputs import last_lines
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
-from voda.events.types import JobCompleted, JobFailed, WorkerStarted
+from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
 from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
 """No event shows that the last process of a launcher's worker ended; all other ends are reported at once."""
 _LAST_LINES_S: Final = 5.0
 """For reading what a failed replica printed last; a job fails without it where the disk takes longer."""
+_LAST_LINE: Final = 300
+"""Characters of it, in the log of events."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,8 +44,8 @@ class LocalJob:
         self.record = record
         self._context = context
         self.state = JobState(context, folder, record)
-        self._replicas = JobReplicas(self.state, on_exit=self._on_exit, settle=self.settle)
-        self._claims = DeviceClaims(self.state, self._replicas)
+        self.replicas = JobReplicas(self.state, on_exit=self._on_exit, settle=self.settle)
+        self._claims = DeviceClaims(self.state, self.replicas)
         self._next_look = Timer(self.state.later, self.settle)
         self._deadline = Timer(self.state.later, self._check_deadline)
         self._is_failing = False
@@ -70,7 +72,7 @@ class LocalJob:
         elif not new and record.size != size:
             record.size = size
             self.state.save()
-            if not self._replicas and waits_only_for_removed_workers(run_spec, record):
+            if not self.replicas and waits_only_for_removed_workers(run_spec, record):
                 self._complete()
         if new:
             try:
@@ -123,7 +125,7 @@ class LocalJob:
             # What the earlier voda did of it after it was recorded is not known.
             self._claims.terminate(record.leaving)
         for name in tuple(record.runs):
-            self._replicas.inspect(name)
+            self.replicas.inspect(name)
         if record.ended and record.wanted:
             left_s = record.succeeded_at + record.grace_s - self._context.now()
             self.state.later(min(left_s, record.grace_s), self._terminate_all)
@@ -152,7 +154,7 @@ class LocalJob:
     def close(self) -> None:
         """Stop watching; the processes go on."""
         self.state.is_open = False
-        self._replicas.close()
+        self.replicas.close()
 
     # ---- what is missing is done
 
@@ -174,10 +176,10 @@ class LocalJob:
             self._claims.terminate(record.wanted)
         if record.state == "running" and not record.ended:
             self._start_missing()
-        elif record.ended and not self._replicas and record.wanted:
+        elif record.ended and not self.replicas and record.wanted:
             self._claims.terminate(record.wanted)
         elif record.leaving or not record.succeeded_at:
-            self._replicas.stop()
+            self.replicas.stop()
         if record.leaving:
             self._claims.release_vacant()
         if record.leaving:
@@ -189,13 +191,13 @@ class LocalJob:
         record = self.record
         if not self.state.is_account_known:
             return
-        names = [name for name in self.state.replicas_to_run() if self._replicas.can_start(name)]
+        names = [name for name in self.state.replicas_to_run() if self.replicas.can_start(name)]
         if names and (pause_s := restart_in_s(record, self._context.now())):
             self._next_look.set(pause_s)
             return
         for name in names:
             # An exit that is learned of on the way may end the job.
-            if not record.ended and (problem := self._replicas.start(name, self._context.run_spec(record.job_id))):
+            if not record.ended and (problem := self.replicas.start(name, self._context.run_spec(record.job_id))):
                 self.fail(problem)
 
     def _rest(self) -> None:
@@ -204,7 +206,7 @@ class LocalJob:
         if record.state == "halting" or (record.state == "running" and not record.ended):
             record.state = "halted"
             self.state.save()
-        elif record.state == "stopping" and not self._replicas:
+        elif record.state == "stopping" and not self.replicas:
             self.state.folder.forget()
             self.close()
 
@@ -266,6 +268,8 @@ class LocalJob:
             record.leaving.add(worker)
             self._claims.note_cause([worker], cause, ended.exit_code)
         self.state.save()
+        if cause == "failed":
+            _report_failure(self.state, name, ended)
         what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"
         _log.warning("job_id=%s %s %s; it is started again, failures=%d", record.job_id, name, what, record.failures)
 
@@ -275,7 +279,7 @@ class LocalJob:
         record.succeeded_at = self._context.now()
         self.state.save(durably=True)
         self._context.tell(JobCompleted(job_id=record.job_id))
-        if record.grace_s > 0 and any(self._replicas.is_running(name) for name in unfinished):
+        if record.grace_s > 0 and any(self.replicas.is_running(name) for name in unfinished):
             # The others are about to end by themselves, perhaps still writing what they learned.
             self.state.later(record.grace_s, self._terminate_all)
         else:
@@ -305,3 +309,14 @@ class LocalJob:
             self._deadline.set(left_s)
         else:
             self.fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")
+
+
+def _report_failure(state: JobState, name: str, ended: Exit) -> None:
+    """Tell users how a program failed that is started again, and what it printed last."""
+
+    def read(printed: str) -> None:
+        last = f": {printed[-_LAST_LINE:]}" if printed else ""
+        reason = describe_exit(ended) + last
+        state.context.tell(ProgramFailed(job_id=state.record.job_id, replica=name, reason=reason))
+
+    state.context.in_thread(lambda: last_lines(state.folder, name, ended.run, lines=1), read, within_s=_LAST_LINES_S)

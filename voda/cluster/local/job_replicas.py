@@ -4,7 +4,7 @@ Rules: a replica has one shim at a time, whichever voda started it; an exit is r
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from voda.cluster.local.command import command_of, limits_of
 from voda.cluster.local.context import TRY_AGAIN_S, JobState, Timer
 from voda.cluster.local.folder import Exit
-from voda.cluster.local.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
+from voda.cluster.local.processes.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import InvalidField
 
@@ -44,6 +44,10 @@ class JobReplicas:
 
     def is_running(self, name: str) -> bool:
         return name in self._running
+
+    def running(self) -> Mapping[str, ReplicaProcess]:
+        """Return the replicas that run, by their names."""
+        return self._running
 
     def can_start(self, name: str) -> bool:
         """Return whether a replica neither runs nor is about to be inspected again."""
@@ -98,6 +102,7 @@ class JobReplicas:
         """Tell replicas to end, those that run; None: all."""
         for name in tuple(self._running if names is None else names):
             if name in self._running:
+                self._state.context.fence.expect_turn()
                 self._running[name].stop()
 
     def close(self) -> None:
@@ -121,7 +126,8 @@ class JobReplicas:
 
     def _watch(self, replica: ReplicaProcess) -> None:
         self._running[replica.name] = replica
-        replica.watch(self._on_end)
+        take_turn = self._state.context.take_turn
+        replica.watch(lambda ended, status: take_turn(lambda: self._on_end(ended, status)))
 
     def _on_end(self, replica: ReplicaProcess, status: int | None) -> None:
         self._running.pop(replica.name, None)

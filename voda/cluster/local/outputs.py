@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from voda.cluster.local import shim
-from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path, times_path
+from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path, replica_rank, times_path
+from voda.cluster.local.processes import shim
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import ActionRefused, InvalidInput, ServerBusy
 from voda.untrusted_files import UnsafeFile
@@ -29,7 +29,6 @@ _LATEST: Final = 253_402_300_799.0
 """The last second of the year 9999: no calendar has later ones."""
 _MOST_TIMES_BYTES: Final = 4 << 20
 _INSTANT_BYTES: Final = shim.INSTANT.size
-_ORDER: Final = ("launcher", "master", "worker")
 _RULE: Final = re.compile(r"-{40,}")
 _MPIRUN: Final = re.compile(r"\b(prterun|mpirun|mpiexec|orterun|PRTE|MPI_ABORT|Primary job)\b")
 _NOTE: Final = re.compile(r"voda run: (starts \d|the program failed)")
@@ -217,16 +216,11 @@ def _replicas(folder: JobFolder) -> Sequence[str]:
     if record := folder.load():
         # More files than are looked at may hide those of the replicas.
         names |= {name for name in record.runs if is_replica(name) and folder.files.exists(log_path(name))}
-    return tuple(sorted(names, key=_rank))
+    return tuple(sorted(names, key=replica_rank))
 
 
 def _is_output(file: str) -> bool:
     return file.endswith(".log") and is_replica(file.removesuffix(".log"))
-
-
-def _rank(name: str) -> tuple[int, int]:
-    role, _, index = name.partition("-")
-    return _ORDER.index(role), int(index or 0)
 
 
 def _bounds(folder: JobFolder, replica: str, tail_bytes: int | None) -> tuple[int, int]:

@@ -24,12 +24,12 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from voda.cluster.local import rsh_agent
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.user_folders import RECORDS
+from voda.cluster.local.processes import rsh_agent
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.job import JobSpec
-from voda.kinds.pod_template import TorchElasticPolicy
+from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S, TorchElasticPolicy
 from voda.kinds.pytorchjob import elastic_bounds
 from voda.untrusted_files import UntrustedFolder
 
@@ -51,7 +51,6 @@ _LONGEST_HOSTNAME: Final = 63
 _SIGKILL_AFTER_MOST_S: Final = 3600
 SPARE_RESTARTS: Final = 20
 """On top of what a manifest allows; when even these are used up, the agent fails and the job is restarted."""
-_LAST_CALL_S: Final = 2
 _SILENT_S: Final = 5
 """An agent that went without a word is given up after this; torch itself waits 15 s."""
 _ADDRESS: Final = "127.0.0.1"
@@ -186,6 +185,8 @@ def agent_environment(run_spec: RunSpec, index: int, *, size: int, port: int) ->
     """Return what the agent of replica `index` is told of the others, of which `size` run and meet at `port`."""
     processes = run_spec.processes or run_spec.spec.gpus_per_replica
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
+    if run_spec.index_variable:
+        env[run_spec.index_variable] = str(index)
     if run_spec.has_master:
         env |= {"MASTER_ADDR": _ADDRESS, "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "RANK": str(index)}
         if run_spec.elastic is None:
@@ -199,7 +200,7 @@ def _rendezvous(run_spec: RunSpec, index: int, port: int) -> dict[str, str]:
     backend = elastic.rdzv_backend or "c10d"
     conf = {pair.key: pair.value for pair in elastic.rdzv_conf or ()}
     if backend == "c10d":
-        conf.setdefault("last_call_timeout", str(_LAST_CALL_S))
+        conf.setdefault(LAST_CALL, str(LAST_CALL_S))
         conf.setdefault("keep_alive_interval", "1")
         conf.setdefault("keep_alive_max_attempt", str(_SILENT_S))
         # On one machine every agent takes itself for the host: without this, whoever is first would be.

@@ -36,6 +36,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     processes: int | None = None
     """Of one worker: an MPIJob's slots, or what a torch agent starts; None: one for each of its GPUs."""
     elastic: TorchElasticPolicy | None = None
+    index_variable: str = ""
+    """Variable with the index of a replica; empty: none."""
     working_dir: str = ""
     """Of the annotation."""
     limits: Mapping[str, Limits] = {}
@@ -92,6 +94,7 @@ def run_spec_of(spec: JobSpec) -> RunSpec:
         is_mpi_v2=job.is_v2,
         processes=job.processes,
         elastic=job.elastic_policy(),
+        index_variable=job.index_variable,
         working_dir=working_dir_annotation(job),
         env_files=env_files_annotation(job),
         limits=_limits(job),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import Sealed
-from voda.files import open_private, sync
+from voda.files import replaced_file, sync
 from voda.log.append_plan import GroupPlan
 from voda.log.archive.segment import (
     SegmentFile,
@@ -114,16 +114,11 @@ class Archive:
     def add(self, events: Sequence[Sealed], chain: HashChain) -> None:
         """Write the events that follow as a segment, durably, and move the chain from the archive's end to the new."""
         name, content = pack_segment(events, chain, self.segments[-1].name if self.segments else "")
-        part, path = self.path / _PART, self.path / name
+        path = self.path / name
         try:
-            with open(part, "wb", opener=open_private) as file:
+            with replaced_file(path, durably=True, mode=0o600, draft=self.path / _PART) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.rename(path)
-            sync(self.path)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise StoreNotWritable(f"{path} cannot be written: {error.strerror}; free some space") from error
         segment = parse_segment_name(path)
         assert segment is not None, name

@@ -75,6 +75,12 @@ def test_start_is_told_when_workers_are_there_with_the_plans_reason() -> None:
     assert told(*facts)[1:] == [("Started", "started with 3 workers on n1 x2, n2: fits")]
 
 
+def test_start_of_some_of_the_planned_workers_is_told_as_such() -> None:
+    plan = a_plan("n1", "n1", "n2", why="fits")
+    facts = (*BEGIN, plan, WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    assert told(*facts)[1:] == [("Started", "started with 2 of 3 workers on n1 x2: fits")]
+
+
 def test_resize_tells_old_and_new_size_and_why() -> None:
     assert told(*BEGIN, a_plan("n1"), a_plan("n1", "n2", why="GPUs are free"))[1:] == [
         ("Resized", "1 -> 2 workers: GPUs are free")

@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.api.schemas import JobView
+from voda.cli.render.job_text import summary
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.domain.job import Phase
 
@@ -119,3 +121,11 @@ def test_nodes_and_pools_fit_sixty_columns() -> None:
     nodes = nodes_table([a_wire_node("node-of-rack-12-0034", is_schedulable=False)], width=60)
     pools = pools_table([a_wire_pool("nvidia-a100-80gb")], width=60)
     assert max(line.cell_len for line in (*nodes, *pools)) <= 60
+
+
+def test_job_whose_program_fails_again_and_again_says_so() -> None:
+    looping = replace(JOBS[1], program_failures=3, last_failure="worker-0 ended with exit code 1: no data")
+    assert "Running (3 failures)" in lines([looping])[1]
+    assert "3 failures, the last: worker-0 ended with exit code 1: no data" in summary(looping, NOW)
+    ended = replace(looping, phase=Phase.COMPLETED)
+    assert "failures" not in lines([ended])[1]

@@ -1,24 +1,25 @@
 """What is believed of a server that has just started (on virtual time), and of objects that only an answer shows."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 
 from tests.builders import a_job
-from tests.kube.client import MPIJOBS
+from tests.kube.client import MPIJOBS, NODES, PODS
 from tests.kube.cluster_bench import KnownJobs
 from tests.kube.memory_api import MemoryApi, MemoryClient
 from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
-from tests.kube.objects import an_mpijob
+from tests.kube.objects import a_node, an_mpijob
+from tests.kube.objects import a_pod as a_kube_pod
 from tests.virtual_time import now_s, virtually
 from voda.clock import VirtualClock
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.mirror import ClusterMirror, MissingObjects
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -26,21 +27,20 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 
 
+def some_pools(server: MemoryServer, *jobs: Job) -> KubernetesPools:
+    setup = KubernetesSetup(rule=PoolRule(), clock=CountingClock("mirror"), log=KnownJobs(*jobs), relist_s=60.0)
+    return KubernetesPools(MemoryApi(server), setup)
+
+
 def a_mirror(server: MemoryServer, *jobs: Job) -> ClusterMirror:
-    setup = KubernetesSetup(rule=PoolRule(), clock=CountingClock("mirror"), log=KnownJobs(*jobs))
-    return KubernetesPools(MemoryApi(server), setup).mirror
+    return some_pools(server, *jobs).mirror
 
 
 async def synced_after(mirror: ClusterMirror) -> float:
     """Run a mirror, and return after how many seconds it knows the cluster."""
-    began, running = now_s(), asyncio.create_task(mirror.run())
-    try:
-        await mirror.synced()
+    began = now_s()
+    async with running(mirror):
         return now_s() - began
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
 
 
 def test_jobs_of_a_kind_that_is_not_served_yet_are_waited_for() -> None:
@@ -143,8 +143,8 @@ def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:
     inventory = Inventory(PoolRule(), lambda job_id: None)
     job, pod = an_object("1"), a_pod("1")
     hear: tuple[Callable[[], None], ...] = (
-        lambda: inventory.update_object("u1", KIND, an_object("2")),
-        lambda: inventory.update_pod(pod, a_pod("2")),
+        lambda: inventory.update_object(KIND, an_object("2")),
+        lambda: inventory.update_pod(a_pod("2")),
     )
     inventory.put_object("u1", KIND, job)
     inventory.put_pod("ns/a-worker-0", pod)
@@ -158,6 +158,50 @@ def test_answer_about_what_went_meanwhile_does_not_bring_it_back() -> None:
         each()
     assert inventory.objects == {}
     assert inventory.pods_by_key.get("ns/a-worker-0") is None
+
+
+def test_inventory_when_it_differs_from_a_list_is_healed_by_the_next_one() -> None:
+    async def story() -> None:
+        server = MemoryServer(wall_s, [MPIJOBS])
+        client = MemoryClient(server)
+        await client.create(NODES, a_node("n1", 4, "v100"))
+        await client.create(PODS, a_kube_pod("one", "ns", gpus=1))
+        await client.create(MPIJOBS, an_mpijob("a", "ns", annotations={"voda.dev/job-id": "a"}))
+        pools = some_pools(server, a_job("a", name="a", namespace="ns", kind="MPIJob"))
+        async with running(pools.mirror):
+            before = what_is_kept(pools.inventory)
+            pods, nodes, objects = before
+            assert pods
+            assert nodes
+            assert objects
+            await asyncio.sleep(1.0)
+            pools.inventory.put_node("n1", None)
+            pools.inventory.put_pod("ns/one", None)
+            pools.inventory.put_object(next(iter(objects)), KIND, None)
+            pools.inventory.put_pod("ns/a-worker-0", a_pod("9"))
+            pools.inventory.put_object("u1", pools.mirror.kinds["MPIJob"], an_object("9"))
+            await asyncio.sleep(90.0)
+            assert what_is_kept(pools.inventory) == before
+
+    virtually(story())
+
+
+def what_is_kept(inventory: Inventory) -> tuple[dict[str, Pod], dict[str, NodeObject], dict[str, JobObject]]:
+    objects = {uid: each.object for uid, each in inventory.objects.items()}
+    return dict(inventory.pods_by_key), dict(inventory.stock.nodes), objects
+
+
+@asynccontextmanager
+async def running(mirror: ClusterMirror) -> AsyncIterator[None]:
+    """Run a mirror that has read everything."""
+    task = asyncio.create_task(mirror.run())
+    try:
+        await mirror.synced()
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def an_object(version: str) -> JobObject:

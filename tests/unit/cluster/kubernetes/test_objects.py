@@ -17,12 +17,15 @@ def test_pods_that_ask_for_the_same_keep_it_once() -> None:
     assert one.metadata.labels["app"] is two.metadata.labels["app"]
 
 
-def test_annotations_of_others_are_dropped_from_pods_and_nodes_and_kept_on_jobs() -> None:
+def test_annotations_of_others_are_dropped_from_pods_and_nodes_and_kept_on_jobs_that_voda_runs() -> None:
     notes = {"voda.dev/job-id": "j", "somebody.example/long": "x" * 1000}
-    text = msgspec.json.encode({"metadata": {"name": "a", "annotations": notes}})
+    labels = {"voda.dev/managed": "true"}
+    text = msgspec.json.encode({"metadata": {"name": "a", "labels": labels, "annotations": notes}})
     assert read(text, Pod).metadata.annotations == {"voda.dev/job-id": "j"}
     assert read(text, NodeObject).metadata.annotations == {"voda.dev/job-id": "j"}
     assert read(text, JobObject).metadata.annotations == notes
+    foreign = msgspec.json.encode({"metadata": {"name": "a", "annotations": notes}})
+    assert read(foreign, JobObject).metadata.annotations == {"voda.dev/job-id": "j"}
 
 
 def test_an_empty_mapping_and_an_empty_tuple_are_not_taken_for_one_another() -> None:

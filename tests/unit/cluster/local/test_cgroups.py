@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from voda.cluster.local.isolation import cgroups
-from voda.cluster.local.isolation.cgroups import Cgroups, Hierarchy, find_cgroups, group_name
+from voda.cluster.local.isolation.cgroups import Cgroups, Hierarchy, find_cgroups, group_name, group_prefix
 from voda.cluster.local.isolation.limits import Limits
 
 _V2 = "41 31 0:38 / {point} rw,relatime shared:9 - cgroup2 cgroup2 rw\n"
@@ -158,6 +158,18 @@ def test_groups_are_made_only_where_something_is_limited(tmp_path: Path, monkeyp
     written.clear()
     there.change("absent", LIMITS)
     assert written == []
+
+
+def test_groups_that_an_earlier_voda_left_are_removed_but_not_those_in_use_or_of_others(tmp_path: Path) -> None:
+    jobs, hierarchy = Path("/a/jobs"), Hierarchy(base=tmp_path, controllers=frozenset({"pids"}), is_v2=True)
+    left, used = group_name(jobs, "old", "worker-0"), group_name(jobs, "live", "worker-0")
+    others = group_name(Path("/b/jobs"), "old", "worker-0")
+    for name in (left, used, others):
+        (tmp_path / name).mkdir()
+    # The kernel removes no group with a process, a file system no folder with a file.
+    (tmp_path / used / "cgroup.procs").write_text("1")
+    Cgroups(hierarchies=(hierarchy,)).remove_empty(group_prefix(jobs))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([used, others])
 
 
 def test_group_names_of_two_vodas_differ() -> None:

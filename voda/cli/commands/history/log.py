@@ -4,9 +4,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from voda.cli import log_copies
+from voda.cli.command_group import CommandGroup, add_commands, command
 from voda.cli.execution import progress_bar, run_async
 from voda.cli.log_files import (
     ARCHIVE,
@@ -15,7 +16,7 @@ from voda.cli.log_files import (
     print_json,
     refuse_to_replace,
 )
-from voda.cli.options import add_commands
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
@@ -24,18 +25,16 @@ if TYPE_CHECKING:
 _HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
 _DAMAGED = 2
 
-app = typer.Typer(name="log", help=_HELP, no_args_is_help=True)
+app = CommandGroup("log", help=_HELP)
 add_commands(app, log_copies)
 
 
-@app.command("export")
+@command("export")
 def export_command(
-    log: Annotated[str, typer.Argument(help=WHOLE_LOG)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A new file; by default standard output.")
-    ] = None,
-    archive: Annotated[Path | None, typer.Option("--archive", help=ARCHIVE)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    log: Annotated[str, Argument(help=WHOLE_LOG)],
+    output: Annotated[Path | None, Option("--output", "-o", help="A new file; by default standard output.")] = None,
+    archive: Annotated[Path | None, Option("--archive", help=ARCHIVE)] = None,
+    force: Annotated[bool, Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a log to one file, as lines of JSON with every event byte for byte.
 
@@ -47,10 +46,10 @@ def export_command(
     print(f"{copied.events:,} events exported to {output or 'standard output'}", file=sys.stderr)
 
 
-@app.command("import")
+@command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(help="What 'voda log export' or 'voda log backup' wrote.")],
-    log: Annotated[str, typer.Argument(help="A path where nothing is yet, or an empty log.")],
+    file: Annotated[Path, Argument(help="What 'voda log export' or 'voda log backup' wrote.")],
+    log: Annotated[str, Argument(help="A path where nothing is yet, or an empty log.")],
 ) -> None:
     """Make a log from an export: all of it, or nothing.
 
@@ -62,11 +61,11 @@ def import_command(
     print(f"{restored.events:,} events imported into {display_name(log)}", file=sys.stderr)
 
 
-@app.command("verify")
+@command("verify")
 def verify_command(
-    log: Annotated[str, typer.Argument(help=WHOLE_LOG)],
+    log: Annotated[str, Argument(help=WHOLE_LOG)],
     archive: Annotated[
-        Path | None, typer.Option("--archive", help="Prove the log's archive too, and that the log follows it.")
+        Path | None, Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
     output: ReportOutputOption = "text",
 ) -> None:
@@ -85,14 +84,14 @@ def verify_command(
         where = "" if log in verdict.problem else f"{log}: "
         print(f"voda: {where}{verdict.problem}", file=sys.stderr)
     if not verdict.is_intact:
-        raise typer.Exit(_DAMAGED)
+        raise click.exceptions.Exit(_DAMAGED)
 
 
-@app.command("migrate")
+@command("migrate")
 def migrate_command(
     log: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="URL", help="A postgresql:// or nats:// URL, or an SQLite file; by default what VODA_LOG names."
         ),
     ] = "",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from voda.cli.command_group import command
 from voda.cli.log_files import LogOutputOption
-from voda.cli.options import command
 
 
 @command("policies")

@@ -4,11 +4,22 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
+import click
 
+from voda.cli.command_group import command
 from voda.cli.execution import progress_bar, run_async
-from voda.cli.log_files import EMPTY, LOG, MOMENT, LogOutput, LogOutputOption, open_log, place_of, print_json
-from voda.cli.options import command
+from voda.cli.log_files import (
+    EMPTY,
+    MOMENT,
+    OWN_LOG,
+    LogOutput,
+    LogOutputOption,
+    default_log,
+    open_log,
+    place_of,
+    print_json,
+)
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 from voda.text import counted
 
@@ -17,20 +28,18 @@ _DIFFERS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    policy: Annotated[str, typer.Option("--what-if", metavar="POLICY", help="Let this policy decide instead.")] = ""
-    placer: Annotated[str, typer.Option("--placer", help="What-if: this placer; by default as recorded.")] = ""
-    begin: Annotated[
-        str, typer.Option("--from", help="What-if: from this moment on; by default from the beginning.")
-    ] = ""
-    pool: Annotated[str, typer.Option("--pool", help="What-if: of this pool, where there are several.")] = ""
+    policy: Annotated[str, Option("--what-if", metavar="POLICY", help="Let this policy decide instead.")] = ""
+    placer: Annotated[str, Option("--placer", help="What-if: this placer; by default as recorded.")] = ""
+    begin: Annotated[str, Option("--from", help="What-if: from this moment on; by default from the beginning.")] = ""
+    pool: Annotated[str, Option("--pool", help="What-if: of this pool, where there are several.")] = ""
 
 
 @command("replay")
 def replay(
     *,
-    log: Annotated[str, typer.Argument(help=LOG)],
-    until: Annotated[str, typer.Option("--until", help=f"Show the cluster at {MOMENT}; by default the end.")] = "",
-    verify: Annotated[bool, typer.Option("--verify", help="Make every recorded decision again.")] = False,
+    log: Annotated[str, Argument(help=OWN_LOG)] = "",
+    until: Annotated[str, Option("--until", help=f"Show the cluster at {MOMENT}; by default the end.")] = "",
+    verify: Annotated[bool, Option("--verify", help="Make every recorded decision again.")] = False,
     what_if: WhatIf,
     output: LogOutputOption = "table",
 ) -> None:
@@ -38,6 +47,7 @@ def replay(
 
     \b
     Examples:
+      voda replay --until -10m
       voda replay voda.db --until -10m
       voda replay voda.db --until 2026-01-31T12:00:00Z -o json
       voda replay voda.db --verify
@@ -52,6 +62,7 @@ def replay(
         raise InvalidInput("--until, --verify and --what-if exclude each other: give one of them")
     if not what_if.policy and what_if != WhatIf():
         raise InvalidInput("--placer, --from and --pool belong to --what-if: name a policy")
+    log = log or default_log()
     if verify:
         run_async(_verify(log, output))
     elif what_if.policy:
@@ -101,7 +112,7 @@ async def _verify(log: str, output: LogOutput) -> None:
         print(f"  recomputed: {differs.recomputed}")
         print(f"{decisions} before it equal the recorded ones")
     if differs is not None:
-        raise typer.Exit(_DIFFERS)
+        raise click.exceptions.Exit(_DIFFERS)
 
 
 async def _compare(log: str, what_if: WhatIf, output: LogOutput) -> None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from voda.cli.command_group import command
 from voda.cli.execution import run_async
 from voda.cli.log_files import print_json
-from voda.cli.options import command
+from voda.cli.parameters import Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,43 +23,41 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadArguments:
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
+        Path | None, Option(help="Folder of the public data sets; by default VODA_DATA, ./data, ../shared/data.")
     ] = None
-    begins: Annotated[str, typer.Option("--from", help="Philly: first day or instant.")] = ""
-    ends: Annotated[str, typer.Option("--to", help="Philly: day or instant to stop before.")] = ""
-    jobs: Annotated[
-        int, typer.Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")
-    ] = 0
-    rate: Annotated[float, typer.Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0
-    load: Annotated[float, typer.Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7
+    begins: Annotated[str, Option("--from", help="Philly: first day or instant.")] = ""
+    ends: Annotated[str, Option("--to", help="Philly: day or instant to stop before.")] = ""
+    jobs: Annotated[int, Option(min=0, help="Philly, poisson: number of jobs; 0 = all of Philly, 200 of poisson.")] = 0
+    rate: Annotated[float, Option(min=0, help="Poisson: submissions per hour; 0 = as --load needs.")] = 0.0
+    load: Annotated[float, Option(min=0.01, help="Poisson: GPU time asked for / there is.")] = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterArguments:
-    ratelimit: Annotated[float, typer.Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0
-    node_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0
-    node_repair: Annotated[float, typer.Option(min=1, help="Mean seconds until it is back.")] = 1800.0
-    worker_mtbf: Annotated[float, typer.Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0
+    ratelimit: Annotated[float, Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0
+    node_mtbf: Annotated[float, Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0
+    node_repair: Annotated[float, Option(min=1, help="Mean seconds until it is back.")] = 1800.0
+    worker_mtbf: Annotated[float, Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0
 
 
 @command("simulate")
 def simulate(  # noqa: PLR0913 - a command's options are its parameters
     *,
-    workload: Annotated[str, typer.Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
+    workload: Annotated[str, Option("--workload", "-w", help="Which jobs.")] = "voda-exp/run_1",
     policy: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--policy", "-p", metavar="NAME[:PARAMETER=VALUE,...]", help="Repeatable; elastic-fifo if none is named."
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every policy there is.")] = False,
+    every: Annotated[bool, Option("--all", help="Every policy there is.")] = False,
     placer: Annotated[
-        list[str] | None, typer.Option(help="Placer: steady, packed; repeatable; steady if none is named.")
+        list[str] | None, Option(help="Placer: steady, packed; repeatable; steady if none is named.")
     ] = None,
-    nodes: Annotated[str, typer.Option(help="Cluster such as 16x4 or 2x8,4x4; by default the workload's.")] = "",
-    seed: Annotated[int, typer.Option(help="Of whatever is drawn.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for logs, results.json and index.html.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    nodes: Annotated[str, Option(help="Cluster such as 16x4 or 2x8,4x4; by default the workload's.")] = "",
+    seed: Annotated[int, Option(help="Of whatever is drawn.")] = 0,
+    out: Annotated[Path | None, Option(help="Folder for logs, results.json and index.html.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
     part: WorkloadArguments,
     cluster: ClusterArguments,
 ) -> None:

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from voda.cli.command_group import command
 from voda.cli.execution import run_async
-from voda.cli.log_files import EMPTY, LOG, open_log
-from voda.cli.options import command
+from voda.cli.log_files import EMPTY, OWN_LOG, default_log, open_log
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -16,13 +15,14 @@ if TYPE_CHECKING:
 
 @command("timeline")
 def timeline(
-    log: Annotated[str, typer.Argument(help=LOG)],
-    out: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("timeline.html"),
+    log: Annotated[str, Argument(help=OWN_LOG)] = "",
+    out: Annotated[Path, Option("--out", help="The page to write.")] = Path("timeline.html"),
 ) -> None:
     """Draw who had which GPU when, and what became of each job, as one HTML page.
 
     \b
     Examples:
+      voda timeline
       voda timeline voda.db
       voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
     """
@@ -30,6 +30,7 @@ def timeline(
 
     if not out.parent.is_dir():
         raise InvalidInput(f"--out {out}: there is no folder {out.parent}; make it first")
+    log = log or default_log()
     run = run_async(_read(log))
     if not run.timeline.nodes:
         raise InvalidInput(f"{log}: {EMPTY} There is nothing to draw; submit a job first")

@@ -3,9 +3,9 @@
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from voda.cli.options import ServerOptions, command
+from voda.cli.command_group import command
+from voda.cli.options import ServerOptions
+from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
     from voda.api.housekeeping import UsageView
@@ -19,15 +19,15 @@ UsageOutput = Literal["table", "json", "csv"]
 @command("usage")
 def usage(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
-    user: Annotated[str, typer.Option("--user", "-u", help="Only the jobs of this user.")] = "",
-    since: Annotated[str, typer.Option("--since", metavar="30d|DATE", help="A span before now, or a time.")] = "30d",
-    until: Annotated[str, typer.Option("--until", metavar="1d|DATE", help="The same; by default now.")] = "",
+    user: Annotated[str, Option("--user", "-u", help="Only the jobs of this user.")] = "",
+    since: Annotated[str, Option("--since", metavar="30d|DATE", help="A span before now, or a time.")] = "30d",
+    until: Annotated[str, Option("--until", metavar="1d|DATE", help="The same; by default now.")] = "",
     by: Annotated[
-        Literal["user", "job", "pool", "day"], typer.Option("--by", help="What a line is about; days are in UTC.")
+        Literal["user", "job", "pool", "day"], Option("--by", help="What a line is about; days are in UTC.")
     ] = "user",
-    log: Annotated[str, typer.Option("--log", metavar="LOG", help="Read this log instead of asking the server.")] = "",
+    log: Annotated[str, Option("--log", metavar="LOG", help="Read this log instead of asking the server.")] = "",
     output: Annotated[
-        UsageOutput, typer.Option("--output", "-o", help="For people (table) or for programs (json, csv).")
+        UsageOutput, Option("--output", "-o", help="For people (table) or for programs (json, csv).")
     ] = "table",
 ) -> None:
     """Show GPU-hours, waiting and ends of jobs, by user, job, pool or day.

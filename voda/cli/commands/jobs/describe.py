@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs, command
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs
+from voda.cli.parameters import Argument
 from voda.domain.errors import NotFound
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @command("describe", aliases=("status",))
 def describe(
     where: ServerOptions,
-    job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
+    job: Annotated[str, Argument(help="The job.", autocompletion=all_jobs)],
     output: OutputOption = "table",
 ) -> None:
     """Show everything about a job: its workers and why it has them, progress,

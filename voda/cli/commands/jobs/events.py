@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from voda.cli.command_group import command
 from voda.cli.execution import run_async
 from voda.cli.log_files import EMPTY, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
-from voda.cli.options import ServerOptions, all_jobs, command
+from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,19 +27,15 @@ _NOTHING = "No such event in this part of the log."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSelection:
     job: Annotated[
-        str, typer.Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
+        str, Option("--job", "-j", help="Only events about this job, plans included.", autocompletion=all_jobs)
     ] = ""
-    types: Annotated[list[str] | None, typer.Option("--type", "-t", help="Only events of this type; repeatable.")] = (
-        None
-    )
-    begin: Annotated[str, typer.Option("--from", help=f"Begin at {MOMENT}.")] = ""
-    end: Annotated[str, typer.Option("--to", help="End there; as --from.")] = ""
+    types: Annotated[list[str] | None, Option("--type", "-t", help="Only events of this type; repeatable.")] = None
+    begin: Annotated[str, Option("--from", help=f"Begin at {MOMENT}.")] = ""
+    end: Annotated[str, Option("--to", help="End there; as --from.")] = ""
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted.")
+        bool, Option("--follow", "-f", "--watch", "-w", help="Keep printing new events until interrupted.")
     ] = False
-    relative: Annotated[
-        bool, typer.Option("--relative", "-r", help="Print times relative to the log's first event.")
-    ] = False
+    relative: Annotated[bool, Option("--relative", "-r", help="Print times relative to the log's first event.")] = False
     output: LogOutputOption = "table"
 
 
@@ -49,7 +45,7 @@ def events(
     part: EventSelection,
     log: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="[LOG|JOB]",
             help="An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL; else a job.",
             autocompletion=all_jobs,
@@ -100,7 +96,7 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
     count = 0
     async with open_log(log) as store:
         if part.job:
-            part = replace(part, job=await job_named(store, part.job, await store.position()))
+            part = replace(part, job=await job_named(store, part.job, (await place_of(store, part.end)).position))
         if part.job and not part.follow and not (await store.head(f"job.{part.job}")).version:
             raise await unknown_job(store, part.job)
         begins_at = await recorded_at(store, 1) if part.relative else None

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from voda.cli.command_group import command
 from voda.cli.execution import run_async
 from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
-from voda.cli.options import ServerOptions, all_jobs, command
+from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ def explain(
     where: ServerOptions,
     asked: Annotated[
         list[str],
-        typer.Argument(metavar="[LOG] JOB", help="The job, after the log to be read.", autocompletion=all_jobs),
+        Argument(metavar="[LOG] JOB", help="The job, after the log to be read.", autocompletion=all_jobs),
     ],
-    at: Annotated[str, typer.Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
+    at: Annotated[str, Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
     output: LogOutputOption = "table",
 ) -> None:
     """Explain why a job has its GPUs or waits; for an ended job, its history.

@@ -1,12 +1,13 @@
 """`voda get`: jobs, nodes and pools as lists."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from voda.cli.options import OutputOption, SelectorOption, ServerOptions, command, complete_pools, things
+from voda.cli.command_group import command
+from voda.cli.options import OutputOption, SelectorOption, ServerOptions, complete_pools, things
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,30 +18,39 @@ _OTHER_KINDS = {"po", "pod", "pods", "mpijob", "mpijobs", "pytorchjob", "pytorch
 """What users of kubectl may try."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """What is listed, and how."""
+
+    every: Annotated[bool, Option("--all", "-a", help="List ended jobs too, after the live ones.")] = False
+    phase: Annotated[list[str] | None, Option("--phase", help="Only jobs in this STATE, or `live`; repeatable.")] = None
+    pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = ""
+    user: Annotated[str, Option("--user", "-u", help="Only jobs of this user.")] = ""
+    namespace: Annotated[str, Option("--namespace", "-n", help="Only jobs in this namespace.")] = ""
+    selector: SelectorOption = ""
+    sort: Annotated[
+        str, Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
+    ] = ""
+    tasks: Annotated[bool, Option("--tasks", help="List each task of an array; as -o wide does.")] = False
+    limit: Annotated[int, Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500
+    watch: Annotated[bool, Option("--watch", "-w", help="Keep showing changes.")] = False
+    output: OutputOption = "table"
+
+    def filters(self, names: Sequence[str]) -> "JobFilters":
+        """Return the filters of GET /jobs; names alone mean ended jobs, too."""
+        phases = [_phase(word) for word in self.phase or ()] or ([] if self.every or names else ["live"])
+        given: JobFilters = {"pool": self.pool, "user": self.user, "namespace": self.namespace, "sort": self.sort}
+        return {name: value for name, value in {**given, "phase": phases, "selector": self.selector}.items() if value}
+
+
 @command("get", aliases=("ps", "ls"))
-def get(  # noqa: PLR0913 - a command's options are its parameters
+def get(
     where: ServerOptions,
+    options: ListOptions,
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="jobs|nodes|pools|NAME", help="What to list; by default all jobs.", autocompletion=things
-        ),
+        Argument(metavar="jobs|nodes|pools|NAME", help="What to list; by default all jobs.", autocompletion=things),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", "-a", help="List ended jobs too, after the live ones.")] = False,
-    phase: Annotated[
-        list[str] | None, typer.Option("--phase", help="Only jobs in this STATE, or `live`; repeatable.")
-    ] = None,
-    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Only jobs in this namespace.")] = "",
-    selector: SelectorOption = "",
-    sort: Annotated[
-        str, typer.Option("--sort", metavar="[-]FIELD", help="submitted_at, priority, name, phase or replicas.")
-    ] = "",
-    tasks: Annotated[bool, typer.Option("--tasks", help="List each task of an array; as -o wide does.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Most jobs to list; 0 = all.")] = 500,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes.")] = False,
-    output: OutputOption = "table",
 ) -> None:
     """List jobs, nodes or pools.
 
@@ -62,26 +72,29 @@ def get(  # noqa: PLR0913 - a command's options are its parameters
     """
     from voda.cli.http.client import call_server
     from voda.cli.watch import refresh
+
+    if options.watch and options.output == "yaml":
+        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
+    source, run = _listed(what or (), options), refresh.watch if options.watch else refresh.show
+    call_server(where, lambda client: run(client, source, options.output))
+
+
+def _listed(what: Sequence[str], options: ListOptions) -> "ListSource":
     from voda.cli.watch.lists import JobSource
 
-    if watch and output == "yaml":
-        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
-    kind, names = _kind_and_names(what or ())
-    phases = [_phase(word) for word in phase or ()] or ([] if every or names else ["live"])
-    filters: JobFilters = {"pool": pool, "user": user, "namespace": namespace, "sort": sort, "phase": phases}
-    filters = {name: value for name, value in {**filters, "selector": selector}.items() if value}
-    is_ordered = bool(sort) or output in ("json", "yaml")
-    source = _source(kind, names, filters, limit, every and not is_ordered)
+    kind, names = _kind_and_names(what)
+    is_ordered = bool(options.sort) or options.output in ("json", "yaml")
+    source = _source(kind, names, options.filters(names), options.limit, options.every and not is_ordered)
     if isinstance(source, JobSource):
-        source.has_groups = output == "table" and not tasks
-    call_server(where, lambda client: (refresh.watch if watch else refresh.show)(client, source, output))
+        source.has_groups = options.output == "table" and not options.tasks
+    return source
 
 
 @command("queue", hidden=True)
 def queue(
     where: ServerOptions,
-    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.")] = "",
+    pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    user: Annotated[str, Option("--user", "-u", help="Only jobs of this user.")] = "",
     selector: SelectorOption = "",
     output: OutputOption = "table",
 ) -> None:

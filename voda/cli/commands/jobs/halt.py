@@ -1,11 +1,12 @@
 """`voda halt`, `voda resume` and `voda rerun`: interrupt jobs, let them go on, run them again."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs, command, live_jobs
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions, YesOption, all_jobs, live_jobs
+from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
     from voda.api.schemas import JobView
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 @command("halt")
 def halt(
     where: ServerOptions,
-    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
-    reason: Annotated[str, typer.Option("--reason", help="Why; the log keeps it.")] = "",
+    jobs: Annotated[list[str], Argument(help="The jobs.", autocompletion=live_jobs)],
+    reason: Annotated[str, Option("--reason", help="Why; the log keeps it.")] = "",
+    yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Take all GPUs from jobs until they are resumed.
@@ -32,13 +34,14 @@ def halt(
     from voda.cli.http.client import call_server
 
     query = {"reason": reason} if reason else {}
-    call_server(where, lambda client: _ask_each(client, jobs, "halt", query, output))
+    call_server(where, lambda client: _ask_each(client, jobs, JobRequest("halt", query, is_sure=yes), output))
 
 
 @command("resume")
 def resume(
     where: ServerOptions,
-    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=live_jobs)],
+    jobs: Annotated[list[str], Argument(help="The jobs.", autocompletion=live_jobs)],
+    yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Let halted jobs have GPUs again; they go on from their checkpoints.
@@ -49,13 +52,14 @@ def resume(
     """
     from voda.cli.http.client import call_server
 
-    call_server(where, lambda client: _ask_each(client, jobs, "resume", {}, output))
+    call_server(where, lambda client: _ask_each(client, jobs, JobRequest("resume", {}, is_sure=yes), output))
 
 
 @command("rerun")
 def rerun(
     where: ServerOptions,
-    jobs: Annotated[list[str], typer.Argument(help="The jobs.", autocompletion=all_jobs)],
+    jobs: Annotated[list[str], Argument(help="The jobs.", autocompletion=all_jobs)],
+    yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Run ended jobs again: submit the same manifest as the next run of the name.
@@ -69,30 +73,48 @@ def rerun(
     """
     from voda.cli.http.client import call_server
 
-    call_server(where, lambda client: _rerun_each(client, jobs, output))
+    call_server(where, lambda client: _rerun_each(client, jobs, output, is_sure=yes))
 
 
-async def _ask_each(client: "Client", jobs: Sequence[str], verb: str, query: dict[str, str], output: Output) -> None:
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What is asked of each job."""
+
+    verb: str
+    query: dict[str, str]
+    is_sure: bool
+
+
+async def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, output: Output) -> None:
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.http.retry import for_each, retry_while_away
+    from voda.cli.render.job_text import exactly
+
+    confirmation = ChangeConfirmation(client, request.verb, is_sure=request.is_sure)
 
     async def ask(name: str) -> None:
-        path = resource_path("jobs", name, verb)
-        answer = await retry_while_away(lambda: client.ask("POST", path, params=query))
-        _print(answer.body, decode(answer.body, JobView), output, _halted if verb == "halt" else _resumed)
+        path = resource_path("jobs", exactly(await confirmation.job(name)), request.verb)
+        answer = await retry_while_away(lambda: client.ask("POST", path, params=request.query))
+        _print(answer.body, decode(answer.body, JobView), output, _halted if request.verb == "halt" else _resumed)
 
     await for_each(jobs, ask)
 
 
-async def _rerun_each(client: "Client", jobs: Sequence[str], output: Output) -> None:
+async def _rerun_each(client: "Client", jobs: Sequence[str], output: Output, *, is_sure: bool) -> None:
     from voda.api.schemas import SubmissionView
     from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.http.retry import for_each, retry_while_away
+    from voda.cli.render.job_text import exactly
     from voda.clock import SystemClock
 
+    confirmation = ChangeConfirmation(client, "rerun", is_sure=is_sure)
+
     async def run_again(name: str) -> None:
-        path, headers = resource_path("jobs", name, "rerun"), {"Idempotency-Key": SystemClock().new_id()}
+        path = resource_path("jobs", exactly(await confirmation.job(name)), "rerun")
+        headers = {"Idempotency-Key": SystemClock().new_id()}
         answer = await retry_while_away(lambda: client.ask("POST", path, headers=headers))
         job = decode(answer.body, SubmissionView).job
         _print(answer.body, job, output, lambda job: f"{job.job_id} submitted: runs {job.name} again")

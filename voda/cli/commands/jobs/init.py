@@ -3,32 +3,33 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
-from voda.cli.options import command
+from voda.cli.command_group import command
+from voda.cli.parameters import Argument, Option
 from voda.cli.program import ProgramCommand, ProgramOptions, words_after_dashes
 from voda.domain.errors import InvalidInput
 
 
 @command("init", cls=ProgramCommand)
 def init(  # noqa: PLR0913 - a command's options are its parameters
-    ctx: typer.Context,
+    ctx: click.Context,
     options: ProgramOptions,
-    script: Annotated[str, typer.Argument(metavar="SCRIPT | -- PROGRAM...", help="A Python program.")] = "",
-    name: Annotated[str, typer.Option("--name", help="Name of the job; by default that of the program.")] = "",
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="File to write; by default NAME.yaml.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    script: Annotated[str, Argument(metavar="SCRIPT | -- PROGRAM...", help="A Python program.")] = "",
+    name: Annotated[str, Option("--name", help="Name of the job; by default that of the program.")] = "",
+    out: Annotated[Path | None, Option("--out", metavar="FILE", help="File to write; by default NAME.yaml.")] = None,
+    force: Annotated[bool, Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write the manifest of a program to a file, as voda submit would make it.
+
+    It begins in the present folder, from wherever the file is submitted.
 
     \b
     Examples:
       voda init train.py
       voda init --workers 1-4 --out job.yaml -- python train.py --lr 0.1
     """
-    from voda.cli.program import manifest_text, program_document
+    from voda.cli.program import kept_document, manifest_text, program_document
     from voda.cli.render.terminal import note, plain
 
     words = words_after_dashes(ctx)
@@ -37,7 +38,7 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
     if not words and not script:
         raise InvalidInput("no program: voda init train.py, or voda init -- python train.py --lr 0.1")
     made = program_document(words or ("python", script), options, name=name)
-    text = manifest_text(made.document.manifest)
+    text = manifest_text(kept_document(made, options).manifest)
     file = out or Path(f"{made.document.manifest['metadata']['name']}.yaml")
     try:
         with file.open("w" if force else "x", encoding="utf-8") as opened:

@@ -5,36 +5,36 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
-from voda.cli.options import ServerOptions, all_jobs, command
+from voda.cli.command_group import command
+from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for the job's start, and keep printing until it ends.")
+        bool, Option("--follow", "-f", help="Wait for the job's start, and keep printing until it ends.")
     ] = False
-    replica: Annotated[str, typer.Option("--replica", "-r", help="Print the output of this replica.")] = ""
+    replica: Annotated[str, Option("--replica", "-r", help="Print the output of this replica.")] = ""
     every: Annotated[
-        bool, typer.Option("--all-replicas", "-A", help="Print that of all, with the replica before each line.")
+        bool, Option("--all-replicas", "-A", help="Print that of all, with the replica before each line.")
     ] = False
-    tail: Annotated[int, typer.Option("--tail", min=-1, metavar="LINES", help="Only the last lines; -1 = all.")] = -1
+    tail: Annotated[int, Option("--tail", min=-1, metavar="LINES", help="Only the last lines; -1 = all.")] = -1
     since: Annotated[
-        str, typer.Option("--since", metavar="10m|TIME", help="Only lines printed since a span ago, or a time.")
+        str, Option("--since", metavar="10m|TIME", help="Only lines printed since a span ago, or a time.")
     ] = ""
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps", "-t", help="Print before each line when it was printed.")
-    ] = False
+    timestamps: Annotated[bool, Option("--timestamps", "-t", help="Print before each line when it was printed.")] = (
+        False
+    )
 
 
 @command("logs")
 def logs(
     where: ServerOptions,
-    job: Annotated[str, typer.Argument(help="The job.", autocompletion=all_jobs)],
+    job: Annotated[str, Argument(help="The job.", autocompletion=all_jobs)],
     wanted: LogRange,
-    listed: Annotated[bool, typer.Option("--replicas", help="List the replicas that printed something.")] = False,
+    listed: Annotated[bool, Option("--replicas", help="List the replicas that printed something.")] = False,
 ) -> None:
     """Print a job's output.
 

@@ -4,9 +4,9 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from voda.cli.options import Output, OutputOption, ServerOptions, command, live_jobs, provided
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions, YesOption, live_jobs, provided
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidField, InvalidInput
 
 if TYPE_CHECKING:
@@ -25,20 +25,21 @@ _FIELDS = (
 class ScaleArguments:
     """The fields to change; None = as it is."""
 
-    min_replicas: Annotated[int | None, typer.Option("--min", help="Fewest replicas.")] = None
-    max_replicas: Annotated[int | None, typer.Option("--max", help="Most replicas.")] = None
-    requested_replicas: Annotated[
-        int | None, typer.Option("--replicas", help="Requested replicas, between min and max.")
-    ] = None
-    priority: Annotated[int | None, typer.Option("--priority", help="Higher goes first, whatever the policy.")] = None
-    epochs: Annotated[int | None, typer.Option("--epochs", help="Epochs to train; forecasts use it.")] = None
+    min_replicas: Annotated[int | None, Option("--min", help="Fewest replicas.")] = None
+    max_replicas: Annotated[int | None, Option("--max", help="Most replicas.")] = None
+    requested_replicas: Annotated[int | None, Option("--replicas", help="Requested replicas, between min and max.")] = (
+        None
+    )
+    priority: Annotated[int | None, Option("--priority", help="Higher goes first, whatever the policy.")] = None
+    epochs: Annotated[int | None, Option("--epochs", help="Epochs to train; forecasts use it.")] = None
 
 
 @command("scale")
 def scale(
     where: ServerOptions,
-    job: Annotated[str, typer.Argument(help="The job.", autocompletion=live_jobs)],
+    job: Annotated[str, Argument(help="The job.", autocompletion=live_jobs)],
     fields: ScaleArguments,
+    yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Change the replicas, priority or epochs of a live job; the rest stays.
@@ -54,16 +55,19 @@ def scale(
     change = provided(**asdict(fields))
     if not change:
         raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
-    call_server(where, lambda client: _scale(client, job, change, output))
+    call_server(where, lambda client: _scale(client, job, change, output, is_sure=yes))
 
 
-async def _scale(client: "Client", name: str, change: dict[str, object], output: Output) -> None:
+async def _scale(client: "Client", name: str, change: dict[str, object], output: Output, *, is_sure: bool) -> None:
     from voda.api.schemas import JobView
     from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.confirmation import ChangeConfirmation
+    from voda.cli.render.job_text import exactly
     from voda.cli.render.terminal import note, plain, print_answer
 
+    job = await ChangeConfirmation(client, "scale", is_sure=is_sure).job(name)
     try:
-        before, after = await client.patch(resource_path("jobs", name), change, lost=note)
+        before, after = await client.patch(resource_path("jobs", exactly(job)), change, lost=note)
     except InvalidField as error:
         raise InvalidField(error.field, _with_options(str(error))) from error
     old, new = decode(before.body, JobView), decode(after.body, JobView)

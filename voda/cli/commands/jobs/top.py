@@ -2,15 +2,15 @@
 
 from typing import Annotated
 
-import typer
-
-from voda.cli.options import SelectorOption, ServerOptions, command, complete_pools
+from voda.cli.command_group import command
+from voda.cli.options import SelectorOption, ServerOptions, complete_pools
+from voda.cli.parameters import Option
 
 
 @command("top")
 def top(
     where: ServerOptions,
-    pool: Annotated[str, typer.Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
     selector: SelectorOption = "",
 ) -> None:
     """Show a live screen: GPUs and their jobs, running and waiting jobs, decisions.

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal
 
-import typer
+import click
 
-from voda.cli.options import ServerOptions, all_jobs, command
+from voda.cli.command_group import command
+from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 from voda.text import seconds_of
 
@@ -17,16 +19,16 @@ _EXIT_TIMEOUT = 124
 @command("wait")
 def wait(
     where: ServerOptions,
-    jobs: Annotated[list[str] | None, typer.Argument(help="The jobs.", autocompletion=all_jobs)] = None,
+    jobs: Annotated[list[str] | None, Argument(help="The jobs.", autocompletion=all_jobs)] = None,
     selector: Annotated[
         str,
-        typer.Option("--selector", "-l", metavar="LABELS", help="The live jobs with these labels, as they are now."),
+        Option("--selector", "-l", metavar="LABELS", help="The live jobs with these labels, as they are now."),
     ] = "",
     goal: Annotated[
         Goal,
-        typer.Option("--for", metavar="STATE", help="completed, ended, running, waiting, halted, failed, canceled."),
+        Option("--for", metavar="STATE", help="completed, ended, running, waiting, halted, failed, canceled."),
     ] = "completed",
-    timeout: Annotated[str, typer.Option("--timeout", metavar="10m", help="Give up after this time.")] = "",
+    timeout: Annotated[str, Option("--timeout", metavar="10m", help="Give up after this time.")] = "",
 ) -> None:
     """Wait until all jobs are in a state: by default, until they have completed.
 
@@ -51,9 +53,9 @@ def wait(
     limit_s = seconds_of(timeout, option="--timeout") if timeout else None
     try:
         if not call_server(where, lambda client: wait_for(client, jobs or selector, goal, limit_s=limit_s)):
-            raise typer.Exit(_EXIT_OTHERWISE)
+            raise click.exceptions.Exit(_EXIT_OTHERWISE)
     except TimedOut as error:
         from voda.cli.render.terminal import note
 
         note(str(error))
-        raise typer.Exit(_EXIT_TIMEOUT) from None
+        raise click.exceptions.Exit(_EXIT_TIMEOUT) from None

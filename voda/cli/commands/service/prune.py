@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from voda.cli.options import Output, OutputOption, ServerOptions, command
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions
+from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
     from voda.api.housekeeping import KeptFolderList, KeptFolderView
@@ -18,15 +20,15 @@ _EXIT_NOT_WANTED = 1
 def prune(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.")
+        str, Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.")
     ] = "",
     keep_size: Annotated[
         str,
-        typer.Option("--keep-size", metavar="5GB", help="The oldest of whoever takes the most, until the rest fits."),
+        Option("--keep-size", metavar="5GB", help="The oldest of whoever takes the most, until the rest fits."),
     ] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="Only of this user's jobs.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    user: Annotated[str, Option("--user", "-u", help="Only of this user's jobs.")] = "",
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would go, delete nothing.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = "table",
 ) -> None:
     """Delete the folders of ended jobs: output, checkpoints, all that they left.
@@ -75,9 +77,9 @@ async def _prune(
     if not is_sure:
         _show(kept, goes, "table", body)
         _refuse_without_terminal()
-        if not typer.confirm(f"Delete {counted(len(goes), 'folder')}, {size(kept.goes_bytes)}?", err=True):
+        if not click.confirm(f"Delete {counted(len(goes), 'folder')}, {size(kept.goes_bytes)}?", err=True):
             note("nothing was deleted")
-            raise typer.Exit(_EXIT_NOT_WANTED)
+            raise click.exceptions.Exit(_EXIT_NOT_WANTED)
     await _delete(client, goes, output)
 
 

@@ -4,10 +4,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+import click
 
+from voda.cli.command_group import command
 from voda.cli.execution import run_async
-from voda.cli.options import command
+from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,33 +25,29 @@ _Starter = Literal["mpirun", "torchrun"]
 
 @command("run")
 def run(  # noqa: PLR0913 - one parameter per option
-    program: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
+    program: Annotated[list[str], Argument(help="The program and its arguments, after --.")],
     script: Annotated[
-        Path, typer.Option("--host-discovery-script", metavar="FILE", help="Prints the hosts there are, one per line.")
+        Path, Option("--host-discovery-script", metavar="FILE", help="Prints the hosts there are, one per line.")
     ],
     min_np: Annotated[
-        int, typer.Option("--min-np", metavar="N", min=1, help="Fewest processes; with fewer slots it waits.")
+        int, Option("--min-np", metavar="N", min=1, help="Fewest processes; with fewer slots it waits.")
     ] = 1,
     max_np: Annotated[
-        int, typer.Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
+        int, Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
     ] = 0,
-    grace: Annotated[float, typer.Option(metavar="S", min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
-    max_failures: Annotated[int, typer.Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
+    grace: Annotated[float, Option(metavar="S", min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
+    max_failures: Annotated[int, Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
     interval: Annotated[
-        float, typer.Option(metavar="S", min=0.05, max=3_600, help="Seconds between looks at the hosts.")
+        float, Option(metavar="S", min=0.05, max=3_600, help="Seconds between looks at the hosts.")
     ] = 0.5,
     settle: Annotated[
         float,
-        typer.Option(
-            metavar="S", min=0, max=3_600, help="Grow only when the list has not changed for so many seconds."
-        ),
+        Option(metavar="S", min=0, max=3_600, help="Grow only when the list has not changed for so many seconds."),
     ] = 0.0,
     slots_per_host: Annotated[
-        int, typer.Option(metavar="N", min=0, help=f"Of hosts listed without slots; 0 = what {_SLOTS} says, else 1.")
+        int, Option(metavar="N", min=0, help=f"Of hosts listed without slots; 0 = what {_SLOTS} says, else 1.")
     ] = 0,
-    launcher: Annotated[
-        _Starter, typer.Option(metavar="mpirun|torchrun", help="What starts the processes.")
-    ] = "mpirun",
+    launcher: Annotated[_Starter, Option(metavar="mpirun|torchrun", help="What starts the processes.")] = "mpirun",
 ) -> None:
     """Run a program under mpirun or torchrun, and restart it when its hosts change.
 
@@ -86,7 +83,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     )
     rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
-    raise typer.Exit(run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run()))
+    raise click.exceptions.Exit(
+        run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run())
+    )
 
 
 def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "LaunchSpec":

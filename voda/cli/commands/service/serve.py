@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import typer
-
+from voda.cli.command_group import command
 from voda.cli.execution import RunningService, configure_logging, run_until_signal, with_voda_on_path
-from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption, command
+from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption
+from voda.cli.parameters import Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class KubernetesArguments:
     PANEL: ClassVar = "Kubernetes (--cluster kubernetes)"
 
-    config: Annotated[Path | None, typer.Option("--config", help="Settings file, YAML: docs/settings.md.")] = None
+    config: Annotated[Path | None, Option("--config", help="Settings file, YAML: docs/settings.md.")] = None
     kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Else KUBECONFIG, else the pod's own, else ~/.kube/config.")
+        Path | None, Option("--kubeconfig", help="Else KUBECONFIG, else the pod's own, else ~/.kube/config.")
     ] = None
-    context: Annotated[str, typer.Option("--context", help="Of the kubeconfig; by default its current one.")] = ""
+    context: Annotated[str, Option("--context", help="Of the kubeconfig; by default its current one.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class MachineClusterArguments:
     slots: SlotsOption = None
     pool: MachinePoolOption = "default"
     api_url: Annotated[
-        str, typer.Option("--api-url", help="Where jobs report to: a load balancer; by default this replica.")
+        str, Option("--api-url", help="Where jobs report to: a load balancer; by default this replica.")
     ] = ""
 
 
@@ -45,14 +45,14 @@ class MachineClusterArguments:
 class ReplicaArguments:
     """Options of every cluster; empty or None = as configured."""
 
-    home: Annotated[Path | None, typer.Option("--home", help="Folder of log and tokens; else as configured.")] = None
+    home: Annotated[Path | None, Option("--home", help="Folder of log and tokens; else as configured.")] = None
     log: Annotated[
-        str, typer.Option("--log", help="A path, postgresql:// or nats:// URL; else as configured, else VODA_LOG.")
+        str, Option("--log", help="A path, postgresql:// or nats:// URL; else as configured, else VODA_LOG.")
     ] = ""
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; else as configured.")] = ""
-    port: Annotated[int | None, typer.Option("--port", help="0 = any that is free; else as configured.")] = None
+    host: Annotated[str, Option("--host", help="Address to listen on; else as configured.")] = ""
+    port: Annotated[int | None, Option("--port", help="0 = any that is free; else as configured.")] = None
     no_tokens: Annotated[
-        bool, typer.Option("--no-tokens", help="Whoever reaches the port may do anything; on loopback only.")
+        bool, Option("--no-tokens", help="Whoever reaches the port may do anything; on loopback only.")
     ] = False
 
 
@@ -60,7 +60,7 @@ class ReplicaArguments:
 def serve(
     *,
     cluster: Annotated[
-        str, typer.Option("--cluster", help="What is scheduled: kubernetes, or the processes of this machine.")
+        str, Option("--cluster", help="What is scheduled: kubernetes, or the processes of this machine.")
     ] = "kubernetes",
     kubernetes: KubernetesArguments,
     machine: MachineClusterArguments,

@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from voda.cli.options import Output, OutputOption, ServerOptions, command, complete_policies, complete_pools, provided
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions, complete_policies, complete_pools, provided
+from voda.cli.parameters import Argument, Option
 from voda.text import short, size
 
 if TYPE_CHECKING:
@@ -18,29 +18,32 @@ class SettingsArguments:
     """The settings to change; None = as it is."""
 
     policy: Annotated[
-        str | None, typer.Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
+        str | None, Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
     ] = None
-    placer: Annotated[str | None, typer.Option("--placer", help="Where they go: steady or packed.")] = None
+    placer: Annotated[str | None, Option("--placer", help="Where they go: steady or packed.")] = None
     ratelimit_s: Annotated[
-        float | None, typer.Option("--ratelimit", metavar="SECONDS", help="Between two plans; 0 = at once.")
+        float | None, Option("--ratelimit", metavar="SECONDS", help="Between two plans; 0 = at once.")
     ] = None
     resize_cost_s: Annotated[
-        float | None, typer.Option("--resize-cost", metavar="SECONDS", help="Of a restart, until it is measured.")
+        float | None, Option("--resize-cost", metavar="SECONDS", help="Of a restart, until it is measured.")
     ] = None
     heeds_resize_cost: Annotated[
-        bool | None, typer.Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
+        bool | None, Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
     ] = None
     span_penalty: Annotated[
-        float | None, typer.Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
+        float | None, Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
+    ] = None
+    node_grace_s: Annotated[
+        float | None, Option("--node-grace", metavar="SECONDS", help="Workers stay on a silent node so long.")
     ] = None
     retention: Annotated[
-        str | None, typer.Option("--retention", metavar="30d", help="Ended jobs' folders are kept so long; 0 = always.")
+        str | None, Option("--retention", metavar="30d", help="Ended jobs' folders are kept so long; 0 = always.")
     ] = None
     retention_size: Annotated[
-        str | None, typer.Option("--retention-size", metavar="20GB", help="Together they take no more; 0 = any size.")
+        str | None, Option("--retention-size", metavar="20GB", help="Together they take no more; 0 = any size.")
     ] = None
     output_size: Annotated[
-        str | None, typer.Option("--output-size", metavar="1GB", help="Most that a job's replicas may have printed.")
+        str | None, Option("--output-size", metavar="1GB", help="Most that a job's replicas may have printed.")
     ] = None
 
     def given(self) -> dict[str, object]:
@@ -60,10 +63,8 @@ class SettingsArguments:
 def settings(
     *,
     where: ServerOptions,
-    pool: Annotated[
-        str, typer.Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)
-    ] = "",
-    named: Annotated[str, typer.Option("--pool", help="The same.", autocompletion=complete_pools)] = "",
+    pool: Annotated[str, Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)] = "",
+    named: Annotated[str, Option("--pool", help="The same.", autocompletion=complete_pools)] = "",
     change: SettingsArguments,
     output: OutputOption = "table",
 ) -> None:
@@ -84,11 +85,11 @@ def settings(
 @command("set-policy")
 def set_policy(
     where: ServerOptions,
-    policy: Annotated[str, typer.Argument(help="Its name.", autocompletion=complete_policies)],
+    policy: Annotated[str, Argument(help="Its name.", autocompletion=complete_policies)],
     parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", "-P", metavar="NAME=VALUE", help="Of the policy; repeatable.")
+        list[str] | None, Option("--parameter", "-P", metavar="NAME=VALUE", help="Of the policy; repeatable.")
     ] = None,
-    pool: Annotated[str, typer.Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
+    pool: Annotated[str, Option("--pool", help="By default the only one.", autocompletion=complete_pools)] = "",
     output: OutputOption = "table",
 ) -> None:
     """Let another policy decide; `voda policies` lists them with their parameters.

@@ -1,10 +1,15 @@
 """`voda token`: tokens and roles of the voda of a data folder."""
 
+import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from voda.cli.command_group import CommandGroup, command
+from voda.cli.parameters import Argument, Option
+from voda.config import MACHINE_SOCKET
+from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
     from voda.auth.tokens import Authenticator, Token
@@ -12,14 +17,14 @@ if TYPE_CHECKING:
 _HELP = (
     "Let others use this machine's voda: tokens and roles in the data folder. A running voda applies changes at once."
 )
-app = typer.Typer(name="token", no_args_is_help=True, help=_HELP)
-Home = Annotated[Path | None, typer.Option("--home", metavar="FOLDER", help="Data folder; by default VODA_HOME.")]
+app = CommandGroup("token", help=_HELP)
+Home = Annotated[Path | None, Option("--home", metavar="FOLDER", help="Data folder; by default VODA_HOME.")]
 
 
-@app.command("create")
+@command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="The user.")],
-    role: Annotated[Literal["admin", "user", "viewer"], typer.Option("--role", help="What the user may do.")] = "user",
+    name: Annotated[str, Argument(help="The user.")],
+    role: Annotated[Literal["admin", "user", "viewer"], Option("--role", help="What the user may do.")] = "user",
     home: Home = None,
 ) -> None:
     """Create a token for a user and print it. This is the only time: voda keeps only its hash.
@@ -36,14 +41,24 @@ def create(
       voda token create grafana --role viewer
       VODA_TOKEN=$(voda token create ada) voda get --server https://gpu1:8470
     """
+    from voda import config
+    from voda.accounts import account_of
+    from voda.cli.render.terminal import note
+
+    if home is None and os.geteuid() != 0 and (others := _voda_of_root(config.home_folder())):
+        raise InvalidInput(others)
     print(_access(home, makes=True).add(name, role))
+    folder = home or config.home_folder()
+    note(f"for the voda of {folder}, over TCP")
+    if role == "user" and _runs_jobs_as_users(folder) and account_of(name) is None:
+        note(f"this machine has no account {name}: that voda refuses jobs which are submitted with this token")
 
 
-@app.command("list")
+@command("list")
 def list_tokens(
     output: Annotated[
         Literal["table", "json", "name"],
-        typer.Option("--output", "-o", help="For people, for programs, or the names alone."),
+        Option("--output", "-o", help="For people, for programs, or the names alone."),
     ] = "table",
     home: Home = None,
 ) -> None:
@@ -67,8 +82,8 @@ def list_tokens(
         _show(tokens)
 
 
-@app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="The user.")], home: Home = None) -> None:
+@command("revoke")
+def revoke(name: Annotated[str, Argument(help="The user.")], home: Home = None) -> None:
     """Revoke the token of a user, at once. The user's jobs keep running.
 
     \b
@@ -92,6 +107,24 @@ def _show(tokens: "Sequence[Token]") -> None:
     rows = [(token.name, token.role, f"{token.created_at.astimezone():%Y-%m-%d %H:%M}") for token in tokens]
     for line in table(columns, rows, width=None):
         console.print(line)
+
+
+def _voda_of_root(own: Path, socket: Path = MACHINE_SOCKET) -> str:
+    """Return what to do where the voda that runs here is root's, and none has run with the user's own folder."""
+    if not socket.is_socket() or (own / "tokens.json").exists() or (own / "server.json").exists():
+        return ""
+    return (
+        f"the voda that runs here is root's, at {socket}, and needs no token of you; tokens for it are made by root:"
+        f" sudo voda token create NAME. For a voda of your own name its folder: --home {own}"
+    )
+
+
+def _runs_jobs_as_users(folder: Path) -> bool:
+    """Return whether the voda of the folder runs, and serves its users at a socket."""
+    try:
+        return bool(json.loads((folder / "server.json").read_text("utf-8"))["socket"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":

@@ -4,32 +4,35 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
-import typer
-
-from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption, command
+from voda.cli.command_group import command
+from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption
+from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
     from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
 
+_LONGEST_S: Final = 31_536_000
+"""A year."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineArguments:
-    home: Annotated[Path | None, typer.Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None
-    log: Annotated[str, typer.Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = ""
+    home: Annotated[Path | None, Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None
+    log: Annotated[str, Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = ""
     slots: SlotsOption = None
     pool: MachinePoolOption = "default"
     metrics_dir: Annotated[
-        Path | None, typer.Option("--metrics-dir", help="Read epochs from the CSV files that jobs write there.")
+        Path | None, Option("--metrics-dir", help="Read epochs from the CSV files that jobs write there.")
     ] = None
     pids_limit: Annotated[
         int,
-        typer.Option("--pids-limit", metavar="N", help="Processes and threads of a replica, at most; 0 = no limit."),
+        Option("--pids-limit", metavar="N", help="Processes and threads of a replica, at most; 0 = no limit."),
     ] = 16_384
     halt_on_exit: Annotated[
-        bool, typer.Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
+        bool, Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
     ] = False
 
 
@@ -39,33 +42,35 @@ class DecisionArguments:
 
     PANEL: ClassVar = "Decisions"
 
-    policy: Annotated[str | None, typer.Option("--policy", help="See voda policies.")] = None
-    placer: Annotated[str | None, typer.Option("--placer", help="Where workers go: steady or packed.")] = None
-    ratelimit: Annotated[float | None, typer.Option("--ratelimit", help="Seconds between plans, at least.")] = None
+    policy: Annotated[str | None, Option("--policy", help="See voda policies.")] = None
+    placer: Annotated[str | None, Option("--placer", help="Where workers go: steady or packed.")] = None
+    ratelimit: Annotated[float | None, Option("--ratelimit", help="Seconds between plans, at least.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessArguments:
     PANEL: ClassVar = "Access"
 
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option("--port", help="0 = any that is free.")] = 8470
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM file.")] = None
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file.")] = None
-    socket: Annotated[
-        Path | None, typer.Option("--socket", help="Of a multi-user voda; default /run/voda/voda.sock.")
-    ] = None
+    host: Annotated[str, Option("--host", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option("--port", help="0 = any that is free.")] = 8470
+    tls_cert: Annotated[Path | None, Option("--tls-cert", help="PEM file.")] = None
+    tls_key: Annotated[Path | None, Option("--tls-key", help="PEM file.")] = None
+    socket: Annotated[Path | None, Option("--socket", help="Of a multi-user voda; default /run/voda/voda.sock.")] = None
     single_user: Annotated[
-        bool, typer.Option("--single-user", help="As root: run all jobs as root, and offer no socket.")
+        bool, Option("--single-user", help="As root: run all jobs as root, and offer no socket.")
     ] = False
     no_tokens: Annotated[
         bool,
-        typer.Option("--no-tokens", help="Anybody who reaches the port may do anything."),
+        Option("--no-tokens", help="Anybody who reaches the port may do anything."),
     ] = False
-    open_to_everybody: Annotated[
-        bool, typer.Option("--open-to-everybody", help="Allow --no-tokens beyond loopback.")
-    ] = False
-    jobs_per_user: Annotated[int, typer.Option("--jobs-per-user", help="Most live jobs of one user.")] = 1_000
+    open_to_everybody: Annotated[bool, Option("--open-to-everybody", help="Allow --no-tokens beyond loopback.")] = False
+    jobs_per_user: Annotated[int, Option("--jobs-per-user", help="Most live jobs of one user.")] = 1_000
+    exec_idle: Annotated[
+        float, Option("--exec-idle", min=1, max=_LONGEST_S, help="Seconds without input or output that end an exec.")
+    ] = 14_400.0
+    exec_time: Annotated[
+        float, Option("--exec-time", min=1, max=_LONGEST_S, help="Seconds that an exec may take, at most.")
+    ] = 86_400.0
 
 
 @command("up")
@@ -115,9 +120,11 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
 
     if (access.tls_cert is None) != (access.tls_key is None):
         raise InvalidInput("--tls-cert and --tls-key go together: give both, or neither")
+    # Without tokens every user would be admin.
+    is_multi_user = os.geteuid() == 0 and not access.single_user and not access.no_tokens
     return MachineOptions(
         home=machine.home or config.home_folder(),
-        environment=with_voda_on_path(config.environment()),
+        environment=with_voda_on_path(config.environment(), is_multi_user=is_multi_user),
         log=machine.log,
         host=access.host,
         port=access.port,
@@ -126,8 +133,7 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
         policy=decisions.policy,
         placer=decisions.placer,
         ratelimit_s=decisions.ratelimit,
-        # Without tokens every user would be admin.
-        is_multi_user=os.geteuid() == 0 and not access.single_user and not access.no_tokens,
+        is_multi_user=is_multi_user,
         socket=access.socket,
         has_tokens=not access.no_tokens,
         is_open_on_purpose=access.open_to_everybody,
@@ -135,6 +141,8 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
         metrics_folder=machine.metrics_dir,
         pids_limit=machine.pids_limit,
         jobs_per_user=access.jobs_per_user,
+        command_idle_s=access.exec_idle,
+        command_s=access.exec_time,
         halts_on_exit=machine.halt_on_exit,
     )
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from voda import __version__
-from voda.cli.options import Output, OutputOption, ServerOptions, command
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions
 from voda.domain.errors import NotFound
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from voda.cli.options import Output, OutputOption, ServerOptions, command
+from voda.cli.command_group import command
+from voda.cli.options import Output, OutputOption, ServerOptions
 
 if TYPE_CHECKING:
     from voda.auth.callers import Caller

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from voda.clock import Clock, stopwatch
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.binding.fit import fits_together
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Absent, Conflict
@@ -100,6 +101,31 @@ class Binder:
                     load.remove(f"binding {key}")
 
     async def _bind(self, pod: Pod, node: str) -> None:
+        if well_known.GATE in pod.gates:
+            await self._lift_gate(pod, node)
+        else:
+            await self._create_binding(pod, node)
+
+    async def _lift_gate(self, pod: Pod, node: str) -> None:
+        """Let kube-scheduler bind a pod, to that node alone."""
+        labels = self._inventory.stock.nodes[node].metadata.labels
+        body = {
+            "metadata": {"uid": pod.metadata.uid, "annotations": {well_known.NODE: node}},
+            "spec": {
+                "schedulingGates": [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.GATE],
+                "nodeSelector": {well_known.HOSTNAME: labels.get(well_known.HOSTNAME, node)},
+            },
+        }
+        try:
+            now = await self._api.patch(pod.path, body, Pod)
+        except Conflict:
+            # Another pod has its name by now: the watch shows it.
+            return
+        if now is not None:
+            self._telemetry.count(PODS_BOUND)
+            self._inventory.update_pod(now)
+
+    async def _create_binding(self, pod: Pod, node: str) -> None:
         meta = pod.metadata
         body = {
             "apiVersion": "v1",
@@ -114,4 +140,4 @@ class Binder:
             # It is bound already, or gone, or another pod has its name: the watch shows which.
             return
         self._telemetry.count(PODS_BOUND)
-        self._inventory.update_pod(pod, replace(pod, spec=replace(pod.spec, node_name=node)))
+        self._inventory.update_pod(replace(pod, spec=replace(pod.spec, node_name=node)))

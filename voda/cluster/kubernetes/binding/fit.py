@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.binding.node_filters import UNSCHEDULABLE, intolerable, unattracted, unselected
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.quantities import NodeLoad, format_amount, pod_requests
@@ -86,8 +87,8 @@ def _refusal(pod: Pod, node: NodeObject, free: Mapping[str, int], *, beside: int
 def _closed(pod: Pod, node: NodeObject) -> str:
     """Return why the node is none for this worker, however much of it is free."""
     name, worker = node.metadata.name, pod.metadata.name
-    if pod.spec.scheduling_gates:
-        gates = ", ".join(str(gate.get("name", "?")) for gate in pod.spec.scheduling_gates)
+    if others := [gate for gate in pod.gates if gate != well_known.GATE]:
+        gates = ", ".join(others)
         return f"worker {worker} is not to be placed yet: scheduling gates {gates} are closed"
     if (taint := intolerable(pod, node)) == UNSCHEDULABLE:
         return f"node {name} is cordoned"

@@ -47,7 +47,8 @@ class Reflector(Generic[T]):
     """Mirrors one collection, such as /api/v1/pods.
 
     `changed` is called with every difference, from the first list on; where a new object has an old one's name, twice:
-    it is gone, it is there. Telemetry takes how many objects each periodic relist had to heal, 0 too. After the server
+    it is gone, it is there. `listed` is called with all objects after every list, so that whoever keeps them in a form
+    of its own can compare. Telemetry takes how many objects each periodic relist had to heal, 0 too. After the server
     has denied for `absent_after_s` that there is such a collection, it counts as empty. The watch may be `lag_s` behind
     a list before what it did not bring counts as missed.
     """
@@ -62,6 +63,7 @@ class Reflector(Generic[T]):
         clock: Clock,
         relist_s: float = 600.0,
         telemetry: Telemetry = NO_TELEMETRY,
+        listed: Callable[[Mapping[str, T]], None] = lambda objects: None,
         absent_after_s: float = 30.0,
         lag_s: float = 5.0,
     ) -> None:
@@ -74,6 +76,7 @@ class Reflector(Generic[T]):
         self._path = path
         self._kind = kind
         self._changed = changed
+        self._compare = listed
         self._clock = clock
         self._relist_s = relist_s
         self._telemetry = telemetry
@@ -131,6 +134,7 @@ class Reflector(Generic[T]):
             self._touched = [each for each in self._touched if each is not touched]
         if not missed:
             self._drifted(0)
+            self._compare(self.objects)
             return
         # What a broken watch could not bring is no drift: it brings it once it works again.
         if not self.failure and breaks == self._breaks:
@@ -266,6 +270,7 @@ class Reflector(Generic[T]):
             self._put(key, None)
         for key, each in there.items():
             self._put(key, each)
+        self._compare(self.objects)
 
     def _put(self, key: str, now: T | None) -> None:
         for touched in self._touched:

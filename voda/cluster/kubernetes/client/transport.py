@@ -9,8 +9,8 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -20,10 +20,14 @@ from aiohttp import (
     ClientConnectionResetError,
     ClientConnectorError,
     ClientError,
+    ClientHandlerType,
     ClientPayloadError,
+    ClientRequest,
     ClientResponse,
     ClientSession,
     ClientTimeout,
+    ClientWebSocketResponse,
+    ClientWSTimeout,
     ServerDisconnectedError,
 )
 from kubernetes_asyncio.client import Configuration
@@ -33,7 +37,15 @@ from msgspec import Struct
 from yarl import URL
 
 from voda.clock import stopwatch
-from voda.cluster.kubernetes.client.errors import Rejected, Throttled, Unreachable, error_of, one_line, parse_status
+from voda.cluster.kubernetes.client.errors import (
+    Rejected,
+    StatusBody,
+    Throttled,
+    Unreachable,
+    error_of,
+    one_line,
+    parse_status,
+)
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS, NO_TELEMETRY, Telemetry
 
@@ -42,6 +54,10 @@ _RECONNECT_S: Final = 0.1
 _SHORTEST_PAUSE_S: Final = 0.1
 _ERROR_BYTES: Final = 64 << 10
 _CHUNK_BYTES: Final = 256 << 10
+_MESSAGE_BYTES: Final = 1 << 20
+"""The longest of a WebSocket; those of the API server have 32 KiB."""
+_CLOSE_S: Final = 2.0
+_SWITCHED: Final = 101
 _PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._:@~-]+)+")
 _PROBES: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """After 15 s of silence one probe every 5 s, at most 3."""
@@ -54,6 +70,8 @@ class Request(Struct, frozen=True, kw_only=True):
     method: str
     path: str
     query: Mapping[str, str] = {}
+    lists: Mapping[str, Sequence[str]] = {}
+    """Fields of the query that come several times."""
     body: Mapping[str, Any] | None = None
     content: str = "application/json"
     accept: str = "application/json"
@@ -61,6 +79,15 @@ class Request(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         return f"{self.verb} {self.path[:300]}"
+
+
+class _NotSwitched(Exception):
+    """The answer to a request for a WebSocket is none."""
+
+    def __init__(self, said: StatusBody, retry_after: str) -> None:
+        super().__init__(said.code)
+        self.said = said
+        self.retry_after = retry_after
 
 
 class TooLarge(ClusterUnavailable):
@@ -86,14 +113,23 @@ class Transport:
         self._session = ClientSession(
             connector=self._rest.pool_manager.connector, connector_owner=False, read_bufsize=_CHUNK_BYTES
         )
+        # Connections of its own: WebSockets last, and however many there are, requests find room.
+        self._upgrades = RESTClientObject(configuration)
+        self._upgrading = ClientSession(
+            connector=self._upgrades.pool_manager.connector,
+            connector_owner=False,
+            timeout=ClientTimeout(total=None),
+            middlewares=(_refuse_unless_switched,),
+        )
         self._proxy = configuration.proxy or _proxy(configuration.host or "")
 
     async def close(self) -> None:
-        await self._session.close()
-        # A farewell of TLS would outlive the loop.
-        if (connector := self._rest.pool_manager.connector) is not None:
-            await connector.close(abort_ssl=True)
-        await self._rest.close()
+        for session, rest in ((self._session, self._rest), (self._upgrading, self._upgrades)):
+            await session.close()
+            # A farewell of TLS would outlive the loop.
+            if (connector := rest.pool_manager.connector) is not None:
+                await connector.close(abort_ssl=True)
+            await rest.close()
 
     async def send(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
         """Return the body of the answer.
@@ -145,33 +181,89 @@ class Transport:
         finally:
             _drop(answer)
 
-    async def _request(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
-        laps: list[float] = []
-        code = 0
+    @asynccontextmanager
+    async def websocket(self, request: Request, protocol: str) -> AsyncGenerator[ClientWebSocketResponse, None]:
+        """Send a request for a WebSocket once, and give that while the block lasts.
+
+        Args:
+            request: a GET; its verb is that which RBAC checks.
+            protocol: the subprotocol that both sides speak.
+
+        Raises:
+            ClusterUnavailable, ActionRefused: see errors.py.
+        """
         try:
-            with stopwatch(laps):
-                answer = await self._session.request(
-                    request.method,
+            async with asyncio.timeout(self.timeout_s):
+                opened = await self._upgrade(request, protocol)
+        except _NotSwitched as refused:
+            raise error_of(request.text, refused.said, refused.retry_after) from None
+        except (*_FAILURES, ValueError) as failed:
+            raise _unanswered(request, failed) from failed
+        try:
+            if opened.protocol != protocol:
+                raise ClusterUnavailable(f"cannot {request.text}: the API server does not speak {protocol}")
+            _probe_socket(opened.get_extra_info("socket"))
+            yield opened
+        finally:
+            # Its farewell waits behind what the peer has not read.
+            with suppress(TimeoutError, ClientError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await opened.close()
+
+    async def _upgrade(self, request: Request, protocol: str) -> ClientWebSocketResponse:
+        with self._measured(request.verb) as codes:
+            try:
+                opened = await self._upgrading.ws_connect(
                     self._url(request),
-                    data=None if request.body is None else msgspec.json.encode(request.body),
+                    method=request.method,
+                    protocols=(protocol,),
                     headers=await self._headers(request),
-                    timeout=timeout,
-                    allow_redirects=False,
+                    timeout=ClientWSTimeout(ws_close=_CLOSE_S),
+                    max_msg_size=_MESSAGE_BYTES,
                     proxy=self._proxy,
                     proxy_headers=self._configuration.proxy_headers,
                     server_hostname=self._configuration.tls_server_name,
                 )
-            code = answer.status
+            except _NotSwitched as refused:
+                codes.append(refused.said.code)
+                raise
+            codes.append(_SWITCHED)
+            return opened
+
+    async def _request(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
+        with self._measured(request.verb) as codes:
+            answer = await self._session.request(
+                request.method,
+                self._url(request),
+                data=None if request.body is None else msgspec.json.encode(request.body),
+                headers=await self._headers(request),
+                timeout=timeout,
+                allow_redirects=False,
+                proxy=self._proxy,
+                proxy_headers=self._configuration.proxy_headers,
+                server_hostname=self._configuration.tls_server_name,
+            )
+            codes.append(answer.status)
             return answer
+
+    @contextmanager
+    def _measured(self, verb: str) -> Generator[list[int], None, None]:
+        """Measure one request; the block appends the status of its answer."""
+        laps: list[float] = []
+        codes: list[int] = []
+        try:
+            with stopwatch(laps):
+                yield codes
         finally:
-            self._telemetry.count(KUBERNETES_REQUESTS, request.verb, str(code) if code else "none")
-            self._telemetry.observe(KUBERNETES_REQUEST_DURATION, laps[-1] if laps else 0.0, request.verb)
+            self._telemetry.count(KUBERNETES_REQUESTS, verb, str(codes[0]) if codes else "none")
+            self._telemetry.observe(KUBERNETES_REQUEST_DURATION, laps[-1] if laps else 0.0, verb)
 
     def _url(self, request: Request) -> URL:
         # A name of somebody's choosing must not lead to another object.
         if not _PATH.fullmatch(request.path):
             raise Rejected(f"cannot {request.verb} {one_line(request.path)!r}: it is no path of an object", 400)
-        query = f"?{urlencode(request.query)}" if request.query else ""
+        fields = {**request.query, **request.lists}
+        query = f"?{urlencode(fields, doseq=True)}" if fields else ""
         return URL(f"{self._configuration.host}{request.path}{query}", encoded=True)
 
     async def _headers(self, request: Request) -> Mapping[str, str]:
@@ -199,6 +291,23 @@ async def _read(answer: ClientResponse, most_bytes: int) -> bytes:
         if len(read) > most_bytes:
             break
     return bytes(read)
+
+
+async def _refuse_unless_switched(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """Raise what an answer means that is no WebSocket, be it a redirect: aiohttp itself would not read it."""
+    answer = await handler(request)
+    if answer.status != _SWITCHED:
+        try:
+            said = parse_status(answer.status, await _read(answer, _ERROR_BYTES))
+        finally:
+            _drop(answer)
+        raise _NotSwitched(said, answer.headers.get("Retry-After", ""))
+    connection = answer.connection
+    limit = getattr(None if connection is None else connection.transport, "set_read_buffer_limits", None)
+    if limit is not None:
+        # While nobody reads, uvloop would lose what its TLS keeps once the server closes: it shall keep nothing.
+        limit(high=1, low=0)
+    return answer
 
 
 def _pause_s(busy: Throttled | Unreachable) -> float:
@@ -235,7 +344,10 @@ def _probe(answer: ClientResponse) -> None:
     """Let the kernel probe a connection that may be silent for long."""
     connection = answer.connection
     transport = None if connection is None else connection.transport
-    peer = None if transport is None else transport.get_extra_info("socket")
+    _probe_socket(None if transport is None else transport.get_extra_info("socket"))
+
+
+def _probe_socket(peer: socket.socket | None) -> None:
     if peer is None:
         return
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

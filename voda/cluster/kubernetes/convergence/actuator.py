@@ -14,6 +14,7 @@ from typing import Final
 
 from voda.backoff import Backoff
 from voda.clock import Clock
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
@@ -30,9 +31,9 @@ from voda.cluster.kubernetes.convergence.steps import (
     Unregister,
     steps,
 )
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, NamedObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob, counted_failures
+from voda.cluster.kubernetes.state.job_objects import counted_failures
 from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
 from voda.concurrency import for_each, gather_all
@@ -209,21 +210,31 @@ class Actuator:
         # Not a later object of the same name.
         known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
-        self._inventory.update_object(uid, at.kube_job.kind, now)
+        if now is not None:
+            self._inventory.update_object(at.kube_job.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         there = {**at.pods, **at.workers}
         pods = [there[key] for key in step.keys]
-        if step.why == "ended" and at.kube_job is not None:
-            await self._count_failures(pods, at, at.kube_job)
+        if step.why == "ended":
+            await self._count_failures(pods, at)
+        else:
+            await gather_all(self._untrack(pod) for pod in pods if well_known.JOB_TRACKING in pod.metadata.finalizers)
         grace_s = 0 if step.is_forced or step.why == "ended" else None
-        await gather_all(self._delete_pod(pod, grace_s) for pod in pods)
+        # One that is not there any more leaves the inventory with the watch, or with the next list.
+        await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
 
-    async def _delete_pod(self, pod: Pod, grace_s: int | None) -> None:
-        if not await self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s):
-            self._inventory.update_pod(pod, None)
+    async def _untrack(self, pod: Pod) -> None:
+        """Keep a Job from counting a pod as failed that is taken away."""
+        kept = [each for each in pod.metadata.finalizers if each != well_known.JOB_TRACKING]
+        body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
+        with suppress(Conflict):
+            # Another pod has its name by now.
+            await self._api.patch(pod.path, body, NamedObject)
 
-    async def _count_failures(self, pods: Sequence[Pod], at: Situation, kube_job: KubeJob) -> None:
+    async def _count_failures(self, pods: Sequence[Pod], at: Situation) -> None:
+        if (kube_job := at.kube_job) is None:
+            return
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
             await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")

@@ -67,7 +67,7 @@ def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall
 def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, unbound_reason: str) -> Iterator[Stall]:
     workers = {at.indices[key]: pod for key, pod in at.workers.items()}
     yield from _leaving(at)
-    if kube_job.object.spec.run_policy.suspend:
+    if kube_job.object.is_suspended:
         return
     if not all(index in workers for index in range(len(nodes))):
         yield Stall(

@@ -115,16 +115,16 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         return
     if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
         yield Unregister() if at.uid == kube_job.object.metadata.uid else DeleteObject()
-    elif kube_job.object.spec.run_policy.suspend:
+    elif kube_job.object.is_suspended:
         yield from _resume(nodes, at, kube_job)
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
         # Its operator made pods before it saw that the job was suspended for its adoption.
         yield PatchObject(kube_job.kind.suspend_patch())
     elif kube_job.kind.replicas(kube_job.object) == len(nodes):
-        yield from _settle(nodes, at)
+        yield from _settle(nodes, at, kube_job)
     elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
         yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
-        yield from _settle(nodes, at)
+        yield from _settle(nodes, at, kube_job)
     else:
         # Its programs were started with other bounds: once its pods are gone it starts anew.
         yield PatchObject(kube_job.kind.suspend_patch())
@@ -138,23 +138,24 @@ def _resume(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[
         yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.spec, len(nodes)))
 
 
-def _settle(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
+def _settle(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
     desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
     done = tuple(key for key in desired if _is_done_with(key, at))
-    if done:
+    if done and not kube_job.kind.replaces_failed_pods:
         yield DeletePods(done, "ended")
     misplaced = tuple(
         key
         for key, node in desired.items()
-        if (pod := at.workers[key]).spec.node_name not in ("", node) and not pod.is_over and not pod.is_leaving
+        if (pod := at.workers[key]).placed_on not in ("", node) and not pod.is_over and not pod.is_leaving
     )
     if misplaced:
         yield DeletePods(misplaced, "misplaced")
     pending = {key: node for key, node in desired.items() if _is_to_be_bound(at.workers[key])}
-    settled = [key for key, node in desired.items() if at.workers[key].spec.node_name == node]
+    settled = [key for key, node in desired.items() if at.workers[key].placed_on == node]
+    ready = {at.indices[key] for key in (*pending, *settled)} | {*kube_job.object.status.done_indices}
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
-    if pending and len(pending) + len(settled) == len(nodes):
+    if pending and ready.issuperset(range(len(nodes))):
         yield BindPods(dict(sorted(pending.items())))
 
 
@@ -163,9 +164,11 @@ def _halt(at: Situation) -> Iterator[Step]:
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
         yield from _left_over(at)
     elif _is_given_up(at, kube_job):
-        # Pods that have ended hold nothing: cleanPodPolicy says whether they and their output stay.
-        yield from _left_over(at, of=lambda pod: not pod.is_over)
-    elif not kube_job.object.spec.run_policy.suspend:
+        has_ended = kube_job.object.has_finished
+        # Pods that have ended hold nothing: cleanPodPolicy says whether they and their output stay. An operator that
+        # has not seen the end yet makes workers anew, which hold nothing until they have a node.
+        yield from _left_over(at, of=lambda pod: not pod.is_over and (has_ended or bool(pod.spec.node_name)))
+    elif not kube_job.object.is_suspended:
         yield PatchObject(kube_job.kind.suspend_patch())
     elif kube_job.object.status.condition("Suspended") is not None:
         # The operator is done; workers of indices that it did not see would stay for ever.
@@ -234,4 +237,6 @@ def _is_done_with(key: str, at: Situation) -> bool:
 
 
 def _is_to_be_bound(pod: Pod) -> bool:
-    return not pod.spec.node_name and not pod.is_over and not pod.is_leaving and not pod.spec.scheduling_gates
+    is_waiting = not pod.placed_on and not pod.is_over and not pod.is_leaving
+    # Gates of others are theirs to lift.
+    return is_waiting and not {*pod.gates} - {well_known.GATE}

@@ -8,16 +8,24 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.operator_pods import limit, lost, reason
-from voda.cluster.kubernetes.kinds.template import new_metadata, placed_by_voda, plain, with_environment
+from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_launcher, limit, lost, reason
+from voda.cluster.kubernetes.kinds.template import (
+    bound_by_voda,
+    gated,
+    new_metadata,
+    placed_by_voda,
+    plain,
+    with_annotated_environment,
+    with_environment,
+)
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
-from voda.kinds.base import JobManifest
+from voda.kinds.base import JobManifest, role_mappings
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -29,24 +37,29 @@ class Patch(Struct, frozen=True, kw_only=True):
 
 
 class JobKind:
-    """One served version of one kind of kubeflow.org; a kind overrides what its operator does differently."""
+    """One served version of one kind; a kind overrides what its operator does differently."""
 
     kind: ClassVar[type[JobManifest]]
     api_version: ClassVar[str]
-    """kubeflow.org/v2beta1 or kubeflow.org/v1."""
+    """kubeflow.org/v2beta1, kubeflow.org/v1 or batch/v1."""
+    has_gated_pods: ClassVar[bool] = False
+    """Whether kube-scheduler binds the workers, once voda has lifted their gates; voda binds those of other kinds."""
+    has_fixed_templates: ClassVar[bool] = False
+    """Whether containers of an object that exists cannot be changed, so that annotations tell its pods what variables
+    tell those of other kinds; and its templates nowhere at all while it has pods."""
+    replaces_failed_pods: ClassVar[bool] = False
+    """Whether the operator counts pods that failed and makes others, without anybody's deleting them."""
+    kept_fields: ClassVar[Collection[str]] = ("runPolicy",)
+    """Fields of spec that follow the plan, and are not restored when somebody changes the object."""
 
     @property
     def name(self) -> str:
         return self.kind.name
 
-    @property
-    def plural(self) -> str:
-        return self.kind.plural
-
     def collection(self, namespace: str = "") -> str:
         """Return the path of all objects of the kind, in one namespace or in all; a name leads nowhere else."""
         within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        return f"/apis/{self.api_version}{within}/{self.plural}"
+        return f"/apis/{self.api_version}{within}/{self.kind.plural}"
 
     def path(self, namespace: str, name: str) -> str:
         return f"{self.collection(namespace)}/{quote(name, safe='')}"
@@ -69,13 +82,12 @@ class JobKind:
             "metadata": new_metadata(converted["metadata"], spec),
             "spec": plain(converted["spec"]),
         }
-        self._make_ready(fresh, spec, taints, environment)
+        self._make_ready(fresh, spec, taints, is_new=True)
+        for role in role_mappings(self.kind, fresh["spec"]).values():
+            role["template"] = with_environment(role["template"], environment)
         # A controller named here would keep the operator from what voda asks it to run.
-        fresh["spec"]["runPolicy"].pop("managedBy", None)
-        roles = fresh["spec"][self.kind.replica_specs]
-        for role, count in self._counts(roles, spec.requested).items():
-            roles[role]["replicas"] = count
-        return fresh
+        _run_policy(self.kind, fresh["spec"]).pop("managedBy", None)
+        return merged(fresh, {"spec": self._sized(convert(fresh, JobObject), spec.requested)})
 
     def adoption_patch(
         self, manifest: Mapping[str, Any], spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]
@@ -87,7 +99,10 @@ class JobKind:
         was made for, so the answer may be Conflict: read the object and make it again.
         """
         ready = plain(manifest)
-        self._make_ready(ready, spec, taints, environment)
+        self._make_ready(ready, spec, taints)
+        for role in role_mappings(self.kind, ready["spec"]).values():
+            tell = with_annotated_environment if self.has_fixed_templates else with_environment
+            role["template"] = tell(role["template"], environment)
         body = difference(manifest, ready)
         if body:
             body.setdefault("metadata", {})["resourceVersion"] = manifest["metadata"].get("resourceVersion", "")
@@ -98,6 +113,10 @@ class JobKind:
 
         To be deleted once an object of a user's own was made ready; the operator makes it again.
         """
+        return ()
+
+    def companions(self, job: JobObject) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Return (collection, object) of what else has to be there for an object to run, owned by it."""
         return ()
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
@@ -112,14 +131,14 @@ class JobKind:
 
     def suspend_patch(self) -> Patch:
         """Return the patch that takes a job's pods away; the size stays as it is (see the suspend trap)."""
-        return Patch(body={"spec": {"runPolicy": {"suspend": True}}})
+        return Patch(body={"spec": _run_policy_patch(self.kind, {"suspend": True})})
 
     def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
 
         The spec is as the log has it now: its bounds may have changed since the object was made.
         """
-        return Patch(body={"spec": {"runPolicy": {"suspend": False}, **self._sized(job, replicas)}})
+        return Patch(body={"spec": {**_run_policy_patch(self.kind, {"suspend": False}), **self._sized(job, replicas)}})
 
     def replicas(self, job: JobObject) -> int:
         """Return how many replicas the object asks its operator for (a PyTorchJob's Master counts as one)."""
@@ -128,15 +147,16 @@ class JobKind:
         return sum(1 if count is None else count for count in counts)
 
     def end(self, job: JobObject, pods: Sequence[Pod], job_id: str) -> JobCompleted | JobFailed | None:
-        """Return how the job ended, by its conditions; None while it goes on.
+        """Return how the job ended, by its conditions, or by pods that its operator has not looked at yet.
 
-        An end that only a lost worker caused (evicted, its node gone, failed by itself) is none: see `is_broken`.
+        None while it goes on. An end that only a lost worker caused (evicted, its node gone, failed by itself) is none:
+        see `is_broken`.
         """
-        if job.status.condition("Succeeded") is not None:
+        if job.status.has_succeeded:
             return JobCompleted(job_id=job_id)
         failed = job.status.condition("Failed")
         if failed is None or self.is_for_loss(job, failed, pods):
-            return None
+            return JobCompleted(job_id=job_id) if _have_succeeded(self, job, pods) else None
         return JobFailed(job_id=job_id, reason=reason(self.name, failed, self.failed_pods(pods)))
 
     def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
@@ -144,7 +164,7 @@ class JobKind:
 
         Never both this and `end`. mpi-operator (v2beta1) never gives up: there it is enough to delete the lost pod.
         """
-        if job.status.condition("Succeeded") is not None:
+        if job.status.has_succeeded or _have_succeeded(self, job, pods):
             return False
         failed = job.status.condition("Failed")
         return failed is not None and self.is_for_loss(job, failed, pods)
@@ -159,25 +179,22 @@ class JobKind:
         failed = [pod for pod in pods if pod.status.phase == "Failed"]
         return [pod for pod in failed if not lost(pod)] or failed
 
-    def _make_ready(
-        self, job: dict[str, Any], spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]
-    ) -> None:
-        metadata, roles = job["metadata"], job["spec"][self.kind.replica_specs]
+    def _make_ready(self, job: dict[str, Any], spec: JobSpec, taints: Sequence[str], *, is_new: bool = False) -> None:
+        metadata, roles = job["metadata"], role_mappings(self.kind, job["spec"])
         metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
         metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
-        job["spec"].setdefault("runPolicy", {})["suspend"] = True
+        _run_policy(self.kind, job["spec"])["suspend"] = True
         first_index = 0
         for role in self.kind.role_names:
             if role not in roles:
                 continue
-            template = with_environment(roles[role]["template"], environment)
             if role in self.kind.placed_roles:
-                template = placed_by_voda(template, spec.job_id, taints, first_index)
+                template = placed_by_voda(roles[role]["template"], spec.job_id, taints, first_index)
+                roles[role]["template"] = gated(template) if self.has_gated_pods else bound_by_voda(template)
                 first_index += 1
-            roles[role]["template"] = template
-        self._adapt(job, spec)
+        self._adapt(job, spec, is_new=is_new)
 
-    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
+    def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         """Change what this kind needs besides; most need nothing."""
 
     def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
@@ -189,6 +206,33 @@ class JobKind:
         """Return role -> pods, of the roles whose number voda sets; a role before the last one has one pod."""
         *first, last = self.kind.placed_roles
         return {last: max(replicas - sum(role in roles for role in first), 0)}
+
+
+def _have_succeeded(kind: JobKind, job: JobObject, pods: Sequence[Pod]) -> bool:
+    """Say whether the pods alone show that a job succeeded: its launcher did, or all ranks where it has none."""
+    ended = [pod for pod in pods if has_succeeded(job, pod)]
+    if "Launcher" in kind.kind.role_names:
+        return any(map(is_launcher, ended))
+    ranks = {index(pod) for pod in ended}
+    return bool(ranks) and ranks >= set(range(kind.replicas(job)))
+
+
+def _run_policy(kind: type[JobManifest], spec: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = spec.setdefault(kind.run_policy_field, {}) if kind.run_policy_field else spec
+    return found
+
+
+def _run_policy_patch(kind: type[JobManifest], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {kind.run_policy_field: values} if kind.run_policy_field else values
+
+
+def merged(value: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with a merge patch that takes nothing away."""
+    found = dict(value)
+    for name, item in patch.items():
+        old = found.get(name)
+        found[name] = merged(old, item) if isinstance(item, Mapping) and isinstance(old, Mapping) else item
+    return found
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,5 +72,5 @@ class MPIJobV1(_AnyMPIJob):
         roles = job.status.replica_statuses
         return not roles.get("Launcher", _NONE).failed and roles.get("Worker", _NONE).failed > 0
 
-    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
+    def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         job["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = "ExitCode"

@@ -12,27 +12,49 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, Terminated
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 
-_REPLICA: Final = re.compile(r"-(worker|master)-(0|[1-9][0-9]{0,5})")
+_REPLICA: Final = re.compile(r"-(?:worker|master)-(0|[1-9][0-9]{0,5})")
+_REPLICA_OF_JOB: Final = re.compile(r"-(0|[1-9][0-9]{0,5})-[a-z0-9]{5}")
 OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
 DISRUPTED: Final = "DisruptionTarget"
 
 
-def index(job_name: str, pod: Pod) -> int | None:
-    """Return the replica index of a pod of that job; None for a launcher and for what is no replica.
+def owner_name(pod: Pod) -> str:
+    """Return the name of the job object that a pod's labels name; empty: they name none.
+
+    The pods of mpi-operator's launchers are those of a Job too, and have both labels.
+    """
+    labels = pod.metadata.labels
+    return labels.get(well_known.OPERATOR_JOB_NAME) or labels.get(well_known.JOB_NAME, "")
+
+
+def index(pod: Pod) -> int | None:
+    """Return the replica index of a pod; None for a launcher and for what is no replica.
 
     The pod alone is enough, so this works for pods that outlive their job object too.
     """
-    found = _REPLICA.fullmatch(pod.metadata.name.removeprefix(job_name))
-    if found is None or not pod.metadata.name.startswith(job_name):
-        return None
-    return int(found[2]) + _first_index(pod)
+    job_name, name = owner_name(pod), pod.metadata.name
+    pattern = _REPLICA if well_known.OPERATOR_JOB_NAME in pod.metadata.labels else _REPLICA_OF_JOB
+    found = pattern.fullmatch(name, len(job_name)) if name.startswith(job_name) else None
+    return int(found[1]) + _first_index(pod) if found is not None else None
 
 
 def is_launcher(pod: Pod) -> bool:
     """Return whether a pod is the launcher of an MPIJob of either version."""
     labels = pod.metadata.labels
     return "launcher" in (labels.get(well_known.OPERATOR_JOB_ROLE), labels.get(well_known.OPERATOR_REPLICA_TYPE))
+
+
+def has_succeeded(job: JobObject, pod: Pod) -> bool:
+    """Return whether a pod of this very object ended by itself, and well; one that is deleted may exit with 0, too."""
+    if pod.status.phase != "Succeeded" or pod.is_leaving:
+        return False
+    meta = job.metadata
+    # The owner of a launcher may be a Job in between.
+    owners = [owner.uid for owner in pod.metadata.owner_references if owner.kind != "Job"]
+    is_anothers = bool(owners) and meta.uid not in owners
+    # What an earlier object of the name left is older than this one.
+    return not is_anothers and pod.metadata.creation_timestamp >= meta.creation_timestamp
 
 
 def _first_index(pod: Pod) -> int:
@@ -52,10 +74,15 @@ def lost(pod: Pod) -> str:
     return "NodeLost" if pod.status.phase == "Unknown" else ""
 
 
+def is_past_deadline(condition: KubeCondition) -> bool:
+    """Return whether a job failed because it ran longer than its manifest allows."""
+    return "DeadlineExceeded" in condition.reason or "active longer than" in condition.message.lower()
+
+
 def limit(kind: str, condition: KubeCondition) -> str:
     """Return which limit that its manifest sets a job failed for, a part of a sentence; empty: for none."""
     said, message = condition.reason.removeprefix(kind), condition.message.lower()
-    if said == "DeadlineExceeded" or "active longer than" in message:
+    if is_past_deadline(condition):
         return "it ran longer than activeDeadlineSeconds allows"
     if said.startswith("BackoffLimitExceeded") or "backoff limit" in message:
         return "it failed more often than backoffLimit allows"

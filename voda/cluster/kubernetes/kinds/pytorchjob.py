@@ -6,13 +6,14 @@ operator starts failed pods again as restartPolicy says; where it gave up, lost 
 ended.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
-from voda.kinds.base import JobManifest
+from voda.kinds.base import JobManifest, role_mappings
+from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S
 from voda.kinds.pytorchjob import PyTorchJob, elastic_bounds
 
 SPARE_RESTARTS: Final = 100
@@ -47,11 +48,11 @@ class PyTorchJobV1(JobKind):
             body["elasticPolicy"] = _elastic({}, spec, job.spec.roles(self.kind.replica_specs), self.replicas(job))
         return Patch(body={"spec": body})
 
-    def _adapt(self, job: dict[str, Any], spec: JobSpec) -> None:
+    def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         body = job["spec"]
         if "nprocPerNode" in body:
             body["nprocPerNode"] = str(body["nprocPerNode"])
-        roles = body[self.kind.replica_specs]
+        roles = role_mappings(self.kind, body)
         for role in self.kind.placed_roles:
             if roles.get(role, {}).get("restartPolicy") == "Never":
                 # A pod that is deleted while it runs counts as failed, which with Never would end a job for a
@@ -73,10 +74,18 @@ def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], aske
         found |= {"minReplicas": spec.min_replicas, "maxReplicas": spec.max_replicas, "rdzvBackend": "c10d"}
     if spec.is_elastic:
         found.setdefault("maxRestarts", SPARE_RESTARTS)
+        found["rdzvConf"] = _with_last_call(found.get("rdzvConf") or ())
     if "Master" in roles and found.get("rdzvBackend", "c10d") == "c10d":
         # By default agents meet at the first worker, which is not there while the Master is the only replica.
         found.setdefault("rdzvHost", f"{spec.name or spec.job_id}-master-0")
     return found
+
+
+def _with_last_call(own: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return rdzvConf with a short wait for more agents, where the user set none: torch's own is half a minute."""
+    if any(each.get("key") == LAST_CALL for each in own):
+        return list(own)
+    return [*own, {"key": LAST_CALL, "value": str(LAST_CALL_S)}]
 
 
 def _widened(least: int, most: int, spec: JobSpec) -> dict[str, int]:

@@ -60,21 +60,39 @@ def with_environment(template: Template, environment: Mapping[str, str]) -> dict
 
 
 def placed_by_voda(template: Template, job_id: str, taints: Sequence[str], first_index: int = 0) -> dict[str, Any]:
-    """Return a template of replicas whose pods wait for voda to bind them; `first_index` is the replica of its first
-    pod.
-    """
+    """Return a template of replicas whose pods name their job; `first_index` is the replica of its first pod."""
     metadata, pod = _mapping(template.get("metadata")), dict(template["spec"])
     annotations = {**_mapping(metadata.get("annotations")), well_known.JOB_ID: job_id}
-    annotations.pop(well_known.FIRST_INDEX, None)
+    for name in (well_known.FIRST_INDEX, well_known.NODE):
+        annotations.pop(name, None)
     if first_index:
         annotations[well_known.FIRST_INDEX] = str(first_index)
     metadata["labels"] = {**_mapping(metadata.get("labels")), well_known.MANAGED: "true"}
     metadata["annotations"] = annotations
     # A pod that names its node is bound before anybody has decided.
     pod.pop("nodeName", None)
-    pod["schedulerName"] = well_known.SCHEDULER
     pod["tolerations"] = _tolerations(_mappings(pod.get("tolerations")), taints)
     return {**template, "metadata": metadata, "spec": pod}
+
+
+def bound_by_voda(template: Template) -> dict[str, Any]:
+    """Return a template whose pods wait for voda to bind them."""
+    return {**template, "spec": {**template["spec"], "schedulerName": well_known.SCHEDULER}}
+
+
+def gated(template: Template) -> dict[str, Any]:
+    """Return a template whose pods wait for voda to lift a gate; gates of others stay."""
+    gates = _mappings(template["spec"].get("schedulingGates"))
+    if any(gate.get("name") == well_known.GATE for gate in gates):
+        return dict(template)
+    return {**template, "spec": {**template["spec"], "schedulingGates": [*gates, {"name": well_known.GATE}]}}
+
+
+def with_annotated_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return a template whose pods have the variables as annotations, where containers cannot be changed."""
+    metadata = _mapping(template.get("metadata"))
+    told = {f"{well_known.VARIABLE}{name}": value for name, value in environment.items()}
+    return {**template, "metadata": {**metadata, "annotations": {**_mapping(metadata.get("annotations")), **told}}}
 
 
 def _with_variables(container: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """What the cluster shows, by job and by node: watches put nodes, pods and job objects in; all decisions read it.
 
 Rules: no I/O; every change costs O(pods of the job or node concerned); an answer of the API server and an older line
-of the watch about the same object may come in any order, and the younger one stands; a node that is gone leaves nothing
-behind, because where machines come and go none has the name of another.
+of the watch about the same object may come in any order, and the younger one stands; only a watch or a list says that
+something is new or gone, an answer never does: it may be about an object whose name another one has by now. A node that
+is gone leaves nothing behind, because where machines come and go none has the name of another.
 """
 
 import logging
@@ -72,19 +73,16 @@ class Inventory:
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
         self._touch(self._index.put(uid, kind, now))
 
-    def update_pod(self, asked: Pod, now: Pod | None) -> None:
-        """Store a pod as the answer about it has it, None: it is gone.
+    def update_pod(self, now: Pod) -> None:
+        """Store a pod as the answer to a write has it, where the inventory still has this very pod."""
+        before = self._pods.get(now.metadata.key)
+        if before is not None and before.metadata.uid == now.metadata.uid:
+            self.put_pod(now.metadata.key, now)
 
-        Where it went meanwhile it stays gone, and a successor of its name stays: only the watch brings new ones.
-        """
-        before = self._pods.get(asked.metadata.key)
-        if before is not None and before.metadata.uid == asked.metadata.uid:
-            self.put_pod(asked.metadata.key, now)
-
-    def update_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
-        """Store a job object as an answer has it: one that went meanwhile stays gone."""
-        if uid in self.objects:
-            self.put_object(uid, kind, now)
+    def update_object(self, kind: JobKind, now: JobObject) -> None:
+        """Store a job object as the answer to a write has it, where the inventory still has this very object."""
+        if now.metadata.uid in self.objects:
+            self.put_object(now.metadata.uid, kind, now)
 
     def take_dirty(self) -> tuple[set[str], set[str]]:
         """Return the nodes and the jobs about which something changed, and clear both."""

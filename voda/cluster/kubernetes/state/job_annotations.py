@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS
-from voda.kinds.base import OPERATORS
+from voda.kinds.base import OPERATORS, run_policy_path
 from voda.manifests.replicas import FieldText, whole_number
 
 USER: Final = "voda.dev/user"
@@ -51,19 +51,14 @@ def is_managed(meta: ObjectMeta) -> bool:
     return meta.labels.get(well_known.MANAGED) == "true"
 
 
-def foreign_manager(job: JobObject) -> str:
+def foreign_manager(kind: JobKind, job: JobObject) -> str:
     """Return why voda must not run the object, one sentence; empty where it may."""
-    managed_by = job.spec.run_policy.managed_by or ""
+    managed_by = job.managed_by
     if managed_by and managed_by not in OPERATORS:
-        return f"left alone: spec.runPolicy.managedBy gives it to {managed_by[:80]!r}"
+        return f"left alone: {run_policy_path(kind.kind)}.managedBy gives it to {managed_by[:80]!r}"
     if job.metadata.labels.get(well_known.KUEUE_QUEUE):
         return f"left alone: its label {well_known.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
     return ""
-
-
-def has_finished(job: JobObject) -> bool:
-    """Say whether the operator has finished with the object."""
-    return any(job.status.condition(kind) is not None for kind in ("Succeeded", "Failed"))
 
 
 def user_of(meta: ObjectMeta) -> str:
@@ -98,8 +93,8 @@ def fingerprint(job: JobObject) -> str:
     """Return a text that differs whenever the user changed the object; the status and what voda writes are left out."""
     meta = job.metadata
     said = {name: value for name, value in meta.annotations.items() if name not in _WRITTEN}
-    policy = job.spec.run_policy
-    parts = (meta.uid, meta.generation, sorted(meta.labels.items()), sorted(said.items()), policy.managed_by)
+    managed_by = job.managed_by
+    parts = (meta.uid, meta.generation, sorted(meta.labels.items()), sorted(said.items()), managed_by)
     return msgspec.json.encode(parts).decode()
 
 

@@ -54,7 +54,7 @@ class ObjectIndex:
         self._by_job: defaultdict[str, set[str]] = defaultdict(set)
         """job id -> uids of the objects that carry it."""
         self._by_name: defaultdict[str, set[str]] = defaultdict(set)
-        """namespace/name -> uids of the job objects of that name: one, but for kinds that share it."""
+        """namespace/name -> uids of those objects that have the name: one, but for kinds that share it."""
 
     def put(self, uid: str, kind: JobKind, now: JobObject | None) -> set[str]:
         """Store an object as it is now, None: it is gone; return the ids of the jobs that this concerns."""
@@ -79,16 +79,18 @@ class ObjectIndex:
 
     def owner(self, pod: Pod) -> KubeJob | None:
         for reference in pod.metadata.owner_references:
-            if (owner := self.by_uid.get(reference.uid)) is not None:
+            # A launcher's Job is in the cluster's mirror too, and no job of voda's.
+            owner = self.by_uid.get(reference.uid)
+            if owner is not None and well_known.JOB_ID in owner.object.metadata.annotations:
                 return owner
         # A launcher's owner may be a Job that the object owns; the label names the object all the same.
         uids = self._by_name.get(owner_key(pod), ())
         return self.by_uid[min(uids)] if uids else None
 
     def _mark(self, uid: str, job_object: JobObject, *, is_there: bool) -> set[str]:
-        _put(self._by_name, job_object.metadata.key, uid, is_there=is_there)
         if not (job_id := job_object.metadata.annotations.get(well_known.JOB_ID, "")):
             return set()
+        _put(self._by_name, job_object.metadata.key, uid, is_there=is_there)
         _put(self._by_job, job_id, uid, is_there=is_there)
         return {job_id}
 

@@ -81,19 +81,19 @@ class PodOwners:
 
 def worker_of(pod: Pod) -> str:
     """Return the id of the job that a pod carries as a worker; empty where voda does not place it."""
-    if pod.spec.scheduler_name != well_known.SCHEDULER or index(pod) is None:
+    if index(pod) is None:
         return ""
     return pod.metadata.annotations.get(well_known.JOB_ID, "")
 
 
 def index(pod: Pod) -> int | None:
     """Return the replica index of a pod, by its name; None where it is no replica of the object it belongs to."""
-    return operator_pods.index(pod.metadata.labels.get(well_known.OPERATOR_JOB_NAME, ""), pod)
+    return operator_pods.index(pod)
 
 
 def owner_key(pod: Pod) -> str:
     """Return namespace/name of the object that a pod's label names; empty without the label."""
-    owner = pod.metadata.labels.get(well_known.OPERATOR_JOB_NAME)
+    owner = operator_pods.owner_name(pod)
     return f"{pod.metadata.namespace}/{owner}" if owner else ""
 
 

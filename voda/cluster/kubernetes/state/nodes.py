@@ -4,13 +4,14 @@ Rules: pure; a heartbeat, an annotation or a condition's time changes nothing he
 the log; a label becomes a pool by one rule, so that a job's manifest can name it.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
 
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
-from voda.cluster.kubernetes.objects import NodeObject
+from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
@@ -27,7 +28,8 @@ _KEPT_LABELS: Final = (
     "topology.kubernetes.io/zone",
 )
 _LONGEST_LABEL: Final = 63
-_KEEPS_AWAY: Final = ("NoSchedule", "NoExecute")
+_SILENCE: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Taints that the node controller adds while a node does not report; the condition Ready says the same."""
 
 
 class PoolRule(Struct, frozen=True, kw_only=True):
@@ -78,7 +80,8 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
         # Only whole units count: 7.9 CPUs of which others take 0.5 are 7, of which they take none.
         foreign_gpus=Gpus(gpus - max(0, offered - foreign_milli) // 1000),
         is_ready=is_ready(node),
-        is_schedulable=not why_closed(node, rule),
+        is_schedulable=not (node.spec.unschedulable or any(_taints(node, rule, "NoSchedule"))),
+        is_draining=node.metadata.deletion_timestamp is not None or any(_taints(node, rule, "NoExecute")),
         labels=_labels(node, rule),
     )
 
@@ -88,16 +91,11 @@ def is_ready(node: NodeObject) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
-def why_closed(node: NodeObject, rule: PoolRule) -> str:
-    """Return why a node takes no more workers of any job: `cordoned`, a taint; empty where it takes some."""
-    if node.metadata.deletion_timestamp is not None:
-        return "being deleted"
-    if node.spec.unschedulable:
-        return "cordoned"
+def _taints(node: NodeObject, rule: PoolRule, effect: str) -> Iterator[Taint]:
+    """Yield the taints that say what somebody wants of the node; the node controller's say only that it is silent."""
     for taint in node.spec.taints:
-        if taint.effect in _KEEPS_AWAY and taint.key not in rule.tolerated_taints:
-            return f"tainted {taint.key}:{taint.effect}"
-    return ""
+        if taint.effect == effect and taint.key not in rule.tolerated_taints and taint.key not in _SILENCE:
+            yield taint
 
 
 def _allocatable_milli(node: NodeObject, rule: PoolRule) -> int:

@@ -127,7 +127,7 @@ class Observations:
         pods = tuple(self._inventory.pods(kube_job).values())
         if (end := outcome_of(kube_job, pods, job_id)) is not None:
             self.ends[job_id] = end
-        elif not kube_job.object.spec.run_policy.suspend and not kube_job.kind.is_broken(kube_job.object, pods):
+        elif not kube_job.object.is_suspended and not kube_job.kind.is_broken(kube_job.object, pods):
             self.sizes[job_id] = kube_job.kind.replicas(kube_job.object)
         return end
 
@@ -163,12 +163,15 @@ class Observations:
         return next((node.pool for node in nodes if node is not None), None)
 
     def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
-        """Yield (node, why) of kubelets that would not run a worker which was bound to them."""
+        """Yield (node, why) of nodes for which kube-scheduler or the kubelet would not take a worker."""
         for pod in self._inventory.workers(job_id).values():
             reason = pod.status.reason
             if pod.status.phase == "Failed" and is_refusal(reason) and not pod.status.container_statuses:
                 said = f": {pod.status.message[:_MOST_LETTERS]}" if pod.status.message else ""
                 yield pod.spec.node_name, f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
+
+            elif why := _unschedulable(pod):
+                yield pod.placed_on, f"kube-scheduler does not bind worker {pod.metadata.name}: {why[:_MOST_LETTERS]}"
 
     def _exit(self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None) -> Exit:
         inventory = self._inventory
@@ -194,6 +197,14 @@ def _end(past: Job) -> JobCompleted | JobFailed | None:
     if past.phase is Phase.COMPLETED:
         return JobCompleted(job_id=past.spec.job_id)
     return JobFailed(job_id=past.spec.job_id, reason="") if past.phase is Phase.FAILED else None
+
+
+def _unschedulable(pod: Pod) -> str:
+    """Return why kube-scheduler cannot bind a worker to the node that its gate was lifted for; empty: it can."""
+    if pod.spec.node_name or not pod.placed_on or pod.is_leaving:
+        return ""
+    refused = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
+    return next((each.message for each in refused if each.reason == "Unschedulable"), "")
 
 
 def _is_where(now: Pod | None, before: Pod) -> bool:

@@ -95,16 +95,30 @@ class Cgroups(Struct, frozen=True, kw_only=True):
             if (each.base / name).is_dir():
                 _write(each.base / name, each.settings(limits, self.gpus))
 
+    def groups(self, name: str) -> list[Path]:
+        """Return the groups of a replica that are there."""
+        return [group for each in self.hierarchies if (group := each.base / name).is_dir()]
+
     def remove(self, name: str) -> None:
         """Kill what is left in the groups of a replica whose shim could not, and remove them if they are empty then."""
-        for group in (each.base / name for each in self.hierarchies):
-            if not group.is_dir():
-                continue
+        for group in self.groups(name):
             with suppress(OSError):
                 for pid in (group / "cgroup.procs").read_text().split():
                     with suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
                 group.rmdir()
+
+    def remove_empty(self, prefix: str) -> None:
+        """Remove the groups whose names begin so and that hold no process: what replicas of an earlier voda left.
+
+        A group that was made for a replica that has not entered it yet would go too: call this before any starts.
+        """
+        for each in self.hierarchies:
+            with suppress(OSError):
+                for group in each.base.glob(f"{prefix}*/"):
+                    # The kernel refuses where a process is in it.
+                    with suppress(OSError):
+                        group.rmdir()
 
     def _limits(self, limits: Limits, controller: str) -> bool:
         if controller == DEVICES:
@@ -113,10 +127,14 @@ class Cgroups(Struct, frozen=True, kw_only=True):
         return asked[controller] is not None
 
 
+def group_prefix(jobs: Path) -> str:
+    """Return how the names of all groups of this voda begin, and of no other voda on this machine."""
+    return f"voda-{hashlib.sha256(os.fsencode(jobs.absolute())).hexdigest()[:8]}-"
+
+
 def group_name(jobs: Path, job_id: str, replica: str) -> str:
-    """Return the name of a replica's groups, which no other voda on this machine uses."""
-    place = hashlib.sha256(os.fsencode(jobs.absolute())).hexdigest()[:8]
-    return f"voda-{place}-{job_id}.{replica}"
+    """Return the name of a replica's groups."""
+    return f"{group_prefix(jobs)}{job_id}.{replica}"
 
 
 def find_cgroups(proc: Path = Path("/proc/self"), system: Path = Path("/run/systemd/system")) -> Cgroups:

@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.kube.acting import Stage
+from tests.kube.client import PODS
 from tests.kube.memory_api import Wire
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.binding.binder import LIFT_AFTER_S
@@ -165,5 +166,39 @@ def test_refusal_when_a_former_leader_told_it_is_lifted_as_well() -> None:
         await asyncio.sleep(LIFT_AFTER_S)
         stage.binder.lift({"a": ("n1",)})
         assert stage.told == [WorkerRefused(job_id="a", node="n1", reason="")]
+
+    virtually(act())
+
+
+def test_gate_when_its_worker_has_a_node_is_lifted_for_that_node_alone() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_job("a", workers=2)
+        for index in range(2):
+            stage.add_gated_worker("a", index)
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        for index in range(2):
+            pod = stage.pod(f"a-worker-{index}")
+            assert not pod["spec"].get("schedulingGates")
+            assert pod["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+            assert pod["metadata"]["annotations"]["voda.dev/node"] == "n1"
+        assert stage.inventory.stock.loads["n1"].taken["nvidia.com/gpu"] == 2000
+        assert stage.inventory.gpu_nodes("a") == {}
+
+    virtually(act())
+
+
+def test_worker_of_a_job_when_it_is_taken_away_is_no_failure_that_the_job_counts() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_node("n2")
+        stage.add_job("a", workers=1)
+        stage.add_gated_worker("a", 0)
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        stage.watch()
+        await stage.actuator.set_desired("a", DesiredRun(("n2",)))
+        left = stage.server.objects[PODS].get(("ns", "a-worker-0"))
+        assert left is None or left["metadata"]["finalizers"] == ["example.com/kept"]
+        assert ("PATCH", "/api/v1/namespaces/ns/pods/a-worker-0") in stage.wire.asked[1:]
 
     virtually(act())

@@ -281,6 +281,21 @@ async def test_worker_when_a_successor_has_its_name_already_is_not_taken_for_it(
 
 
 @in_no_time
+async def test_worker_when_an_answer_says_that_it_is_gone_is_kept_until_the_watch_says_so() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_node("n2")
+    stage.add_worker("a", 0, node="n1", phase="Running")
+    stage.remove_pod("a-worker-0")
+    await stage.actuator.set_desired("a", DesiredRun(("n2",)))
+    assert stage.wire.asked == [("DELETE", WORKER)]
+    assert stage.inventory.gpu_nodes("a") == {0: "n1"}
+    stage.watch()
+    assert stage.inventory.gpu_nodes("a") == {}
+
+
+@in_no_time
 async def test_worker_when_its_successor_is_seen_before_the_answer_that_it_is_gone_is_bound() -> None:
     stage = Stage(Wire(longest_s=1.0))
     stage.add_job("a")
@@ -359,3 +374,32 @@ def _noted(stage: Stage) -> str | None:
     assert found is not None
     notes: dict[str, str] = found["metadata"].get("annotations", {})
     return notes.get("voda.dev/worker-failures")
+
+
+@in_no_time
+async def test_job_whose_launcher_succeeded_is_neither_resized_nor_suspended() -> None:
+    stage = Stage()
+    stage.add_job("a", workers=1)
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Running")
+    stage.add_launcher("a", phase="Succeeded")
+    for desired in (DesiredRun(("n1", "n1")), DesiredHalt()):
+        await stage.actuator.set_desired("a", desired)
+    assert not [path for method, path in stage.wire.asked if method == "PATCH"]
+    assert stage.pods() == {"a-launcher-x": "n1"}
+
+
+@in_no_time
+async def test_worker_without_a_node_is_left_to_its_operator_until_that_has_seen_the_end_and_then_deleted() -> None:
+    stage = Stage()
+    stage.add_job("a", workers=1)
+    stage.add_node("n1")
+    stage.add_worker("a", 0)
+    stage.add_launcher("a", phase="Succeeded")
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=False))
+    assert stage.pods() == {"a-worker-0": "", "a-launcher-x": "n1"}
+    succeeded = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    stage.change_job("a", succeeded, "status")
+    stage.watch()
+    await stage.actuator.converge(["a"])
+    assert stage.pods() == {"a-launcher-x": "n1"}

@@ -23,7 +23,9 @@ from voda.cluster.kubernetes.convergence.steps import (
     Unregister,
     steps,
 )
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
+from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
@@ -73,7 +75,7 @@ def todo(
         spec=a_spec("a", max_replicas=8),
         kube_job=KubeJob(kind, job) if job is not None else None,
         workers=pods,
-        indices={key: int(key.rpartition("-")[2]) for key in pods},
+        indices={key: number for key, pod in pods.items() if (number := index(pod)) is not None},
         logged_workers=fields.get("logged_workers", {}),
         pods={**pods, **{pod.metadata.key: pod for pod in fields.get("others", ())}},
         dead_nodes=dead or {},
@@ -313,3 +315,55 @@ def test_running_job_when_some_nodes_are_not_said_yet_moves_what_is_misplaced_an
     ]
     workers = [a_worker(0), a_worker(1), a_worker(2, "n3")]
     assert todo(DesiredRun(("", "n2", "n3")), an_object(replicas=3), workers) == []
+
+
+def a_plain_job(*, replicas: int = 2, suspend: bool = False, **status: Any) -> JobObject:
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}}
+    spec = {"suspend": suspend, "parallelism": replicas, "completions": replicas}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, JobObject)
+
+
+def a_gated(number: int, *, node: str = "", lifted_for: str = "", phase: str = "Pending", name: str = "abcde") -> Pod:
+    notes = {"voda.dev/job-id": "a"} | ({"voda.dev/node": lifted_for} if lifted_for else {})
+    labels = {"batch.kubernetes.io/job-name": "a"}
+    metadata = {"name": f"a-{number}-{name}", "namespace": "ns", "labels": labels, "annotations": notes}
+    gates = [] if lifted_for or node else [{"name": "voda.dev/placement"}]
+    spec = {"nodeName": node, "schedulingGates": gates}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+JOB = IndexedJobV1()
+BOTH = DesiredRun(("n1", "n2"))
+
+
+def test_gates_when_all_replicas_have_a_pod_are_lifted_together() -> None:
+    assert todo(BOTH, a_plain_job(), [a_gated(0)], kind=JOB) == []
+    found = todo(BOTH, a_plain_job(), [a_gated(0), a_gated(1)], kind=JOB)
+    assert found == [BindPods({"ns/a-0-abcde": "n1", "ns/a-1-abcde": "n2"})]
+
+
+def test_replica_whose_gate_was_lifted_is_waited_for_on_its_node_and_deleted_elsewhere() -> None:
+    lifted = [a_gated(0, lifted_for="n1"), a_gated(1, lifted_for="n2")]
+    assert todo(BOTH, a_plain_job(), lifted, kind=JOB) == []
+    wrong = [a_gated(0, lifted_for="n1"), a_gated(1, lifted_for="n9")]
+    assert todo(BOTH, a_plain_job(), wrong, kind=JOB) == [DeletePods(("ns/a-1-abcde",), "misplaced")]
+
+
+def test_failed_replica_of_a_plain_job_stays_and_its_successor_is_let_go() -> None:
+    failed = a_gated(1, node="n2", phase="Failed")
+    there = [a_gated(0, node="n1", phase="Running"), failed]
+    assert todo(BOTH, a_plain_job(), there, kind=JOB) == []
+    found = todo(BOTH, a_plain_job(), [*there, a_gated(1, name="fghij")], kind=JOB)
+    assert found == [BindPods({"ns/a-1-fghij": "n2"})]
+
+
+def test_replica_that_succeeded_before_a_halt_is_not_waited_for() -> None:
+    found = todo(BOTH, a_plain_job(completedIndexes="1"), [a_gated(0)], kind=JOB)
+    assert found == [BindPods({"ns/a-0-abcde": "n1"})]
+
+
+def test_plain_job_is_resized_and_resumed_in_one_patch() -> None:
+    [step] = todo(DesiredRun(("n1",) * 3), a_plain_job(), kind=JOB)
+    assert body(step) == {"spec": {"parallelism": 3, "completions": 3}}
+    [step] = todo(DesiredRun(("n1",) * 3), a_plain_job(suspend=True), kind=JOB)
+    assert body(step) == {"spec": {"suspend": False, "parallelism": 3, "completions": 3}}

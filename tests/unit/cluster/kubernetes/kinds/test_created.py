@@ -189,11 +189,13 @@ def test_elastic_torch_job_without_a_policy_gets_one_as_wide_as_its_bounds() -> 
         "maxReplicas": 6,
         "rdzvBackend": "c10d",
         "maxRestarts": 100,
+        "rdzvConf": [{"key": "last_call_timeout", "value": "2"}],
     }
 
 
 def test_elastic_policy_is_widened_to_the_bounds_and_never_narrowed() -> None:
-    own = {"minReplicas": 2, "maxReplicas": 4, "maxRestarts": 3}
+    last_call = [{"key": "timeout", "value": "60"}, {"key": "last_call_timeout", "value": "9"}]
+    own = {"minReplicas": 2, "maxReplicas": 4, "maxRestarts": 3, "rdzvConf": last_call}
     wider = a_torch_job(annotations={"voda.dev/max-replicas": "6"}, spec={"elasticPolicy": own})
     assert made(PyTorchJobV1(), wider)["spec"]["elasticPolicy"] == own | {"maxReplicas": 6}
     narrower = a_torch_job(annotations={"voda.dev/max-replicas": "3"}, spec={"elasticPolicy": own})

@@ -2,7 +2,9 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
@@ -17,6 +19,7 @@ from voda.cluster.kubernetes.objects import (
     KubeCondition,
     KubeRunPolicy,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodStatus,
     ReplicaStatus,
@@ -226,3 +229,48 @@ def test_job_may_go_on_until_its_workers_failed_more_often_than_allowed(limit: i
     sentence = exhausted(limited(limit), failures + 1)
     assert sentence.startswith("its workers failed by themselves")
     assert sentence.endswith(f"more often than backoffLimit {6 if limit is None else limit} allows")
+
+
+# ---- what pods say, before the operator does
+
+
+def succeeded(name: str, *, made: str = _DONE, **metadata: Any) -> Pod:
+    pod = a_pod(name, phase="Succeeded")
+    labels = {"training.kubeflow.org/job-name": "digits", **pod.metadata.labels}
+    meta = replace(pod.metadata, creation_timestamp=made, **{"labels": labels, **metadata})
+    return replace(pod, metadata=meta)
+
+
+def a_running_job(replicas: int = 2) -> JobObject:
+    worker = {"Worker": {"replicas": replicas}}
+    spec = msgspec.convert({"mpiReplicaSpecs": worker, "pytorchReplicaSpecs": worker}, JobObjectSpec)
+    meta = ObjectMeta(name="digits", namespace="default", uid="u1", creation_timestamp=_DONE)
+    return JobObject(metadata=meta, spec=spec)
+
+
+@pytest.mark.parametrize("kind", [V1, V2])
+def test_job_whose_launcher_succeeded_is_completed_though_its_operator_has_not_said_so(kind: JobKind) -> None:
+    assert kind.end(a_running_job(), [succeeded("digits-launcher-x")], "digits") == JobCompleted(job_id="digits")
+    broken = replace(a_running_job(), status=a_job(a_failure("MPIJobEvicted"), done=False, Worker=1).status)
+    assert not kind.is_broken(broken, [succeeded("digits-launcher-x")])
+    assert kind.end(broken, [succeeded("digits-launcher-x")], "digits") == JobCompleted(job_id="digits")
+
+
+def test_pytorchjob_of_which_all_ranks_succeeded_is_completed_and_not_before() -> None:
+    both = [succeeded("digits-worker-0"), succeeded("digits-worker-1")]
+    assert TORCH.end(a_running_job(), both, "digits") == JobCompleted(job_id="digits")
+    assert TORCH.end(a_running_job(), both[:1], "digits") is None
+    assert TORCH.end(a_running_job(3), both, "digits") is None
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        succeeded("digits-launcher-x", deletion_timestamp=_DONE),
+        succeeded("digits-launcher-x", made="2026-11-20T12:00:00Z"),
+        succeeded("digits-launcher-x", owner_references=(OwnerReference(kind="MPIJob", name="digits", uid="u0"),)),
+    ],
+    ids=["is deleted", "is older than the object", "is another object's"],
+)
+def test_launcher_that_did_not_end_by_itself_or_is_not_the_jobs_ends_nothing(pod: Pod) -> None:
+    assert V2.end(a_running_job(), [pod], "digits") is None

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.served_kinds import failure, served, version_paths
 from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 
-V1, V2 = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1"
+V1, V2, BATCH = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1", "/apis/batch/v1"
 
 
 def a_group(*versions: str) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def resources(*kinds: str) -> dict[str, Any]:
     ],
 )
 def test_versions_that_voda_knows_are_asked_for(group: Any, paths: tuple[str, ...]) -> None:
-    assert sorted(version_paths(group)) == sorted(paths)
+    batch = {"kind": "APIGroup", "versions": [{"groupVersion": "batch/v1"}]}
+    assert sorted(version_paths([group, batch])) == sorted((*paths, BATCH))
 
 
 def test_the_served_version_of_mpi_jobs_is_taken() -> None:
@@ -51,9 +53,15 @@ def test_one_operator_is_enough() -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {V1: None}, {V1: {"resources": None}}, {V1: {"resources": ["odd"]}}])
-def test_cluster_without_operators_is_told_what_to_install(answer: Any) -> None:
+def test_cluster_that_serves_no_kind_is_told_what_it_lacks(answer: Any) -> None:
     assert served(answer) == {}
-    assert failure(served(answer)).endswith("install mpi-operator or training-operator")
+    assert "no Job (batch/v1)" in failure(served(answer))
+
+
+def test_every_cluster_runs_plain_jobs_without_any_operator() -> None:
+    kinds = served({BATCH: resources("Job", "CronJob")})
+    assert set(kinds) == {"Job"}
+    assert failure(kinds) == ""
 
 
 @pytest.mark.parametrize(
@@ -63,11 +71,16 @@ def test_cluster_without_operators_is_told_what_to_install(answer: Any) -> None:
         ({}, "", False),
         ({}, "kubeflow.org/mpi-operator", False),
         ({}, "kubeflow.org/training-operator", False),
+        ({}, "kubernetes.io/job-controller", False),
         ({}, "kueue.x-k8s.io/multikueue", True),
         ({"kueue.x-k8s.io/queue-name": "q"}, None, True),
         ({"kueue.x-k8s.io/queue-name": ""}, None, False),
     ],
 )
 def test_job_of_another_manager_is_left_alone(labels: dict[str, str], managed_by: str | None, expected: bool) -> None:
-    spec = JobObjectSpec(run_policy=KubeRunPolicy(managed_by=managed_by))
-    assert bool(foreign_manager(JobObject(metadata=ObjectMeta(name="x", labels=labels), spec=spec))) is expected
+    meta = ObjectMeta(name="x", labels=labels)
+    for kind, spec in (
+        (MPIJobV2(), JobObjectSpec(run_policy=KubeRunPolicy(managed_by=managed_by))),
+        (IndexedJobV1(), JobObjectSpec(managed_by=managed_by)),
+    ):
+        assert bool(foreign_manager(kind, JobObject(metadata=meta, spec=spec))) is expected

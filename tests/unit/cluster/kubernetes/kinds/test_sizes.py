@@ -46,6 +46,11 @@ def a_pod(name: str, **metadata: Any) -> Pod:
     return Pod(metadata=ObjectMeta(name=name, namespace="default", **metadata))
 
 
+def an_operators_pod(name: str, **metadata: Any) -> Pod:
+    labels = {"training.kubeflow.org/job-name": "digits", **metadata.pop("labels", {})}
+    return a_pod(name, labels=labels, **metadata)
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_halt_leaves_the_size_as_it_is(kind: JobKind) -> None:
     patch = kind.suspend_patch()
@@ -92,6 +97,7 @@ def test_torch_job_that_became_elastic_gets_its_policy_at_the_next_start() -> No
         "maxReplicas": 4,
         "rdzvBackend": "c10d",
         "maxRestarts": 100,
+        "rdzvConf": [{"key": "last_call_timeout", "value": "2"}],
     }
 
 
@@ -139,17 +145,17 @@ def test_replicas_are_counted_as_the_operator_defaults_them() -> None:
     ],
 )
 def test_index_of_a_pod_is_told_by_its_name(name: str, expected: int | None) -> None:
-    assert index("digits", a_pod(name)) == expected
+    assert index(an_operators_pod(name)) == expected
 
 
 def test_index_label_that_is_off_by_one_is_not_read() -> None:
-    pod = a_pod("digits-worker-3", labels={"training.kubeflow.org/replica-index": "4"})
-    assert index("digits", pod) == 3
+    pod = an_operators_pod("digits-worker-3", labels={"training.kubeflow.org/replica-index": "4"})
+    assert index(pod) == 3
 
 
 def test_workers_beside_a_master_come_after_it_even_when_their_job_is_gone() -> None:
-    assert index("digits", a_pod("digits-worker-0", annotations={"voda.dev/first-index": "1"})) == 1
-    assert index("digits", a_pod("digits-worker-0", annotations={"voda.dev/first-index": "9"})) == 0
+    assert index(an_operators_pod("digits-worker-0", annotations={"voda.dev/first-index": "1"})) == 1
+    assert index(an_operators_pod("digits-worker-0", annotations={"voda.dev/first-index": "9"})) == 0
 
 
 @pytest.mark.parametrize(

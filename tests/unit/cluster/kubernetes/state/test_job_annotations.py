@@ -13,7 +13,6 @@ from voda.cluster.kubernetes.state.job_annotations import (
     changed_fields,
     fingerprint,
     foreign_manager,
-    has_finished,
     is_managed,
     manifest_of,
     recorded_text,
@@ -40,19 +39,21 @@ def test_invitation_is_the_label_with_the_value_true() -> None:
 
 @pytest.mark.parametrize("managed_by", ["", "kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
 def test_object_of_its_operator_is_not_foreign(managed_by: str) -> None:
-    assert foreign_manager(an_object(policy={"managedBy": managed_by})) == ""
+    assert foreign_manager(MPIJobV2(), an_object(policy={"managedBy": managed_by})) == ""
 
 
 def test_object_of_another_manager_is_foreign_and_the_sentence_says_whose() -> None:
-    multikueue = foreign_manager(an_object(policy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    multikueue = foreign_manager(MPIJobV2(), an_object(policy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     assert "'kueue.x-k8s.io/multikueue'" in multikueue
-    assert "Kueue" in foreign_manager(an_object(labels={"kueue.x-k8s.io/queue-name": "research"}))
+    assert "Kueue" in foreign_manager(MPIJobV2(), an_object(labels={"kueue.x-k8s.io/queue-name": "research"}))
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("Succeeded", True), ("Failed", True), ("Running", False)])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("Succeeded", True), ("Failed", True), ("Complete", True), ("Running", False)]
+)
 def test_object_has_finished_when_its_operator_says_so(kind: str, expected: bool) -> None:
     status = {"conditions": [{"type": kind, "status": "True"}]}
-    assert has_finished(an_object(status=status)) is expected
+    assert an_object(status=status).has_finished is expected
 
 
 def test_user_is_named_by_annotation_else_label_else_namespace() -> None:

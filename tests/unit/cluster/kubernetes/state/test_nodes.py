@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.state.inventory import NodeStock
-from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of, why_closed
+from voda.cluster.kubernetes.state.nodes import MOST_GPUS, PoolRule, as_node, pool_name, pool_of
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.manifests import names
@@ -95,19 +95,32 @@ def test_node_that_never_reported_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "is_schedulable", "is_draining"),
     [
-        ({"is_cordoned": True}, "cordoned"),
-        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "being deleted"),
-        ({"taints": [{"key": "spot", "effect": "NoExecute"}]}, "tainted spot:NoExecute"),
-        ({"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}, "tainted dedicated:NoSchedule"),
-        ({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}, ""),
-        ({"taints": [{"key": "slow", "effect": "PreferNoSchedule"}]}, ""),
+        ({"is_cordoned": True}, False, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, True, True),
+        ({"taints": [{"key": "spot", "effect": "NoExecute"}]}, True, True),
+        ({"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}, True, True),
+        ({"taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}, False, False),
+        ({"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}, False, False),
+        ({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}, True, False),
+        ({"taints": [{"key": "slow", "effect": "PreferNoSchedule"}]}, True, False),
     ],
 )
-def test_node_that_is_closed_leaves_the_usable_gpus_and_says_why(fields: dict[str, Any], why: str) -> None:
-    assert why_closed(a_node_object(**fields), RULE) == why
-    assert seen(**fields).is_schedulable == (not why)
+def test_node_that_is_cordoned_takes_no_new_workers_and_one_that_is_drained_loses_those_there(
+    fields: dict[str, Any], is_schedulable: bool, is_draining: bool
+) -> None:
+    node = seen(**fields)
+    assert (node.is_schedulable, node.is_draining) == (is_schedulable, is_draining)
+    assert bool(node.usable_gpus) == (is_schedulable and not is_draining)
+
+
+@pytest.mark.parametrize("key", ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"])
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_taint_of_the_node_controller_is_no_cordon_and_changes_nothing_beside_the_condition(
+    key: str, effect: str
+) -> None:
+    assert seen(ready="False", taints=[{"key": key, "effect": effect}]) == seen(ready="False")
 
 
 @pytest.mark.parametrize(

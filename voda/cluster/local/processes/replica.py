@@ -7,16 +7,20 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
 from voda.accounts import Account
-from voda.cluster.local import shim
 from voda.cluster.local.folder import Exit, JobFolder
+from voda.cluster.local.processes import shim
 from voda.process_table import REPLICA_MARK, exit_status, open_process, send_signal
+
+RESET_SIGNALS: Final = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
+"""What voda was started with ignored, such as SIGQUIT in the background of a shell, no program of a job ignores."""
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):
@@ -34,33 +38,70 @@ class ReplicaCommand(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaProcess:
-    """A running shim."""
+    """A running shim, and the commands beside it; it has ended once they are gone, too."""
 
     def __init__(self, name: str, run: int, pidfd: int) -> None:
         self.name = name
         self.run = run
         self.is_stopping = False
         self._pidfd = pidfd
+        self._commands: dict[int, Callable[[], None]] = {}
+        """pid of a command's supervisor -> tells the command to end."""
+        self._ended: Callable[[], None] | None = None
+        """Called once the last command is gone; None as long as the shim runs."""
 
     def watch(self, ended: Callable[["ReplicaProcess", int | None], None]) -> None:
-        """Call `ended` once the shim ends, with its exit status; None where it is not our child."""
+        """Call `ended` once the shim has ended and no command beside it is left, with the exit status of the shim;
+        None where it is not our child.
+        """
 
         def read() -> None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             status = exit_status(self._pidfd)
             self.close()
-            ended(self, status)
+            self._ended = lambda: ended(self, status)
+            self._look_for_end()
 
         asyncio.get_running_loop().add_reader(self._pidfd, read)
 
+    def add_command(self, supervisor: int, end: Callable[[], None]) -> None:
+        """Note a command beside it by the pid of its supervisor; `end` tells it to end."""
+        self._commands[supervisor] = end
+
+    def remove_command(self, supervisor: int) -> None:
+        """Note that nothing of a command is left."""
+        del self._commands[supervisor]
+        self._look_for_end()
+
+    def _look_for_end(self) -> None:
+        if self._ended is not None and not self._commands:
+            ended, self._ended = self._ended, None
+            ended()
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Keep a descriptor of the shim for the block, readable once it has ended; ProcessLookupError: it has, or is
+        told to.
+        """
+        if self._pidfd < 0 or self.is_stopping:
+            raise ProcessLookupError
+        handle = os.dup(self._pidfd)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
     def stop(self) -> None:
-        """Tell the program to end; its shim kills what is left once the grace is over."""
+        """Tell the program and the commands beside it to end; its shim kills what is left once the grace is over."""
         if not self.is_stopping and self._pidfd >= 0:
             self.is_stopping = True
             send_signal(self._pidfd, signal.SIGTERM)
+            for end in self._commands.values():
+                end()
 
     def close(self) -> None:
         """Stop watching; the replica goes on."""
+        self._ended = None
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -77,7 +118,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
     """
     home = str(folder.replicas / name)
     words = [home, str(run), str(command.grace_s), str(command.log_bytes)]
-    content = _start_instructions(command, {**command.env, REPLICA_MARK: home})
+    content = start_instructions(command, {**command.env, REPLICA_MARK: home})
     with ExitStack() as stack:
         program = os.memfd_create("program")
         stack.callback(os.close, program)
@@ -100,13 +141,13 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
             setsid=True,
             # Blocked from its first instruction on, so that a stop that comes early is not lost.
             setsigmask=shim.SIGNALS,
-            setsigdef=(signal.SIGPIPE, signal.SIGINT, *shim.SIGNALS),
+            setsigdef=RESET_SIGNALS,
         )
     # Nothing has waited for it yet, so the id is still its own.
     return ReplicaProcess(name, run, os.pidfd_open(pid))
 
 
-def _start_instructions(command: ReplicaCommand, env: Mapping[str, str]) -> bytes:
+def start_instructions(command: ReplicaCommand, env: Mapping[str, str]) -> bytes:
     """Return what the shim reads from its standard input; see `program_to_start` there."""
     account = command.account
     if wrong := next((name for name in env if not name or "=" in name), None):

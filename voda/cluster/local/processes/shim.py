@@ -125,10 +125,10 @@ def told_problem(problems: int) -> str | None:
 
 def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
     """Turn into the program, or write why not to a descriptor; never returns."""
-    status, argv = NOT_RUNNABLE, program["argv"]
-    what = "its user and control groups"
+    status, argv, what = NOT_RUNNABLE, program["argv"], "its user and control groups"
     try:
-        os.setpgid(0, 0)
+        if os.getpgrp() != os.getpid():  # the leader of a session (see exec/supervisor.py) leads its group already
+            os.setpgid(0, 0)
         for group in program["cgroups"]:
             join(group)
         if program["user"]:

@@ -1,0 +1,254 @@
+"""Commands beside local replicas: with what they run, and that nothing of them is left; real processes and users."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.accounts import passable_folder
+from tests.contract.remote_command_claims import printed, until_printed
+from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
+from tests.needs import needs
+from tests.waiting import is_alive, until
+from voda.accounts import account_of
+from voda.cluster.local.exec.commands import LocalCommands
+from voda.cluster.local.exec.session import LocalCommand
+from voda.cluster.local.isolation.cgroups import find_cgroups
+from voda.cluster.local.isolation.job_environment import clean_environment
+from voda.cluster.port import CommandRequest, TerminalSize
+from voda.domain.errors import ClusterUnavailable, InvalidInput, WrongState
+from voda.domain.job import JobSpec
+
+ANN = "games"
+"""An account that every system has; no process of it runs on a machine for tests."""
+as_root = needs(os.geteuid() == 0, "only root starts processes of other users")
+
+
+@asynccontextmanager
+async def beside(ground: Ground, *argv: str, replica: str = "worker-0", **fields: Any) -> AsyncIterator[LocalCommand]:
+    """Run a command beside a replica of job a."""
+    request = CommandRequest(argv=argv, **fields)
+    async with LocalCommands(lambda: [ground.cluster]).run("a", replica, request) as command:
+        yield command
+
+
+async def said(ground: Ground, script: str, **fields: Any) -> list[str]:
+    """Return the lines that a shell script prints beside a replica, to standard output and error."""
+    async with beside(ground, "sh", "-c", script, **fields) as command:
+        out, errors, _ = await printed(command)
+    return (out + errors).decode().splitlines()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with passable_folder() as made:
+        yield made
+
+
+@asynccontextmanager
+async def a_job_of_ann(folder: Path, script: str = FOREVER, **settings: Any) -> AsyncIterator[Ground]:
+    async def account(_spec: JobSpec) -> Any:
+        return account_of(ANN)
+
+    base = clean_environment({"PATH": os.defpath})
+    async with a_ground(folder, settings={"account": account, **settings}, base=base) as ground:
+        await ground.start(a_torch_job("a", script, user=ANN, max_replicas=1, policy={"backoff_limit": 0}))
+        yield ground
+
+
+async def test_environment_is_that_of_the_program_and_the_folder_the_jobs(tmp_path: Path) -> None:
+    program = "env | grep -v ^_= | sort; echo shown; " + FOREVER
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", program, min_replicas=1))
+        await ground.until_logged("shown", replica="worker-0")
+        own = [line for line in ground.log(replica="worker-0").splitlines() if "=" in line]
+        *shown, folder = await said(ground, "env | grep -v ^_= | sort; pwd")
+        ours, theirs = ({line for line in lines if not line.startswith("PWD=")} for lines in (own, shown))
+        assert ours == theirs
+        assert folder == str(ground.folder / "a")
+
+
+async def test_launcher_of_an_mpi_job_is_the_replica_that_runs(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(an_mpi_job("a", FOREVER), workers=2)
+        assert await LocalCommands(lambda: [ground.cluster]).replicas("a") == ["launcher"]
+        assert await said(ground, "echo $VODA_POD_NAME", replica="launcher") == ["a-launcher"]
+
+
+async def test_nothing_is_left_once_the_block_ends(tmp_path: Path) -> None:
+    stubborn = "trap '' TERM HUP; setsid sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+        async with beside(ground, "sh", "-c", stubborn) as command:
+            output = await command.read()
+            pids = [int(word) for word in getattr(output, "data", b"").split()]
+            assert len(pids) == 2
+        await until(lambda: not any(map(is_alive, pids)))
+        assert await ground.workers() == (0,)
+
+
+async def test_nothing_of_a_command_is_left_once_the_devices_of_its_replica_are_free(tmp_path: Path) -> None:
+    stubborn = "trap '' TERM HUP; setsid sleep 1000 & echo $! $$; while :; do sleep 0.05; done"
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+        async with beside(ground, "env", "-i", "/bin/sh", "-c", stubborn) as command:
+            pids = [int(word) for word in getattr(await command.read(), "data", b"").split()]
+            assert len(pids) == 2
+            await ground.stop("a")
+            await ground.until_workers()
+            assert [is_alive(pid) for pid in pids] == [False, False]
+
+
+async def test_command_is_told_to_end_as_soon_as_its_replica_is(tmp_path: Path) -> None:
+    program = "trap '' TERM; echo ready; until [ -e $VODA_JOB_DIR/done ]; do sleep 0.05; done"
+    told = "trap '' HUP; trap 'echo told; exit 3' TERM; echo began; while :; do sleep 0.05; done"
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", program, min_replicas=1, grace_s=60.0))
+        await ground.until_logged("ready", replica="worker-0")
+        async with beside(ground, "sh", "-c", told) as command:
+            await until_printed(command, b"began")
+            await ground.stop("a")
+            output, _, end = await printed(command)
+            assert (output, end.status) == (b"told\n", 3)
+            assert await ground.workers() == (0,)
+            with pytest.raises(WrongState, match="has just ended, or is about to"):
+                await said(ground, "true")
+        (ground.folder / "a" / "done").touch()
+
+
+async def test_command_ignores_no_signal_that_voda_ignores(tmp_path: Path) -> None:
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGQUIT, signal.SIGTTOU)}
+    show = "grep SigIgn /proc/self/status"
+    try:
+        async with a_ground(tmp_path) as ground:
+            await ground.start(a_torch_job("a", f"{show}; {FOREVER}", min_replicas=1))
+            await ground.until_logged("SigIgn", replica="worker-0")
+            for line in (*await said(ground, show), ground.log(replica="worker-0")):
+                ignored = int(line.split()[1], 16)
+                assert not [number for number in before if ignored >> (number - 1) & 1], line
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+        [pid] = await said(ground, "(setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!)")
+        await until(lambda: not is_alive(int(pid)))
+
+
+async def test_output_that_another_process_keeps_open_does_not_keep_the_command(tmp_path: Path) -> None:
+    reader = "until read pid < pid; do sleep 0.02; done; exec 3> /proc/$pid/fd/1; echo held; " + FOREVER
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", f"cd $VODA_JOB_DIR; {reader}", min_replicas=1))
+        async with beside(
+            ground, "sh", "-c", "echo $$ > new; mv new pid; read line; echo hi", has_input=True
+        ) as command:
+            await ground.until_logged("held", replica="worker-0")
+            await command.write(b"\n")
+            assert (await printed(command))[0] == b"hi\n"
+
+
+async def test_terminal_when_the_block_ends_hangs_up(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+        size = TerminalSize(columns=80, rows=24)
+        async with beside(ground, "sh", "-c", "echo pid $$; sleep 1000", terminal=size, has_input=True) as command:
+            output = await command.read()
+            pid = int(getattr(output, "data", b"").split()[1])
+        await until(lambda: not is_alive(pid))
+
+
+async def test_terminal_when_control_c_comes_interrupts_the_command(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+        size = TerminalSize(columns=80, rows=24)
+        async with beside(ground, "sh", "-c", "echo began; exec cat", terminal=size, has_input=True) as command:
+            await until_printed(command, b"began")
+            await command.write(b"\x03")
+            _, _, end = await printed(command)
+        assert end.status == 128 + signal.SIGINT
+
+
+async def test_command_with_words_that_none_can_have_is_refused(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", FOREVER, min_replicas=1))
+        with pytest.raises(InvalidInput, match="null byte"):
+            await said(ground, "echo \0")
+
+
+async def test_command_when_no_cluster_is_led_here_is_asked_for_again(tmp_path: Path) -> None:
+    with pytest.raises(ClusterUnavailable, match="does not run the jobs"):
+        await LocalCommands(lambda: ()).replicas("a")
+    async with a_ground(tmp_path) as ground:
+        with pytest.raises(WrongState, match="does not run any more"):
+            async with beside(ground, "true"):
+                pass
+
+
+@as_root
+async def test_command_has_the_ids_groups_mask_and_no_other_rights_of_its_user(folder: Path) -> None:
+    account = account_of(ANN)
+    assert account is not None
+    script = (
+        "id -u; id -g; id -G; umask; grep NoNewPrivs /proc/self/status | cut -f2"
+        "; grep CapEff /proc/self/status | cut -f2; pwd; touch made; stat -c '%U %a' made; echo said > /dev/stderr"
+        "; cat /proc/1/environ"
+    )
+    async with a_job_of_ann(folder) as ground:
+        lines = await said(ground, script)
+        assert lines[:-2] == [
+            *(str(account.uid), str(account.gid), " ".join(map(str, account.groups)), "0077", "1", "0" * 16),
+            *(str(ground.folder / "a"), f"{ANN} 600"),
+        ]
+        assert lines[-2] == "said"
+        assert "Permission denied" in lines[-1]
+
+
+@as_root
+async def test_terminal_belongs_to_the_user(folder: Path) -> None:
+    async with a_job_of_ann(folder) as ground:
+        size = TerminalSize(columns=80, rows=24)
+        lines = await said(ground, "stat -c %U $(tty); echo hi > /dev/tty", terminal=size, has_input=True)
+        assert lines == [ANN, "hi"]
+
+
+@as_root
+async def test_folder_is_entered_as_the_user_and_never_as_root(folder: Path) -> None:
+    private = folder / "private"
+    private.mkdir(mode=0o700)
+    async with a_job_of_ann(folder) as ground:
+        own = ground.folder / "a"
+        own.rename(folder / "moved")
+        own.symlink_to(private)
+        async with beside(ground, "pwd") as command:
+            out, errors, end = await printed(command)
+        assert (out, errors, end.status) == (b"", b"", 126)
+        assert end.problem == f"working directory {own}: Permission denied"
+        own.unlink()
+        (folder / "moved").rename(own)
+
+
+@as_root
+async def test_environment_is_what_voda_composed_and_not_what_the_program_shows(folder: Path) -> None:
+    exec_with = "exec env VODA_JOB_DIR=/evil LD_PRELOAD=/evil.so sleep 1000"
+    async with a_job_of_ann(folder, exec_with) as ground:
+        assert await said(ground, "echo $VODA_JOB_DIR $LD_PRELOAD") == [str(ground.folder / "a")]
+
+
+@as_root
+async def test_processes_of_a_command_count_as_the_jobs(folder: Path) -> None:
+    groups = find_cgroups()
+    groups = replace(groups, hierarchies=tuple(each for each in groups.hierarchies if "pids" in each.controllers))
+    if not groups.hierarchies:
+        pytest.skip(f"no control groups of pids here: {groups.obstacle}")
+    bomb = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1000 & done; echo all"
+    async with a_job_of_ann(folder, "exec sleep 1000", cgroups=groups, pids_limit=6) as ground:
+        assert "all" not in await said(ground, bomb)
+        assert await said(ground, "echo once more") == ["once more"]

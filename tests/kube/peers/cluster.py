@@ -1,0 +1,66 @@
+"""A control plane with its peers, for as long as a session of tests: kwok and the operators of all job kinds.
+
+Rule: a peer that ends is started again, as its Deployment would do.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.kube.client import MPIJOBS, MPIJOBS_V1, PYTORCHJOBS, Resource
+from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
+from tests.kube.peers.kwok import Kwok
+from tests.kube.peers.mpi_operator import MpiOperator
+from tests.kube.peers.program import Program
+from tests.kube.peers.training_operator import TrainingOperator
+
+GRACE_S = 16
+"""After so long without a heartbeat, of which kwok sends one every 3 s, a node is not ready any more."""
+_PATIENCE = (f"--node-monitor-grace-period={GRACE_S}s", f"--node-startup-grace-period={4 * GRACE_S}s")
+
+
+@dataclass
+class PeeredCluster:
+    """See the module."""
+
+    plane: ControlPlane
+    kinds: Sequence[Resource]
+    kwok: Kwok
+    training_operator: TrainingOperator
+    mpi_operator: MpiOperator
+    """Not started where MPIJobs are training-operator's."""
+
+    @property
+    def peers(self) -> Sequence[Program]:
+        """All of them."""
+        return self.kwok, self.training_operator, self.mpi_operator
+
+    def tend(self) -> None:
+        """Start again whichever peer has ended, as soon as the API server is there."""
+        for peer in self.peers:
+            if peer.is_over() and self.plane.is_ready():
+                peer.start_again()
+
+
+@contextmanager
+def cluster_with_peers(*, mpijob_v1: bool = False) -> Iterator[PeeredCluster]:
+    """Run a control plane with kwok, training-operator and, for MPIJob v2beta1, mpi-operator.
+
+    Args:
+        mpijob_v1: whether MPIJobs are training-operator's.
+    """
+    definitions = (MPI_V1 if mpijob_v1 else MPI_V2, PYTORCH)
+    plane = running(scheduler=True, definitions=definitions, controller_flags=_PATIENCE)
+    schemes = ("pytorchjob", "mpijob") if mpijob_v1 else ("pytorchjob",)
+    kinds = [MPIJOBS_V1 if mpijob_v1 else MPIJOBS, PYTORCHJOBS]
+    cluster = PeeredCluster(plane, kinds, Kwok(plane), TrainingOperator(plane, schemes), MpiOperator(plane))
+    try:
+        for peer in cluster.peers[: 2 if mpijob_v1 else 3]:
+            peer.start()
+        yield cluster
+    finally:
+        for peer in cluster.peers:
+            peer.stop()
+        plane.stop()
+        shutil.rmtree(plane.folder, ignore_errors=True)

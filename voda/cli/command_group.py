@@ -1,0 +1,108 @@
+"""Marks functions as commands, and finds the commands of a package by the files they lie in.
+
+Rules: a command's docstring is its help. The module that a command is named after is looked at first, so that one
+command does not wait for the imports of all others.
+"""
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, TypeVar
+
+import click
+from rich_click.rich_command import RichCommand, RichGroup
+from rich_click.rich_context import RichContext
+from rich_click.rich_help_formatter import RichHelpFormatter
+
+from voda.cli.parameters import called, click_parameters
+
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+class HandWrapped(RichCommand):
+    """A command whose help text is shown as its docstring has it, and whose own options come before the shared ones."""
+
+    def format_help_text(self, ctx: RichContext, formatter: RichHelpFormatter) -> None:  # type: ignore[override]
+        """Write the docstring; marks of click's own wrapping are left out."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        formatter.write(Padding(Text((self.help or "").replace("\b\n", "")), (0, 1, 1, 1)))
+
+    def format_options(self, ctx: RichContext, formatter: RichHelpFormatter) -> None:  # type: ignore[override]
+        """Write the panels in their order."""
+        from rich_click.rich_panel import RichOptionPanel
+
+        self.panels = [RichOptionPanel("Arguments"), RichOptionPanel("Options")]
+        super().format_options(ctx, formatter)
+
+
+class CommandGroup(RichGroup):
+    """A group of commands, such as `voda log`; without a command it shows its help."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name=name, no_args_is_help=True, **settings)
+
+
+class CommandsByFile(CommandGroup):
+    """The commands in the modules of a package and of its folders, which are imported when they are needed."""
+
+    def __init__(self, name: str, package: ModuleType, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        files = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        self._modules = [file.name for file in files if not file.ispkg]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name; None = there is none."""
+        if cmd_name not in self.commands:
+            self._load(module for module in self._modules if module.endswith(f".{cmd_name}"))
+        if cmd_name not in self.commands:
+            self._load(self._modules)
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in their order."""
+        self._load(self._modules)
+        return super().list_commands(ctx)
+
+    def _load(self, modules: Iterable[str]) -> None:
+        for module in modules:
+            add_commands(self, import_module(module))
+
+
+def command(
+    name: str, *, cls: type[HandWrapped] = HandWrapped, aliases: tuple[str, ...] = (), hidden: bool = False
+) -> Callable[[Function], Function]:
+    """Mark a function as the command of this name; `cls` reads its command line, and aliases are hidden in the help."""
+
+    def mark(function: Function) -> Function:
+        vars(function)["command_class"] = cls
+        vars(function)["command_names"] = {name: hidden, **dict.fromkeys(aliases, True)}
+        return function
+
+    return mark
+
+
+def add_commands(group: click.Group, module: ModuleType) -> None:
+    """Add the commands that a module defines; where it has a group, this is added with them."""
+    own = next((one for one in vars(module).values() if isinstance(one, click.Group)), None)
+    if own is not None:
+        group.add_command(own)
+    for one in vars(module).values():
+        if hasattr(one, "command_names") and one.__module__ == module.__name__:
+            for name, hidden in one.command_names.items():
+                (own or group).add_command(built(one, name, hidden=hidden))
+
+
+def built(function: Any, name: str, *, hidden: bool = False) -> click.Command:
+    """Return what click runs for a marked function."""
+    made: click.Command = function.command_class(
+        name,
+        callback=called(function),
+        params=click_parameters(function),
+        help=inspect.getdoc(function),
+        hidden=hidden,
+    )
+    return made

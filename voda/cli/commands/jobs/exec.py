@@ -1,0 +1,77 @@
+"""`voda exec`: runs a command beside a replica of a job, with its input, output and exit status."""
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import click
+
+from voda.cli.command_group import command
+from voda.cli.options import ServerOptions, YesOption, live_jobs
+from voda.cli.parameters import Argument, Option
+from voda.cli.program import ProgramCommand, words_after_dashes
+from voda.domain.errors import InvalidInput, VodaError
+
+EXIT_VODA = 125
+"""As that of env, timeout and docker exec where they themselves failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions:
+    replica: Annotated[
+        str, Option("--replica", "-r", metavar="N|NAME", help="Such as 1 for worker-1; by default the first one.")
+    ] = ""
+    stdin: Annotated[bool, Option("--stdin", "-i", help="Pass the standard input on.")] = False
+    tty: Annotated[bool, Option("--tty", "-t", help="Give the command a terminal; needs one here.")] = False
+
+
+@command("exec", cls=ProgramCommand)
+def exec_(
+    ctx: click.Context,
+    where: ServerOptions,
+    job: Annotated[str, Argument(help="The job.", autocompletion=live_jobs)],
+    options: ExecOptions,
+    yes: YesOption = False,
+) -> None:
+    """Run a command beside a replica of a running job.
+
+    It runs in the job's folder, with the job's environment and rights; on
+    Kubernetes in the replica's container. By default beside the launcher of an
+    MPIJob, or the first worker of any other job. It ends with the replica, and
+    with this program (^C, or a lost connection).
+
+    The exit status is that of the command; 125: voda could not run it, 126: it
+    is no program, 127: it was not found, 130: ^C.
+
+    \b
+    Examples:
+      voda exec resnet-7 -- nvidia-smi
+      voda exec resnet-7 --replica 1 -- sh -c 'ls -l checkpoints'
+      voda exec resnet-7 -it -- bash
+      voda exec resnet-7 -i -- tar x < data.tar
+    """
+    words = words_after_dashes(ctx)
+    if not words:
+        raise InvalidInput(f"which command? say it after --, as in `voda exec {job} -- nvidia-smi`")
+    from voda.cli.command_terminal import run_command
+
+    try:
+        status = run_command(where, _meant(where, job, is_sure=yes), words, options)
+    except VodaError as error:
+        print(f"voda: {error}", file=sys.stderr)
+        status = EXIT_VODA
+    sys.exit(status)
+
+
+def _meant(where: ServerOptions, named: str, *, is_sure: bool) -> str:
+    """Return what names the job, once it is clear that it is meant."""
+    from voda.projections.job_names import EXACT, OF_OWNER
+
+    if is_sure or named.startswith(EXACT) or OF_OWNER in named:
+        return named
+    from voda.cli.http.client import call_server
+    from voda.cli.http.confirmation import ChangeConfirmation
+    from voda.cli.render.job_text import exactly
+
+    verb = "run commands beside"
+    return exactly(call_server(where, lambda client: ChangeConfirmation(client, verb, is_sure=False).job(named)))

@@ -1,0 +1,65 @@
+"""Asks an admin before a command changes a job of another user that only a bare name names.
+
+Rule: `OWNER/NAME` and `@ID` are exact, and nobody is asked; where nobody can answer, the command is refused.
+"""
+
+import sys
+
+import click
+
+from voda.api.schemas import JobView
+from voda.auth.callers import Caller
+from voda.cli.http.client import Client, decode, resource_path
+from voda.cli.http.retry import retry_while_away
+from voda.cli.render.terminal import plain
+from voda.domain.errors import InvalidInput, NotAllowed
+from voda.projections.job_names import EXACT, OF_OWNER
+
+
+def is_answered() -> bool:
+    """Return whether somebody can answer a question."""
+    return sys.stdin.isatty()
+
+
+class ChangeConfirmation:
+    """One command's look at the jobs that it is about to change.
+
+    Args:
+        client: of the server.
+        verb: what the command does, such as `halt`.
+        is_sure: whether nobody is to be asked.
+    """
+
+    def __init__(self, client: Client, verb: str, *, is_sure: bool) -> None:
+        self._client = client
+        self._verb = verb
+        self._is_sure = is_sure
+        self._caller: Caller | None = None
+
+    async def job(self, named: str) -> JobView:
+        """Return the job that a text names, once it is clear that it is meant.
+
+        Raises:
+            InvalidInput: it is another user's, and nobody is here to be asked.
+            NotAllowed: it is another user's, and was not meant.
+        """
+        body = (await retry_while_away(lambda: self._client.ask("GET", resource_path("jobs", named)))).body
+        job = decode(body, JobView)
+        await self.refuse_unmeant(named, job.user, what=f"job {job.job_id}", exact=f"{EXACT}{job.job_id}")
+        return job
+
+    async def refuse_unmeant(self, named: str, owner: str, *, what: str, exact: str) -> None:
+        """Ask where a bare name means a job or array of somebody else; raises as `job` does."""
+        if self._is_sure or not owner or named.startswith(EXACT) or OF_OWNER in named:
+            return
+        caller = self._caller = self._caller or decode(await self._client.get("/whoami"), Caller)
+        # Others are refused by the server; where it asks nobody who they are, all jobs are everybody's.
+        if caller.role != "admin" or caller.user == owner or caller.found_by == "no tokens":
+            return
+        if not is_answered():
+            raise InvalidInput(
+                f"{what} is {owner}'s, and you have none of that name: to {self._verb} it, name it"
+                f" {owner}{OF_OWNER}{named} or {exact}, or give --yes"
+            )
+        if not click.confirm(plain(f"{what} is {owner}'s. {self._verb.capitalize()} it?"), err=True):
+            raise NotAllowed(f"{what} stays as it is")

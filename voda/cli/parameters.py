@@ -1,0 +1,162 @@
+"""Turns the signature of a command into click's parameters: `Annotated[int, Option("--min", min=1, help="Fewest.")]`.
+
+Rules: a parameter that is a dataclass stands for a group of options, one per field, in the panel of `--help` that the
+group names; what is wrong with a value is said as what is expected.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin
+
+import click
+from rich_click.rich_parameter import RichArgument, RichOption
+
+Complete = Callable[[click.Context, str], list[str]]
+"""Returns what the text in the making may become."""
+_EMPTY = (None, "", False)
+"""Defaults that the help leaves out."""
+
+
+class Settings(TypedDict, total=False):
+    """How a parameter is shown, and what it takes; the bounds are inclusive."""
+
+    help: str
+    metavar: str
+    min: float
+    max: float
+    autocompletion: Complete
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Argument:
+    settings: Mapping[str, Any]
+    names: tuple[str, ...] = field(default=())
+
+    def __init__(self, *names: str, **settings: Unpack[Settings]) -> None:
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "settings", settings)
+
+
+class Option(Argument):
+    """Its names are written as click has them; without any it is called as its parameter."""
+
+
+class _Number(click.ParamType[float]):
+    def __init__(self, kind: type[int] | type[float], least: float | None, most: float | None) -> None:
+        self.name = "integer" if kind is int else "number"
+        self._kind, self._least, self._most = kind, least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; raises BadParameter."""
+        try:
+            number = self._kind(value)
+        except (ValueError, OverflowError):
+            self.fail(f"expected a {'whole ' if self._kind is int else ''}number, got {_got(value)}", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a number, got {_got(value)}", param, ctx)
+        if self._least is not None and not number >= self._least:
+            self.fail(f"expected {self._least:g} or more, got {_got(value)}", param, ctx)
+        if self._most is not None and not number <= self._most:
+            self.fail(f"expected {self._most:g} or less, got {_got(value)}", param, ctx)
+        return number
+
+
+class _OneOf(click.Choice[str]):
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        return f"expected one of {', '.join(self.choices)}, got {_got(value)}"
+
+
+def _got(value: Any) -> str:
+    return f"{str(value)[:80]!r}"
+
+
+def click_parameters(function: Callable[..., None]) -> list[click.Parameter]:
+    """Return the parameters of a command, those of its groups of options among them."""
+    return [_click_parameter(one, panel) for one, panel in _expanded(function) if one.annotation is not click.Context]
+
+
+def called(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as click calls it: with one keyword per option, those of groups too."""
+    own = inspect.signature(function).parameters.values()
+    groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+    lists = {one.name: one.default for one, _ in _expanded(function) if _is_list(one)}
+    context = next((one.name for one in own if one.annotation is click.Context), "")
+
+    def run(**values: Any) -> None:
+        values |= {name: [*values[name]] or default for name, default in lists.items()}
+        if context:
+            values[context] = click.get_current_context()
+        for name, group in groups.items():
+            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
+        function(**values)
+
+    return run
+
+
+def _expanded(function: Callable[..., None]) -> Iterator[tuple[inspect.Parameter, str | None]]:
+    """Yield the parameters with the panels of their groups."""
+    for one in inspect.signature(function).parameters.values():
+        if is_dataclass(group := one.annotation):
+            for option in inspect.signature(group).parameters.values():  # type: ignore[arg-type]
+                yield option, getattr(group, "PANEL", None)
+        else:
+            yield one, None
+
+
+def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.Parameter:
+    kind, declared = get_args(parameter.annotation)[:2]
+    default = None if parameter.default is inspect.Parameter.empty else parameter.default
+    plain, is_list = _plain(kind), _is_list(parameter)
+    settings = dict(declared.settings)
+    least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
+    if least is not None or most is not None:
+        settings["metavar"] = f"{settings.get('metavar', 'N')} [{_range(least, most)}]"
+    shown: dict[str, Any] = {
+        "type": _type(plain, least, most),
+        "shell_complete": complete and (lambda ctx, _, incomplete: complete(ctx, incomplete)),
+        "default": default,
+        "panel": panel,
+        **settings,
+    }
+    if not isinstance(declared, Option):
+        required = parameter.default is inspect.Parameter.empty
+        if "metavar" in shown and not required:
+            shown["metavar"] = f"[{shown['metavar']}]"
+        return RichArgument([parameter.name], nargs=-1 if is_list else 1, required=required, **shown)
+    names = declared.names or (f"--{parameter.name.replace('_', '-')}",)
+    return RichOption(
+        [parameter.name, *names],
+        is_flag=plain is bool,
+        multiple=is_list,
+        show_default=default not in _EMPTY,
+        **shown,
+    )
+
+
+def _is_list(parameter: inspect.Parameter) -> bool:
+    kind, *_ = get_args(parameter.annotation) or (parameter.annotation,)
+    return any(get_origin(one) is list for one in (kind, *get_args(kind)))
+
+
+def _plain(kind: Any) -> Any:
+    """Return the type of one value: int of `int | None`, Path of `list[Path] | None`."""
+    if isinstance(kind, UnionType) or (get_origin(kind) is not Literal and NoneType in get_args(kind)):
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    return get_args(kind)[0] if get_origin(kind) is list else kind
+
+
+def _range(least: float | None, most: float | None) -> str:
+    return f"{'' if least is None else f'{least:g}<='}x{'' if most is None else f'<={most:g}'}"
+
+
+def _type(kind: Any, least: float | None, most: float | None) -> click.ParamType[Any] | None:
+    if kind in (int, float):
+        return _Number(kind, least, most)
+    if get_origin(kind) is Literal:
+        return _OneOf(get_args(kind))
+    # A user may pass through a folder that only root reads: what cannot be read is said when it is opened.
+    return click.Path(readable=False, path_type=Path) if kind is Path else click.BOOL if kind is bool else click.STRING

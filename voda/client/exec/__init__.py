@@ -1,0 +1,1 @@
+"""Commands beside replicas: `session` carries their input and output, over the frames that `websocket` knows."""

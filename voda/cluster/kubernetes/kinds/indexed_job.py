@@ -1,0 +1,123 @@
+"""Indexed Job of batch/v1: the Job controller of Kubernetes makes its pods. Pure.
+
+Rules: parallelism and completions change together, so that the highest indices come and go and all others run on; a
+Job that exists keeps its containers and its policies, so that those of a user's own must be as he needs them, and what
+voda tells its pods comes by annotations; a new one gets what a program under torchrun needs to be resized and to
+survive its nodes.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+import msgspec
+
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.operator_pods import is_past_deadline, lost
+from voda.cluster.kubernetes.kinds.template import with_environment
+from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
+from voda.domain.job import JobSpec
+from voda.kinds.base import JobManifest
+from voda.kinds.indexed_job import ENDPOINT, NNODES, IndexedJob, runs_torchrun
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, LAST_CALL, LAST_CALL_S
+
+_PORT: Final = 29_500
+_MAX_RESTARTS: Final = 100
+"""Torch takes a peer that leaves for a failure."""
+_IGNORE_DISRUPTIONS: Final = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+_INDEX_0_ENDS: Final = {"rules": [{"succeededIndexes": "0"}]}
+_OF_SERVER: Final = ("selector", "manualSelector")
+
+
+class IndexedJobV1(JobKind):
+    """Job v1."""
+
+    kind: ClassVar[type[JobManifest]] = IndexedJob
+    api_version: ClassVar[str] = "batch/v1"
+    has_gated_pods: ClassVar[bool] = True
+    has_fixed_templates: ClassVar[bool] = True
+    replaces_failed_pods: ClassVar[bool] = True
+    kept_fields: ClassVar[Collection[str]] = ("suspend",)
+
+    def replicas(self, job: JobObject) -> int:
+        return 1 if job.spec.parallelism is None else job.spec.parallelism
+
+    def can_resize(self, job: JobObject, replicas: int) -> bool:
+        return replicas > 0
+
+    def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
+        """Return whether lost pods alone used up what the Job may fail; see JobKind."""
+        ended = [pod for pod in pods if pod.status.phase == "Failed"]
+        return bool(ended) and all(lost(pod) for pod in ended) and not is_past_deadline(failed)
+
+    def companions(self, job: JobObject) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Return the headless Service that gives the replicas their names, where the template names a subdomain."""
+        subdomain, owner = job.spec.template.spec.subdomain, job.metadata
+        if not subdomain:
+            return ()
+        reference = {"apiVersion": self.api_version, "kind": self.name, "name": owner.name, "uid": owner.uid}
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": subdomain,
+                "namespace": owner.namespace,
+                "labels": {well_known.MANAGED: "true"},
+                "ownerReferences": [reference],
+            },
+            # Replicas look for each other before they are ready.
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {well_known.JOB_NAME: owner.name},
+            },
+        }
+        return ((f"/api/v1/namespaces/{quote(owner.namespace, safe='')}/services", service),)
+
+    def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
+        # No second pod of an index while the first one holds its GPUs.
+        job["spec"]["podReplacementPolicy"] = "Failed"
+        if is_new:
+            _complete(job, spec)
+
+    def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
+        return {"parallelism": replicas, "completions": replicas}
+
+
+def _complete(job: dict[str, Any], spec: JobSpec) -> None:
+    """Add what a Job can only be made with; what the user wrote stays."""
+    body = job["spec"]
+    for name in _OF_SERVER:
+        body.pop(name, None)
+    labels = (body["template"].get("metadata") or {}).get("labels") or {}
+    for name in well_known.GENERATED_LABELS & labels.keys():
+        del labels[name]
+    pod = body["template"]["spec"]
+    pod.pop("schedulerName", None)
+    if pod.setdefault("restartPolicy", "Never") == "Never":
+        body.setdefault("podFailurePolicy", _IGNORE_DISRUPTIONS)
+    if runs_torchrun(msgspec.convert(job, IndexedJob)):
+        _make_elastic(body, spec)
+
+
+def _make_elastic(body: dict[str, Any], spec: JobSpec) -> None:
+    """Let replicas under torchrun meet, and start anew when one of them comes or goes."""
+    body.setdefault("successPolicy", _INDEX_0_ENDS)
+    pod = body["template"]["spec"]
+    if "backoffLimit" not in body and pod["restartPolicy"] == "Never" and "backoffLimitPerIndex" not in body:
+        # With replica 0 all others fail, which is one failure of each and not as many of the job.
+        body |= {"backoffLimitPerIndex": DEFAULT_BACKOFF_LIMIT, "maxFailedIndexes": 0}
+    name = spec.name or spec.job_id
+    service = pod.setdefault("subdomain", name)
+    variables = {
+        NNODES: f"{spec.min_replicas}:{spec.max_replicas}",
+        "PET_NPROC_PER_NODE": str(spec.gpus_per_replica),
+        "PET_RDZV_BACKEND": "c10d",
+        # In full: older torch compares it with its own name as the resolver has it, and hosts the store by that.
+        ENDPOINT: f"{name}-0.{service}.{spec.namespace}.svc.cluster.local:{_PORT}",
+        "PET_RDZV_ID": spec.job_id,
+        "PET_RDZV_CONF": f"{LAST_CALL}={LAST_CALL_S}",
+        "PET_MAX_RESTARTS": str(_MAX_RESTARTS if spec.is_elastic else 0),
+    }
+    body["template"] = with_environment(body["template"], variables)

@@ -1,0 +1,5 @@
+"""The processes of local jobs.
+
+In reading order: `replica` (starts shims and finds them again), `shim` (the parent of one program, which outlives voda)
+and `rsh_agent` (what mpirun runs in place of ssh or of a rank); the last two are started as scripts of their own.
+"""

@@ -1,0 +1,163 @@
+"""Job of batch/v1 with numbered replicas (completionMode Indexed): Kubernetes runs it itself, without any operator.
+
+Rules: parallelism and completions are one number, the replicas, because only then can the Job be resized; what an
+operator's job has in `runPolicy`, a Job has in `spec` itself; a program that torchrun starts meets its peers at
+replica 0.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, Literal
+
+from voda.domain.errors import InvalidField
+from voda.domain.job import JobSpec
+from voda.kinds.base import (
+    FieldWarning,
+    JobManifest,
+    KindSpec,
+    OwnBounds,
+    field_warnings,
+    refuse_other,
+)
+from voda.kinds.pod_template import (
+    MOST_GPUS,
+    PodTemplate,
+    RoleTemplate,
+    TorchElasticPolicy,
+)
+
+ROLE: Final = "Worker"
+ENDPOINT: Final = "PET_RDZV_ENDPOINT"
+NNODES: Final = "PET_NNODES"
+_TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_ONE_MACHINE: Final = "not read: the replicas meet at one port of this machine"
+_NOT_LOCAL: Final = {
+    "successPolicy": "not read: the job has completed when all of its replicas have",
+    "podFailurePolicy": "not read: replicas are started again as backoffLimit says",
+    "backoffLimitPerIndex": "not read: backoffLimit counts the failures of all replicas together",
+}
+
+
+class IndexedJobSpec(KindSpec, frozen=True, rename="camel", kw_only=True):
+    template: PodTemplate
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+
+
+class IndexedJob(JobManifest, frozen=True, rename="camel", kw_only=True):
+    name: ClassVar[str] = "Job"
+    plural: ClassVar[str] = "jobs"
+    versions: ClassVar[tuple[str, ...]] = ("batch/v1",)
+    replica_specs: ClassVar[str] = ""
+    run_policy_field: ClassVar[str] = ""
+    replicas_field: ClassVar[str] = "parallelism"
+    role_names: ClassVar[tuple[str, ...]] = (ROLE,)
+    placed_roles: ClassVar[tuple[str, ...]] = (ROLE,)
+    has_anchor: ClassVar[bool] = True
+    local_launch: ClassVar[Literal["mpi", "torch"] | None] = "torch"
+    local_roles: ClassVar[tuple[str, ...]] = (ROLE,)
+    cluster_variables: ClassVar[frozenset[str]] = frozenset(
+        {ENDPOINT, NNODES, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
+    )
+    index_variable: ClassVar[str] = "JOB_COMPLETION_INDEX"
+    processes_field: ClassVar[str] = "spec.template.spec.containers"
+
+    spec: IndexedJobSpec
+
+    @property
+    def roles(self) -> dict[str, RoleTemplate]:
+        return {ROLE: RoleTemplate(template=self.spec.template, replicas=_size(self.spec))}
+
+    @property
+    def processes(self) -> int | None:
+        """Processes of a replica, as PET_NPROC_PER_NODE has them; None: one for each of its GPUs."""
+        value = _variables(self).get("PET_NPROC_PER_NODE") or ""
+        is_count = value.isascii() and value.isdecimal() and len(value) < 6 and 1 <= int(value) <= MOST_GPUS
+        return int(value) if is_count else None
+
+    @property
+    def always_retries(self) -> bool:
+        return True
+
+    def own_bounds(self) -> OwnBounds | None:
+        """Return the bounds that torchrun is told, such as PET_NNODES 1:8."""
+        least, _, most = (_variables(self).get(NNODES) or "").partition(":")
+        if not all(each.isascii() and each.isdecimal() and len(each) < 6 for each in (least, most)):
+            return None
+        path = f"spec.template.spec.containers[{self.main_container(ROLE)[0]}].env[{NNODES}]"
+        return OwnBounds(min_replicas=int(least), min_path=path, max_replicas=int(most), max_path=path)
+
+    def elastic_policy(self) -> TorchElasticPolicy | None:
+        """Return how many restarts the agents have, where the manifest says it."""
+        restarts = _variables(self).get("PET_MAX_RESTARTS") or ""
+        if not (restarts.isascii() and restarts.isdecimal() and len(restarts) < 10):
+            return None
+        bounds, size = self.own_bounds(), _size(self.spec)
+        return TorchElasticPolicy(
+            min_replicas=bounds.min_replicas if bounds else size,
+            max_replicas=bounds.max_replicas if bounds else size,
+            max_restarts=int(restarts),
+        )
+
+    def check(self) -> None:
+        spec = self.spec
+        if spec.run_policy is not None:
+            field = "spec.runPolicy"
+            raise InvalidField(field, f"{field}: a Job has none: write backoffLimit and the like into spec itself")
+        if spec.completion_mode != "Indexed":
+            field, got = "spec.completionMode", repr((spec.completion_mode or "NonIndexed")[:60])
+            raise InvalidField(
+                field, f"{field}: expected Indexed, got {got}: only a Job with numbered replicas can be resized"
+            )
+        if None not in (spec.parallelism, spec.completions) and spec.parallelism != spec.completions:
+            field = "spec.completions"
+            raise InvalidField(
+                field,
+                f"{field}: expected {spec.parallelism}, as parallelism, got {spec.completions}: only then can the Job"
+                " be resized while it runs",
+            )
+        policy = spec.template.spec.restart_policy
+        refuse_other("spec.template.spec.restartPolicy", policy, ("Never", "OnFailure"))
+
+    def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
+        yield from field_warnings(spec, "spec", _NOT_LOCAL)
+        index, container = self.main_container(ROLE)
+        for place, variable in enumerate(container.env or ()):
+            if variable.name in self.cluster_variables:
+                field = f"spec.template.spec.containers[{index}].env[{place}]"
+                yield FieldWarning(field=field, message=_ONE_MACHINE)
+
+    def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
+        if converted["spec"]["template"]["spec"].get("nodeName"):
+            field = "spec.template.spec.nodeName"
+            raise InvalidField(
+                field, f"{field}: expected none, for voda places the replicas: name nodes by nodeSelector"
+            )
+        # A Job that a server has made names its pods; voda adds what torchrun needs to those that it makes itself.
+        is_there = "selector" in converted["spec"]
+        if is_there and runs_torchrun(self) and job.max_replicas > 1 and ENDPOINT not in _variables(self):
+            message = (
+                "missing: torchrun cannot meet its peers, and voda cannot add it, because a Job that is there keeps its"
+                " variables: write it and the others into the manifest, or use voda submit (docs/kubernetes-jobs.md)"
+            )
+            yield FieldWarning(field=f"spec.template.spec.containers[0].env[{ENDPOINT}]", message=message)
+
+
+def runs_torchrun(job: IndexedJob) -> bool:
+    """Return whether torchrun starts the program, so that its replicas have to meet."""
+    _, container = job.main_container(ROLE)
+    words = (*(container.command or ()), *(container.args or ()))
+    return any(name in word for word in words for name in _TORCHRUN)
+
+
+def _size(spec: IndexedJobSpec) -> int:
+    return next((each for each in (spec.parallelism, spec.completions) if each is not None), 1)
+
+
+def _variables(job: IndexedJob) -> Mapping[str, str | None]:
+    _, container = job.main_container(ROLE)
+    return {each.name: each.value for each in container.env or ()}
