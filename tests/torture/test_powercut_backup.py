@@ -26,6 +26,7 @@ _KILLED = 9
 _BACKS_UP = """
 import asyncio, os, sys
 from pathlib import Path
+from voda import files
 from voda.log.archive import archive
 from voda.log.archive.copy import back_up
 from voda.log.factory import open_log
@@ -33,7 +34,7 @@ from voda.log.factory import open_log
 if sys.argv[3] == "killed":
     # Once a segment is there, and before it is on the disk: all that was written is still with the kernel.
     os.fsync = lambda _: None
-    archive.sync = lambda _: os._exit(9) if list(Path(sys.argv[2]).glob("voda-*")) else None
+    files.sync = archive.sync = lambda _: os._exit(9) if list(Path(sys.argv[2]).glob("voda-*")) else None
 
 async def run():
     log = await open_log(sys.argv[1])

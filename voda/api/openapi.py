@@ -40,10 +40,11 @@ _TAGS: Final = {
     "Service": "The server itself.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
+_OF_HTTP: Final = frozenset({400})
 _OF_TOKEN: Final = frozenset({401, 403, 422, 429, 503})
-_OF_BODY: Final = frozenset({400, 413, 415})
+_OF_BODY: Final = frozenset({413, 415})
 _OF_WRITE: Final = frozenset({503, 507})
-"""Problems that every operation may have that takes a token, or a body, or writes to the log."""
+"""Problems that every operation may have; that one may have that takes a token, or a body, or writes to the log."""
 _PARAMETER: Final = re.compile(r"\{(?P<name>\w+)(:(?P<pattern>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}")
 _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "policy"): POLICIES,
@@ -274,7 +275,7 @@ def _problems(operation: Operation) -> Set[int]:
     of_token = frozenset() if operation.roles == PUBLIC else _OF_TOKEN
     of_body = frozenset() if operation.body is None else _OF_BODY
     of_write = frozenset() if operation.method == "GET" else _OF_WRITE
-    return of_token | of_body | of_write | set(operation.problems)
+    return _OF_HTTP | of_token | of_body | of_write | set(operation.problems)
 
 
 def _problem(status: int, schema_of: Mapping[Any, Json]) -> Json:

@@ -49,7 +49,7 @@ _STATUSES: Final[Mapping[type[errors.VodaError], HTTPStatus]] = {
     errors.VodaError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 STATUS_MEANINGS: Final[Mapping[int, str]] = {
-    HTTPStatus.BAD_REQUEST: "The body cannot be read; the detail tells where.",
+    HTTPStatus.BAD_REQUEST: "The request, or its body, cannot be read; the detail tells where.",
     HTTPStatus.UNAUTHORIZED: "No token, or one that is unknown or was revoked.",
     HTTPStatus.FORBIDDEN: "Not allowed with this token.",
     HTTPStatus.NOT_FOUND: "There is nothing of that name.",
