@@ -21,6 +21,8 @@ from voda.process_table import REPLICA_MARK, exit_status, open_process, send_sig
 
 RESET_SIGNALS: Final = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """What voda was started with ignored, such as SIGQUIT in the background of a shell, no program of a job ignores."""
+_SHIM: Final = next(path for path in (shim.__cached__, shim.__file__) if os.path.exists(path))
+"""Compiled, where it may be: to compile it takes as long as all the rest of its start."""
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):
@@ -130,7 +132,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
         stack.callback(os.close, output)
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", shim.__file__, *words],
+            [sys.executable, "-I", "-S", _SHIM, *words],
             # By which it is found; the program's own environment does not touch it.
             {REPLICA_MARK: home},
             file_actions=[
