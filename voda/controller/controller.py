@@ -7,6 +7,7 @@ Rules: decide from the log alone; one writer decides (its epoch fences former le
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from voda.clock import Clock, stopwatch
@@ -29,6 +30,7 @@ NEW_ESTIMATES: Final = "new estimates"
 call it `speedup.changed`."""
 NODE_LOST: Final = "node is silent"
 """Cause of a plan that is due because a node has been silent for `node_grace_s`."""
+_IS_READY: Final = attrgetter("is_ready")
 _BATCH: Final = 500
 """Jobs whose cancellation is one append."""
 
@@ -153,7 +155,7 @@ class Controller:
         now = self._clock.now()
         if now >= self._grace_ends_at:
             self._cause = self._cause or NODE_LOST
-        is_all_ready = all(node.is_ready for node in cluster.nodes(self.pool).values())
+        is_all_ready = all(map(_IS_READY, cluster.nodes(self.pool).values()))
         self._grace_ends_at = math.inf if is_all_ready else grace_ends_at(self._state(), now)
 
         # 5. Decide, at most once per `ratelimit_s`, and record the plan if it changes anything.
