@@ -77,6 +77,11 @@ def test_task_that_is_being_stopped_gives_its_place_away_once_its_workers_are_go
     assert "sweep-2" not in held(a_task(0, **stopping), *others)
 
 
+def test_array_when_more_tasks_are_being_stopped_than_its_bound_allows_begins_no_other() -> None:
+    stopping = [a_task(index, at_once=1, workers={0: "n1"}, halt_reason="halted") for index in range(2)]
+    assert held(*stopping, *[a_task(index, at_once=1) for index in (2, 3)]) == {f"sweep-{index}" for index in range(4)}
+
+
 def test_task_that_ended_gives_its_place_away_once_its_workers_are_gone() -> None:
     view = a_state(jobs=[a_task(1, workers={0: "n1"}), a_task(2)], nodes=[a_node()])
     left = ClusterState(

@@ -29,3 +29,19 @@ def test_growth_of_a_job_on_nodes_of_one_gpu_that_does_not_pay_is_left_out() -> 
         estimates={"a": Estimate(speedup=(0, 1, 2, 3), remaining_s=100.0, resize_cost_s=500.0)},
     )
     assert without_thrash(view, {"a": 3})[0] == {"a": 1}
+
+
+def test_growth_that_does_not_pay_leaves_other_growths_as_they_are() -> None:
+    jobs = [a_job(name, max_replicas=4, workers={0: "n1"}) for name in ("dear", "cheap", "unknown")]
+    view = a_state(
+        jobs=jobs,
+        nodes=[a_node("n1", gpus=8)],
+        placement={job.spec.job_id: ("n1",) for job in jobs},
+        estimates={
+            "dear": Estimate(speedup=(0, 1, 2, 3), remaining_s=100.0, resize_cost_s=500.0),
+            "cheap": Estimate(speedup=(0, 1, 2, 3), remaining_s=900.0, resize_cost_s=1.0),
+        },
+    )
+    replicas, reasons = without_thrash(view, {"dear": 3, "cheap": 3, "unknown": 2})
+    assert replicas == {"dear": 1, "cheap": 3, "unknown": 2}
+    assert set(reasons) == {"dear"}

@@ -55,6 +55,13 @@ def test_ffdl_when_one_gpu_is_left_gives_it_to_the_job_that_gains_most_from_one(
     assert Ffdl().allocate(view, 0.0).replicas == {"a": 1, "b": 2, "c": 1, "d": 1}
 
 
+def test_ffdl_when_a_speedup_is_known_beyond_the_most_replicas_gives_no_more_than_those() -> None:
+    jobs = [a_job("a", max_replicas=2), a_job("b", submitted_at=1, max_replicas=3)]
+    estimates = {"a": Estimate(speedup=(0, 1, 1.5, 50.0, 90.0)), "b": Estimate(speedup=(0, 1, 1.2, 1.3, 80.0))}
+    view = a_state(jobs=jobs, nodes=[a_node(gpus=4)], estimates=estimates)
+    assert Ffdl().allocate(view, 0.0).replicas == {"a": 2, "b": 2}
+
+
 def test_ffdl_when_gains_are_equal_prefers_the_earlier_job() -> None:
     jobs = [a_job("b", submitted_at=1, max_replicas=4), a_job("a", submitted_at=2, max_replicas=4)]
     answer = Ffdl().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=5)]), 0.0)

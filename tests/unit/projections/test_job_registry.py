@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Log, a_spec
 from voda.domain.job import Phase
+from voda.domain.job_array import ArrayTask
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -14,6 +15,7 @@ from voda.events.types import (
     JobChanged,
     JobCompleted,
     JobFailed,
+    JobFolderDeleted,
     JobHaltRequested,
     JobProgressed,
     JobQueueLevelChanged,
@@ -209,6 +211,73 @@ def test_name_means_the_users_own_job_first_also_after_a_load() -> None:
         ids = {user: record and record.spec.job_id for user, record in found.items()}
         assert ids == {"ann": "train", "bob": "train-2", "eve": "train-2", None: "train-2"}
         assert [one.find(named) is not None for named in ("ann/train", "bob/train", "eve/train")] == [True, True, False]
+
+
+def test_name_means_the_users_live_job_rather_than_a_later_run_that_has_ended() -> None:
+    log = a_submitted_job("train", name="train", user="ann")
+    log.add(JobSubmitted(spec=a_spec("train-2", name="train", user="ann")), at=1)
+    log.add(JobSubmitted(spec=a_spec("train-3", name="train", user="bob")), at=2)
+    log.add(JobCompleted(job_id="train-2"), at=3)
+    registry, loaded = folded(log), JobRegistry()
+    loaded.load(registry.dump())
+    for one in (registry, loaded):
+        found = one.find("train", "ann")
+        assert found is not None
+        assert found.spec.job_id == "train"
+
+
+def test_run_whose_id_is_a_name_is_found_until_a_job_has_that_name() -> None:
+    log = a_submitted_job("train", name="train")
+    log.add(JobCompleted(job_id="train"), at=1)
+    registry = folded(log)
+    registry.apply(log.add(JobSubmitted(spec=a_spec("train-2", name="train")), at=2))
+    run = registry.run_with_id("train-2")
+    assert run is not None
+    assert run.spec.job_id == "train-2"
+    assert (registry.run_with_id("train"), registry.run_with_id("other")) == (None, None)
+    registry.apply(log.add(JobSubmitted(spec=a_spec("train-2-2", name="train-2")), at=3))
+    assert registry.run_with_id("train-2") is None
+
+
+def test_deleted_folder_is_noted_of_ended_jobs_alone() -> None:
+    log = a_submitted_job("ended")
+    log.add(JobSubmitted(spec=a_spec("live")), at=1)
+    log.add(JobCompleted(job_id="ended"), at=2)
+    for job_id in ("ended", "live", "forgotten"):
+        log.add(JobFolderDeleted(job_id=job_id, by="ann"), at=3)
+    registry = folded(log)
+    noted = {job_id: (record.folder_deleted_at, record.folder_deleted_by) for job_id, record in registry.jobs().items()}
+    assert noted == {"ended": (3, "ann"), "live": (None, "")}
+    assert registry.changed_jobs == set()
+
+
+def task(job_id: str, array_id: str, *, name: str = "sweep", user: str = "ann", index: int = 0) -> JobSubmitted:
+    array = ArrayTask(array_id=array_id, name=name, index=index, indices="0-1")
+    return JobSubmitted(spec=a_spec(job_id, user=user, array=array))
+
+
+def test_array_when_its_last_task_is_forgotten_has_no_name_any_more() -> None:
+    log, registry = Log(), JobRegistry(most_ended=0)
+    for index in range(2):
+        log.add(task(f"sweep-{index}", "sweep-0", index=index), at=0)
+    log.add(JobCompleted(job_id="sweep-0"), at=1)
+    folded(log, registry)
+    assert registry.arrays.find("sweep", "ann") == "sweep-0"
+    assert [record.spec.job_id for record in registry.arrays.tasks("sweep-0")] == ["sweep-1"]
+    registry.apply(log.add(JobCompleted(job_id="sweep-1"), at=2))
+    assert registry.arrays.find("sweep", "ann") is None
+    assert registry.arrays.find("sweep") is None
+    assert registry.arrays.live("sweep") is None
+
+
+def test_array_when_an_older_one_of_its_name_is_forgotten_keeps_the_name() -> None:
+    log, registry = Log(), JobRegistry(most_ended=0)
+    log.add(task("sweep-0", "sweep-0"), at=0)
+    log.add(task("sweep-0-2", "sweep-0-2"), at=1)
+    log.add(JobCompleted(job_id="sweep-0"), at=2)
+    folded(log, registry)
+    assert [registry.arrays.find("sweep", user) for user in ("ann", "bob", None)] == ["sweep-0-2"] * 3
+    assert registry.arrays.live("sweep") == "sweep-0-2"
 
 
 def test_live_jobs_are_counted_by_user() -> None:

@@ -98,6 +98,45 @@ def test_usage_when_a_run_passes_midnight_is_divided_there() -> None:
     assert math.fsum(row.gpu_s for row in usage_of(log, 0, 9 * DAY_S).rows("day")) == 8 * DAY_S + 10
 
 
+def test_usage_when_a_worker_outlives_its_job_counts_its_gpu_until_it_exits_too() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", max_replicas=2)), at=0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
+    log.add(JobCompleted(job_id="a"), at=20)
+    log.add(WorkerExited(job_id="a", workers=(0,)), at=30)
+    log.add(WorkerExited(job_id="a", workers=(1,)), at=50)
+    total = usage_of(log, 0, 100).total()
+    assert (total.gpu_s, total.running_s, total.completed) == (2 * 20 + 20, 10, 1)
+
+
+@pytest.mark.parametrize(("user", "gpu_s", "ends"), [("", 50 + 15, (1, 1)), ("ada", 50, (1, 0)), ("bob", 15, (0, 1))])
+def test_usage_when_it_begins_with_a_snapshot_counts_the_jobs_that_are_live_or_have_workers(
+    user: str, gpu_s: float, ends: tuple[int, int]
+) -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", user="ada")), at=0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=50)
+    log.add(JobSubmitted(spec=a_spec("b", user="bob")), at=60)
+    log.add(JobSubmitted(spec=a_spec("gone", user="bob")), at=60)
+    log.add(JobCanceled(job_id="gone"), at=70)
+    registry, usage = JobRegistry(), Usage(100, 200, user)
+    for event in log.events:
+        registry.apply(event)
+    usage.begin_with(registry.jobs().values())
+    later = Log()
+    later.add(JobCompleted(job_id="a"), at=150)
+    later.add(WorkerExited(job_id="a", workers=(0,)), at=150)
+    later.add(WorkerStarted(job_id="b", workers={0: "n1"}), at=160)
+    later.add(JobFailed(job_id="b", reason="no"), at=175)
+    later.add(WorkerExited(job_id="b", workers=(0,)), at=175)
+    for event in later.events:
+        usage.apply(event)
+    usage.close()
+    total = usage.total()
+    assert (total.gpu_s, (total.completed, total.failed), total.submitted) == (gpu_s, ends, 0)
+    assert total.wait_mean_s == (None if user == "ada" else 100.0)
+
+
 _STEPS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["submit", "start", "exit", "complete"]), st.integers(0, 2 * DAY_S)),
     max_size=40,
