@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from voda.process_table import REPLICA_MARK, exit_status, open_process, send_sig
 
 RESET_SIGNALS: Final = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """What voda was started with ignored, such as SIGQUIT in the background of a shell, no program of a job ignores."""
-_SHIM: Final = next(path for path in (shim.__cached__, shim.__file__) if os.path.exists(path))
+_SHIM: Final = next(path for path in (cache_from_source(shim.__file__), shim.__file__) if os.path.exists(path))
 """Compiled, where it may be: to compile it takes as long as all the rest of its start."""
 
 
