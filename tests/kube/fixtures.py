@@ -12,7 +12,8 @@ from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, runn
 from tests.kube.operators.mpi_v1 import MpiOperatorV1
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.operators.pytorch import PyTorchOperator
-from tests.kube.peers.cluster import PeeredCluster, cluster_with_peers
+from tests.kube.peers.cluster import PeeredCluster, cluster_of_jobs, cluster_with_peers
+from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.stand_in_world import StandInWorld
 
@@ -40,6 +41,20 @@ def cluster() -> Iterator[PeeredCluster]:
 def cluster_v1() -> Iterator[PeeredCluster]:
     """A control plane with kwok and training-operator (MPIJob v1 and PyTorchJob)."""
     with cluster_with_peers(mpijob_v1=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def jobs_cluster() -> Iterator[PeeredCluster]:
+    """A control plane with kwok and no operator."""
+    with cluster_of_jobs() as made:
+        yield made
+
+
+@pytest.fixture
+async def jobs_world(jobs_cluster: PeeredCluster) -> AsyncIterator[JobsWorld]:
+    """An empty cluster without operators, whose jobs are Indexed Jobs."""
+    async with JobsWorld(jobs_cluster) as made:
         yield made
 
 

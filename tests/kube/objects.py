@@ -96,6 +96,17 @@ def a_pytorchjob(name: str, namespace: str, workers: int = 2, **changes: Any) ->
     return {**_head("PyTorchJob", "kubeflow.org/v1", name, namespace, changes), "spec": spec}
 
 
+def an_indexed_job(name: str, namespace: str, workers: int = 2, **changes: Any) -> Object:
+    """Return an Indexed Job whose pods are not restarted; see `an_mpijob`. A lost pod is no failure of it."""
+    template = _template("worker", _resources(changes), changes, ["python", "train.py"])
+    template["spec"].setdefault("restartPolicy", "Never")
+    disruption = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    suspend = {"suspend": changes["suspend"]} if "suspend" in changes else {}
+    spec = {"completionMode": "Indexed", "parallelism": workers, "completions": workers, "template": template}
+    spec |= {"podFailurePolicy": {"rules": [disruption]}, **suspend, **changes.get("spec", {})}
+    return {**_head("Job", "batch/v1", name, namespace, changes), "spec": spec}
+
+
 def _head(kind: str, version: str, name: str, namespace: str, changes: Mapping[str, Any]) -> Object:
     notes = {f"voda.dev/{word}": str(changes[key]) for word, key in _NOTES if key in changes}
     labels = {**({MANAGED: "true"} if changes.get("managed", True) else {}), **changes.get("labels", {})}

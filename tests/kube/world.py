@@ -223,7 +223,7 @@ class World:
             for job in await self.client.list(kind):
                 told = [f"{each['type']}={each['status']}" for each in job.get("status", {}).get("conditions", ())]
                 lines.append(
-                    f"{job['kind']} {'/'.join(api.key_of(job))}: {' '.join(told)} {job['spec'].get('runPolicy')}"
+                    f"{kind.kind} {'/'.join(api.key_of(job))}: {' '.join(told)} {job['spec'].get('runPolicy')}"
                 )
         for job in await self.client.list(api.JOBS):
             lines.append(f"Job {'/'.join(api.key_of(job))}: {job['spec'].get('parallelism')} {job.get('status')}")

@@ -1,7 +1,8 @@
 """The programs that share a cluster with voda, the real ones: kubelets as kwok plays them, and the operators of jobs.
 
-A test asks for `world` (mpi-operator and training-operator) or `world_v1` (training-operator alone, MPIJobs v1), of
-`tests.kube.fixtures`; one `cluster` serves all tests of a session, one after the other. What a test can do:
+A test asks for `world` (mpi-operator and training-operator), `world_v1` (training-operator alone, MPIJobs v1) or
+`jobs_world` (no operator, Indexed Jobs), of `tests.kube.fixtures`; one `cluster` of each serves all tests of a session,
+one after the other. What a test can do:
 
 - `world.submit`, `world.add_node`, `world.cordon`, `world.remove_node`: what users and administrators do;
 - `world.kubelet.exit(namespace, pod, code)` and `evict`: programs end; with annotations (`stages`) they end by
@@ -12,5 +13,5 @@ A test asks for `world` (mpi-operator and training-operator) or `world_v1` (trai
 
 `stages` says what kwok does; `program` is what the peers have in common; `kwok`, `mpi_operator` and `training_operator`
 start one each on a control plane; `apart` runs a program that insists on a port or a folder; `cluster` runs them all;
-`world` is what a test gets.
+`world` is what a test gets, `jobs_world` where it is about Indexed Jobs.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.kube.client import MPIJOBS, MPIJOBS_V1, PYTORCHJOBS, Resource
+from tests.kube.client import JOBS, MPIJOBS, MPIJOBS_V1, PYTORCHJOBS, Resource
 from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
 from tests.kube.peers.kwok import Kwok
 from tests.kube.peers.mpi_operator import MpiOperator
@@ -29,7 +29,7 @@ class PeeredCluster:
     kwok: Kwok
     training_operator: TrainingOperator
     mpi_operator: MpiOperator
-    """Not started where MPIJobs are training-operator's."""
+    """Not started where MPIJobs are training-operator's; neither is where there are none."""
 
     @property
     def peers(self) -> Sequence[Program]:
@@ -51,13 +51,29 @@ def cluster_with_peers(*, mpijob_v1: bool = False) -> Iterator[PeeredCluster]:
         mpijob_v1: whether MPIJobs are training-operator's.
     """
     definitions = (MPI_V1 if mpijob_v1 else MPI_V2, PYTORCH)
-    plane = running(scheduler=True, definitions=definitions, controller_flags=_PATIENCE)
     schemes = ("pytorchjob", "mpijob") if mpijob_v1 else ("pytorchjob",)
     kinds = [MPIJOBS_V1 if mpijob_v1 else MPIJOBS, PYTORCHJOBS]
-    cluster = PeeredCluster(plane, kinds, Kwok(plane), TrainingOperator(plane, schemes), MpiOperator(plane))
-    try:
+    with _running(kinds, definitions, schemes) as cluster:
         for peer in cluster.peers[: 2 if mpijob_v1 else 3]:
             peer.start()
+        yield cluster
+
+
+@contextmanager
+def cluster_of_jobs() -> Iterator[PeeredCluster]:
+    """Run a control plane with kwok and no operator: Kubernetes runs Indexed Jobs itself."""
+    with _running([JOBS]) as cluster:
+        cluster.kwok.start()
+        yield cluster
+
+
+@contextmanager
+def _running(
+    kinds: Sequence[Resource], definitions: Sequence[str] = (), schemes: Sequence[str] = ()
+) -> Iterator[PeeredCluster]:
+    plane = running(scheduler=True, definitions=definitions, controller_flags=_PATIENCE)
+    cluster = PeeredCluster(plane, kinds, Kwok(plane), TrainingOperator(plane, schemes), MpiOperator(plane))
+    try:
         yield cluster
     finally:
         for peer in cluster.peers:

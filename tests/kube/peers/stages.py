@@ -2,7 +2,8 @@
 
 A pod's program ends once EXIT_CODE is among its annotations; with RUNS_FOR_S it ends by itself so many seconds after
 its start. It is restarted in its pod where restartPolicy says so. A pod with STARTS = never is not started, and a node
-with KUBELET = silent is not said to be ready again.
+with KUBELET = silent is not said to be ready again. A deleted pod goes at once; one with a finalizer, such as a Job's,
+has ended by SIGTERM first.
 
 Rule: no two stages fit the same pod or node.
 """
@@ -34,7 +35,8 @@ def all_stages() -> str:
     _narrow(stages[0], _note(KUBELET, "NotIn", "silent"))
     started = _published("pod/fast/pod-ready")
     _narrow(started, _note(STARTS, "NotIn", "never"))
-    return yaml.safe_dump_all([*stages, started])
+    _narrow(stages[2], _awaited("NotIn"))
+    return yaml.safe_dump_all([*stages, started, _terminated()])
 
 
 def _published(name: str) -> Stage:
@@ -55,23 +57,44 @@ def _ends() -> Sequence[Stage]:
     ]
 
 
+def _terminated() -> Stage:
+    """Return the stage by which a program ends whose pod is deleted, and whose end a finalizer waits for."""
+    return _stage("terminated", [_RUNNING, _awaited("In")], [_status(_TERMINATED)])
+
+
 def _end(name: str, selectors: Sequence[Mapping[str, Any]], code: str, status: str, **spec: Any) -> Stage:
-    running = {"key": ".status.phase", "operator": "In", "values": ["Running"]}
     stays = {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"}
     # What was told is done once: a program that runs again is told again.
     forget = {"root": "metadata", "type": "merge", "template": f'annotations: {{"{EXIT_CODE}": null}}'}
-    change = {"subresource": "status", "root": "status", "type": "strategic", "template": status.replace("CODE", code)}
+    change = _status(status.replace("CODE", code))
+    patches = [forget, change] if code == EXIT_CODE else [change]
+    return _stage(name, [_RUNNING, stays, *selectors], patches, **spec)
+
+
+def _status(template: str) -> Mapping[str, Any]:
+    return {"subresource": "status", "root": "status", "type": "strategic", "template": template}
+
+
+def _stage(
+    name: str, selectors: Sequence[Mapping[str, Any]], patches: Sequence[Mapping[str, Any]], **spec: Any
+) -> Stage:
     return {
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "Stage",
         "metadata": {"name": f"pod-{name}"},
         "spec": {
             "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
-            "selector": {"matchExpressions": [running, stays, *selectors]},
-            "next": {"patches": [forget, change] if code == EXIT_CODE else [change]},
+            "selector": {"matchExpressions": list(selectors)},
+            "next": {"patches": list(patches)},
             **spec,
         },
     }
+
+
+def _awaited(operator: str) -> Mapping[str, Any]:
+    """Select pods that are deleted, run, and have a finalizer: it waits for how they end (In), or not (NotIn)."""
+    key = '(.metadata.deletionTimestamp != null and .status.phase == "Running" and .metadata.finalizers != null)'
+    return {"key": f'if {key} then "yes" else "no" end', "operator": operator, "values": ["yes"]}
 
 
 def _note(name: str, operator: str, *values: str) -> Mapping[str, Any]:
@@ -89,8 +112,8 @@ def _narrow(stage: Stage, selector: Mapping[str, Any]) -> None:
     stage["spec"]["selector"]["matchExpressions"].append(selector)
 
 
-_ENDED = """
-{{ $code := or (index (or .metadata.annotations dict) "CODE") "0" }}
+_RUNNING = {"key": ".status.phase", "operator": "In", "values": ["Running"]}
+_END = """
 {{ $phase := "Failed" }}{{ $reason := "Error" }}
 {{ if eq $code "0" }}{{ $phase = "Succeeded" }}{{ $reason = "Completed" }}{{ end }}
 {{ $now := Now }}{{ $root := . }}
@@ -110,6 +133,8 @@ containerStatuses:
     terminated: {exitCode: {{ $code }}, reason: {{ $reason }}, finishedAt: {{ $now | Quote }}}
 {{ end }}
 """
+_ENDED = '{{ $code := or (index (or .metadata.annotations dict) "CODE") "0" }}' + _END
+_TERMINATED = '{{ $code := "143" }}' + _END
 _RESTARTED = """
 {{ $code := or (index (or .metadata.annotations dict) "CODE") "0" }}
 {{ $now := Now }}{{ $root := . }}

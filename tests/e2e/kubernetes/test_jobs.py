@@ -1,0 +1,221 @@
+"""Indexed Jobs on the real Job controller: taken in, resized, moved, preempted, halted, ended, deleted."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kubernetes.service import Voda, voda
+from tests.kube import client as api
+from tests.kube.objects import a_node, an_indexed_job
+from tests.kube.peers.jobs_world import JobsWorld, index_of
+from voda.application.halt_job import halt, resume
+from voda.auth.callers import Caller
+from voda.events.types import JobCancelRequested, WorkerExited
+from voda.projections.job_record import JobRecord
+
+ANN = Caller(user="ann", role="admin")
+INDEX_0_ENDS = {"rules": [{"succeededIndexes": "0"}]}
+
+
+async def test_job_with_the_label_is_taken_in_and_its_pods_go_where_the_plan_says(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 1))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 1, least=1, most=3))
+        await it.until_runs("a", 3)
+        running = await world.running("a")
+        assert [running[index]["spec"]["nodeName"] for index in sorted(running)] == list(it.nodes(it.id("a")))
+        for pod in running.values():
+            assert "schedulingGates" not in pod["spec"]
+            assert pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == pod["spec"]["nodeName"]
+            assert pod["spec"].get("schedulerName") == "default-scheduler"
+        assert await world.told("a", "Suspended") == []
+
+
+async def test_job_that_was_born_running_is_suspended_once(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=3)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=3, suspend=False))
+        await it.until_runs("a", 3)
+        assert len(await world.told("a", "Suspended")) == 1
+        assert (await world.job("a"))["status"].get("failed", 0) == 0
+
+
+async def test_job_when_others_come_and_go_loses_and_gets_its_highest_indices(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=6)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=6))
+        await it.until_runs("a", 6)
+        first = await world.uids("a")
+        await world.submit(an_indexed_job("b", world.namespace, 4, least=4, most=4))
+        await it.until_runs("a", 2)
+        await it.until_runs("b", 4)
+        assert await world.uids("a") == {index: first[index] for index in (0, 1)}
+        await world.end_all("b")
+        await it.until_ended("b", "Completed")
+        await it.until_runs("a", 6)
+        now = await world.uids("a")
+        assert {index: now[index] for index in (0, 1)} == {index: first[index] for index in (0, 1)}
+        exits = {index for fact in await it.facts(WorkerExited, it.id("a")) for index in fact.workers}
+        assert exits == {2, 3, 4, 5}
+        job = await world.job("a")
+        assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (6, 6)
+        assert job["status"].get("failed", 0) == 0
+
+
+async def test_job_when_its_node_goes_to_another_pool_moves_what_is_there(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2), a_node("gpu-3", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 4, least=4, most=4))
+        await it.until_runs("a", 4)
+        before, nodes = await world.uids("a"), it.nodes(it.id("a"))
+        left = nodes[3]
+        await world.give_to_pool(left, "a100")
+        await it.until(lambda: is_off(it, "a", left))
+        await it.until_runs("a", 4)
+        now = await world.uids("a")
+        assert {index for index, node in enumerate(nodes) if node != left} == {
+            index for index in before if before[index] == now[index]
+        }
+        assert {fact.cause for fact in await it.facts(WorkerExited, it.id("a"))} == {"migrated"}
+        assert (await world.job("a"))["status"].get("failed", 0) == 0
+        await world.end_all("a")
+        await it.until_ended("a", "Completed")
+
+
+async def test_job_of_less_priority_is_preempted_and_resumes(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=4)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("rigid", world.namespace, 4, least=4, most=4))
+        await it.until_runs("rigid", 4)
+        await world.submit(an_indexed_job("urgent", world.namespace, 3, least=3, most=3, priority=10))
+        await it.until_runs("urgent", 3)
+        assert it.phase(it.id("rigid")) == "Waiting"
+        assert (await world.job("rigid"))["spec"]["suspend"] is True
+        assert await world.pods_of("rigid") == []
+        await world.end_all("urgent")
+        await it.until_ended("urgent", "Completed")
+        await it.until_runs("rigid", 4)
+        await world.end_all("rigid")
+        await it.until_ended("rigid", "Completed")
+        assert (await world.job("rigid"))["status"].get("failed", 0) == 0
+
+
+async def test_halted_job_has_no_pods_until_it_is_resumed(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 1, least=1, most=2))
+        await it.until_runs("a", 2)
+        await halt(it.service.backend, record_of(it, "a"), ANN, reason="maintenance")
+        await it.until_runs("a", 0)
+        await world.until_gone("a")
+        await world.submit(an_indexed_job("b", world.namespace, 1, least=1, most=1))
+        await it.until_runs("b", 1)
+        assert await world.pods_of("a") == []
+        await resume(it.service.backend, record_of(it, "a"), ANN)
+        await it.until_runs("a", 1)
+
+
+async def test_job_without_a_success_policy_completes_when_all_indices_have(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=3)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 3, least=1, most=3))
+        await it.until_runs("a", 3)
+        await world.end_worker("a", 0)
+        await it.until_lost("a", 0)
+        await world.end_worker("a", 2)
+        await it.until_lost("a", 2)
+        assert it.phase(it.id("a")) == "Running"
+        assert [index_of(pod) for pod in await world.pods_of("a") if pod["status"]["phase"] == "Running"] == [1]
+        await world.end_worker("a", 1)
+        await it.until_ended("a", "Completed")
+
+
+async def test_job_with_a_success_policy_completes_with_index_0(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=3)
+    async with voda(world, tmp_path) as it:
+        policy = {"successPolicy": INDEX_0_ENDS}
+        await world.submit(an_indexed_job("a", world.namespace, 3, least=1, most=3, spec=policy))
+        await it.until_runs("a", 3)
+        await world.end_worker("a", 0)
+        await it.until_ended("a", "Completed")
+        await world.submit(an_indexed_job("b", world.namespace, 3, least=3, most=3))
+        await it.until_runs("b", 3)
+        assert await world.running("a") == {}
+
+
+async def test_job_when_its_object_is_deleted_is_canceled_and_its_name_is_free(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=2))
+        await it.until_runs("a", 2)
+        await world.client.delete(api.JOBS, "a", world.namespace)
+        await it.until_ended("a", "Canceled")
+        [asked] = await it.facts(JobCancelRequested, it.id("a"))
+        assert asked.reason == "its Job was deleted"
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=2))
+        await it.until_runs_as("a", f"{it.id('a')}-2", 2)
+
+
+@pytest.mark.parametrize("by_hand", [6, 2])
+async def test_job_when_resized_by_hand_is_set_back_to_the_plan(
+    jobs_world: JobsWorld, tmp_path: Path, by_hand: int
+) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=4)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=4))
+        await it.until_runs("a", 4)
+        size = {"spec": {"parallelism": by_hand, "completions": by_hand}}
+        await world.client.patch(api.JOBS, (world.namespace, "a"), size)
+        await world.until_it_is(lambda: has_size(world, "a", 4))
+        await it.until_runs("a", 4)
+
+
+async def test_job_when_suspended_by_hand_is_resumed(jobs_world: JobsWorld, tmp_path: Path) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=2))
+        await it.until_runs("a", 2)
+        before = await world.uids("a")
+        await world.client.patch(api.JOBS, (world.namespace, "a"), {"spec": {"suspend": True}})
+        await world.until_it_is(lambda: has_others(world, "a", before))
+        await it.until_runs("a", 2)
+
+
+def record_of(it: Voda, name: str) -> JobRecord:
+    record = it.service.view.job_registry.job(it.id(name))
+    assert record is not None
+    return record
+
+
+async def is_off(it: Voda, name: str, node: str) -> bool:
+    return node not in it.nodes(it.id(name))
+
+
+async def has_size(world: JobsWorld, name: str, replicas: int) -> bool:
+    spec = (await world.job(name))["spec"]
+    return bool((spec["parallelism"], spec["completions"]) == (replicas, replicas))
+
+
+async def has_others(world: JobsWorld, name: str, before: dict[int, str]) -> bool:
+    return not {*(await world.uids(name)).values()} & {*before.values()}
