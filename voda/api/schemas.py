@@ -98,6 +98,7 @@ class DependencyView(View, frozen=True, kw_only=True):
     """What a job comes after."""
 
     job_id: Annotated[str, Meta(description="Of the other job; of an array, its id.")]
+    owner: Annotated[str, Meta(description="Of the other job, unless only its submitter has a job of that name.")]
     array: Annotated[str, Meta(description="Name of the array, of which every task counts; empty: a single job.")]
     condition: Annotated[Condition, Meta(description="ok: it has to complete; any: it has to end, however.")]
 

@@ -3,14 +3,14 @@
 Rule: what has ended by now is decided now: a dependency that is met stays so, and one that cannot be met is refused.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from voda.application.read_model import ReadModel
 from voda.domain.dependency import Dependency, DependencyRequest
 from voda.domain.errors import InvalidField
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
-from voda.projections.job_names import EXACT, OF_OWNER, in_namespace
+from voda.projections.job_names import EXACT, OF_OWNER, full_name, in_namespace, name_of
 from voda.projections.job_record import JobRecord
 
 FIELD = "metadata.annotations[voda.dev/after]"
@@ -46,11 +46,23 @@ def _resolved(request: DependencyRequest, view: ReadModel, namespace: str, user:
         is_elsewhere = record is not None and record.spec.user == user != tasks[0].spec.user
         if record is None or not (has_ended or record.is_live or is_elsewhere):
             _refuse_failed(request, tasks)
-            return Dependency(job_id=task.array_id, array=task.name, condition=request.condition, is_met=has_ended)
+            owner = _shown_owner(
+                tasks[0], registry.arrays.users_of(full_name(tasks[0].spec.namespace, task.name)), user
+            )
+            return Dependency(
+                job_id=task.array_id, owner=owner, array=task.name, condition=request.condition, is_met=has_ended
+            )
     if record is None:
         raise UnknownDependency(FIELD, f"{FIELD}: {_unknown(name[:80], [*found, *named])}")
     _refuse_failed(request, [record])
-    return Dependency(job_id=record.spec.job_id, condition=request.condition, is_met=not record.is_live)
+    owner = _shown_owner(record, registry.names.users_of(name_of(record.spec)), user)
+    return Dependency(job_id=record.spec.job_id, owner=owner, condition=request.condition, is_met=not record.is_live)
+
+
+def _shown_owner(record: JobRecord, users: Collection[str], user: str) -> str:
+    """Return the owner of what a job comes after; empty where the submitter alone has something of that name."""
+    owner = record.spec.user
+    return owner if owner != user or len(users) > 1 else ""
 
 
 def _unknown(name: str, others: Sequence[JobRecord]) -> str:

@@ -49,18 +49,21 @@ class EventPage(Struct, frozen=True, kw_only=True):
     end: int
 
 
-async def page(store: EventStore, wanted: EventFilter, *, after: int, limit: int) -> EventPage:
-    """Return up to `limit` of the wanted events with position > `after`, in order.
+async def page(
+    store: EventStore, wanted: EventFilter, *, after: int, limit: int, until: int | None = None
+) -> EventPage:
+    """Return up to `limit` of the wanted events with position > `after`, up to `until`, None = the end, in order.
 
     A page may be short, even empty, before the end of the log: the search for rare events is cut short.
     """
     end = await store.position()
+    last = end if until is None else min(until, end)
     found: list[Event] = []
     is_plain = wanted == EventFilter()
     chunk = limit if is_plain else _CHUNK
     left = _MOST_READ
-    while after < end and len(found) < limit and left > 0:
-        read, after = await _next(store, wanted.streams, after=after, until=end, chunk=chunk)
+    while after < last and len(found) < limit and left > 0:
+        read, after = await _next(store, wanted.streams, after=after, until=last, chunk=chunk)
         left -= max(len(read), 1)
         for event in read:
             if wanted(event):

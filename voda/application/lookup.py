@@ -80,7 +80,7 @@ def _unknown(named: str, job_registry: JobRegistry, caller: Caller) -> NotFound:
     owner, slash, name = named.rpartition(OF_OWNER)
     if slash and job_registry.find(name) is not None:
         return NotFound(f"{owner[:80]!r} has no job {name[:80]!r}: `voda get --all --user {owner[:80]}` lists theirs")
-    if elsewhere := job_registry.ids_named(named):
+    if elsewhere := job_registry.names.elsewhere(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")
     close = get_close_matches(named[:80], list(job_registry.jobs())[-_COMPARED:], n=1)

@@ -55,6 +55,8 @@ class JobDependency:
     """What a job comes after: another job, or an array, of which every task counts."""
 
     job_id: str
+    owner: str
+    """Of the other job, unless only its submitter has a job of that name."""
     array: str
     condition: str
     """ok: it has to complete; any: it has to end, however."""

@@ -35,6 +35,8 @@ class Dependency(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     job_id: str
     """Of the other job; of an array, its id."""
+    owner: str = ""
+    """Of the other job, where it is not the submitter's own or others have one of that name too."""
     array: str = ""
     """Name of the array, all of whose tasks have to end; empty: it is a single job."""
     condition: Condition = "ok"
@@ -49,8 +51,9 @@ class Dependency(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def target(self) -> str:
-        """What it waits for, in words."""
-        return f"array {self.array}" if self.array else self.job_id
+        """What it waits for, in words, as a user may name it."""
+        name = f"{self.owner}{'/' if self.owner else ''}{self.array or self.job_id}"
+        return f"array {name}" if self.array else name
 
 
 def parse_dependencies(text: str) -> Sequence[DependencyRequest]:

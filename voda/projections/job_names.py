@@ -5,7 +5,7 @@ that name. The id of the first run of a name is that name, so an id that shall m
 new name is the id of another name's run, so that a text that lists and commands show means one job.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from voda.domain.job import JobSpec
@@ -59,6 +59,10 @@ class JobNames:
     def latest(self, name: str) -> str | None:
         """Return the job of a name that was submitted last."""
         return next(reversed(self._latest.get(name, {}).values()), None)
+
+    def users_of(self, name: str) -> Collection[str]:
+        """Return the users who have jobs of a name."""
+        return self._latest.get(name, {}).keys()
 
     def id_of(self, named: str, user: str | None = None) -> str:
         """Return the id that a text means to a user, None = to nobody in particular.

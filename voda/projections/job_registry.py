@@ -6,7 +6,7 @@ only the index stays. No record holds a manifest: the event at `submitted_positi
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -22,7 +22,7 @@ from voda.events.envelope import Event
 from voda.projections.array_index import ArrayIndex
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
-from voda.projections.job_names import JobNames, full_name, name_of
+from voda.projections.job_names import OF_OWNER, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
@@ -51,7 +51,7 @@ class JobRegistry(Projection):
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
         self._index = JobIndex()
-        self._names = JobNames()
+        self.names = JobNames()
         self._live_counts = Counter[str]()
 
     def apply(self, event: Event) -> None:
@@ -67,14 +67,10 @@ class JobRegistry(Projection):
 
         None where there is none, and where only others have one and the user has an array of that name.
         """
-        record = self._records.get(self._names.id_of(named, user))
+        record = self._records.get(self.names.id_of(named, user)) or _of_owner(self._records, named)
         if record is None or user in (None, record.spec.user) or self.arrays.latest_of(named, user) is None:
             return record
         return None
-
-    def ids_named(self, name: str) -> Sequence[str]:
-        """Return the jobs of that name, the latest of each namespace."""
-        return self._names.elsewhere(name)
 
     def jobs(self) -> Mapping[str, JobRecord]:
         """Return all records by job id, in the order of submission; read-only, and changing with the log."""
@@ -86,12 +82,12 @@ class JobRegistry(Projection):
 
     def live_named(self, namespace: str, name: str) -> str | None:
         """Return the live job of that name; of several, the one submitted last."""
-        return self._names.live(full_name(namespace, name))
+        return self.names.live(full_name(namespace, name))
 
     def run_with_id(self, name: str) -> JobRecord | None:
         """Return the run of another name whose id is this name, which no job has yet."""
         record = self._records.get(name)
-        is_other = record is not None and name_of(record.spec) != name and self._names.latest(name) is None
+        is_other = record is not None and name_of(record.spec) != name and self.names.latest(name) is None
         return record if is_other else None
 
     def submission(self, event_id: str) -> str | None:
@@ -113,11 +109,11 @@ class JobRegistry(Projection):
         self._ended, self._with_reports = dict.fromkeys(ended), dict.fromkeys(with_reports)
         self._ended_reports = sum(len(self._records[job_id].packed) for job_id in with_reports)
         self._index.load(index)
-        self._names = JobNames()
+        self.names = JobNames()
         self._live_counts = Counter(record.spec.user for record in records if record.is_live)
         self.arrays = ArrayIndex()
         for record in records:
-            self._names.add(record.spec, is_live=record.is_live)
+            self.names.add(record.spec, is_live=record.is_live)
             self.arrays.add(record)
 
     def _live_record(self, job_id: str) -> JobRecord | None:
@@ -145,7 +141,7 @@ class JobRegistry(Projection):
         self._forget_reports(job_id)
         del self._ended[job_id]
         record = self._records.pop(job_id)
-        self._names.forget(record.spec)
+        self.names.forget(record.spec)
         self.arrays.forget(record)
 
     def _forget_reports(self, job_id: str) -> None:
@@ -154,6 +150,13 @@ class JobRegistry(Projection):
             record = self._records[job_id]
             self._ended_reports -= len(record.packed)
             record.packed = []
+
+
+def _of_owner(records: Mapping[str, JobRecord], named: str) -> JobRecord | None:
+    """Return the job that `OWNER/ID` means."""
+    owner, slash, job_id = named.rpartition(OF_OWNER)
+    record = records.get(job_id) if slash else None
+    return record if record is not None and record.spec.user == owner else None
 
 
 @JobRegistry.folds
@@ -167,7 +170,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
         registry._forget(job_id)
     record = registry._records[job_id] = new_record(fact.spec, event.recorded_at, event.position)
     registry._mark(record, event)
-    registry._names.add(record.spec, is_live=True)
+    registry.names.add(record.spec, is_live=True)
     registry.arrays.add(record)
     registry._live_counts[fact.spec.user] += 1
     registry._undecided.setdefault(fact.spec.pool, {})[job_id] = event.position
@@ -188,7 +191,7 @@ def _ended(registry: JobRegistry, fact: facts.JobEnd, event: Event) -> None:
     record.end(fact, event.recorded_at)
     registry._mark(record, event)
     registry._live_counts[record.spec.user] -= 1
-    registry._names.end(record.spec)
+    registry.names.end(record.spec)
     registry._undecided.get(record.spec.pool, {}).pop(job_id, None)
     registry._add_ended(record)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.service import Service, a_manifest, a_service
-from voda.api.schemas import ArrayView, ExplanationView, JobList, JobView
+from voda.api.schemas import ArrayView, EventList, ExplanationView, JobList, JobView
+from voda.cli.render.arrays import after_text
 from voda.events.types import JobCompleted, JobSubmitted
 
 
@@ -73,6 +74,23 @@ async def test_after_means_the_callers_own_job_unless_it_names_an_owner(tmp_path
         theirs = await submit(service, "eval", token=anna, after="bob/prep:any")
         assert [each.job_id for each in own.job.after] == ["prep"]
         assert [each.job_id for each in theirs.job.after] == ["prep-2"]
+        # Both have a prep, so both are shown with their owners, as they may be named.
+        assert (after_text(own.job.after), after_text(theirs.job.after)) == ("anna/prep", "bob/prep-2:any")
+        again = await submit(service, "again", token=anna, after="bob/prep-2:any")
+        assert again.job.after == theirs.job.after
+
+
+async def test_after_shows_an_owner_only_where_the_name_does_not_say_enough(tmp_path: Path) -> None:
+    access, anna, bob, _ = tokens(tmp_path)
+    async with a_service(access=access) as service:
+        await submit(service, "prep", token=anna)
+        await submit(service, "sweep", token=anna, array="0-1")
+        own = await submit(service, "train", token=anna, after="prep,sweep")
+        theirs = await submit(service, "eval", token=bob, after="anna/prep,anna/sweep:any")
+        assert after_text(own.job.after) == "prep, array sweep"
+        assert after_text(theirs.job.after) == "anna/prep, array anna/sweep:any"
+        spec = service.backend.view.job_registry.jobs()["eval"].spec
+        assert [each.target for each in spec.after] == ["anna/prep", "array anna/sweep"]
 
 
 async def test_new_name_that_is_the_id_of_a_run_of_another_name_is_refused() -> None:
@@ -120,6 +138,31 @@ async def test_explain_at_a_past_moment_means_the_run_of_that_moment(tmp_path: P
         await refused(service, 404, "GET", f"{JOBS}/trian/explain?at={first}", token=anna)
         problem = await refused(service, 422, "GET", f"{JOBS}/bob%2Ftrain/explain?at={first}", token=anna)
         assert "job train-2 was submitted at position" in problem.detail
+
+
+async def test_events_up_to_a_past_moment_are_those_of_the_run_that_the_name_meant_then(tmp_path: Path) -> None:
+    access, anna, bob, _ = tokens(tmp_path)
+    async with a_service(access=access) as service:
+        await submit(service, "train", token=anna)
+        first = await service.happens(JobCompleted(job_id="train"))
+        await submit(service, "train", token=bob)
+        second = await service.happens(JobCompleted(job_id="train-2"))
+        await submit(service, "train", token=anna)
+
+        async def streams(token: str, until: str) -> tuple[set[str], int]:
+            answer = await service.ask("GET", f"/api/v1/events?job=train{until}", token=token)
+            assert answer.status == 200, answer.body
+            events = answer.as_a(EventList)
+            return {event.stream for event in events.items}, events.last_position
+
+        assert await streams(anna, f"&until={first}") == ({"job.train"}, first)
+        assert await streams(bob, f"&until={first}") == ({"job.train"}, first)
+        assert await streams(bob, f"&until={second}") == ({"job.train-2"}, second)
+        assert await streams(anna, f"&until={second}") == ({"job.train"}, second)
+        assert await streams(anna, "") == ({"job.train-3"}, second + 1)
+        assert await streams(anna, f"&until={second + 99}") == ({"job.train-3"}, second + 1)
+        await refused(service, 404, "GET", f"/api/v1/events?job=trian&until={first}", token=anna)
+        await refused(service, 422, "GET", f"/api/v1/events?watch=true&until={first}", token=anna)
 
 
 async def test_array_is_named_with_its_owner(tmp_path: Path) -> None:

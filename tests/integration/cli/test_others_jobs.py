@@ -15,8 +15,8 @@ from voda.auth.tokens import Authenticator
 from voda.cli import build_app
 from voda.cli.http import confirmation
 from voda.clock import VirtualClock
-from voda.domain.errors import InvalidInput, NotAllowed
-from voda.events.types import JobCanceled, JobSubmitted
+from voda.domain.errors import InvalidInput, NotAllowed, NotFound
+from voda.events.types import JobCanceled, JobCompleted, JobSubmitted
 
 
 class Users:
@@ -25,9 +25,12 @@ class Users:
     def __init__(self, server: Server, access: Authenticator) -> None:
         self.server = server
         self._access = access
+        self._tokens: dict[str, str] = {}
 
     def submit(self, user: str, name: str, **annotations: Any) -> None:
-        token = self._access.add(user, "user")
+        if user not in self._tokens:
+            self._tokens[user] = self._access.add(user, "user")
+        token = self._tokens[user]
         body = a_manifest(name, **annotations)
         answer = self.server.does(self.server.service.ask("POST", "/api/v1/jobs", token=token, body=body))
         assert answer.status == 201, answer.body
@@ -134,3 +137,23 @@ def test_array_of_another_user_is_refused_in_a_pipe(users: Users) -> None:
 def test_where_the_server_asks_nobody_who_they_are_nothing_is_asked(empty: Server) -> None:
     empty.happens(JobSubmitted(spec=a_spec("train", user="anna")))
     assert empty.voda("delete", "train").stdout == "train is being canceled\n"
+
+
+def test_events_to_a_past_moment_are_those_of_the_run_that_the_name_meant_then(users: Users) -> None:
+    users.submit("anna", "train")
+    ended = users.server.does(users.server.service.happens(JobCompleted(job_id="train")))
+    users.submit("anna", "train")
+    then = users.server.voda("events", "train", "--to", str(ended)).stdout.splitlines()
+    assert [line.split(": ")[0].split()[-1] for line in then] == ["train", "train"]
+    assert "submitted" in then[0]
+    now = users.server.voda("events", "train").stdout
+    assert "train-2: submitted" in now
+    with pytest.raises(NotFound):
+        users.server.voda("events", "nobody", "--to", str(ended))
+
+
+def test_submit_after_another_users_job_names_its_owner(users: Users) -> None:
+    users.submit("anna", "prep")
+    program = ("--name", "train", "--after", "anna/prep", "--", "true")
+    assert ", after anna/prep" in users.server.voda("submit", *program).stdout
+    assert "anna/prep" in users.server.voda("describe", "train").stdout

@@ -211,6 +211,9 @@ def test_name_means_the_users_own_job_first_also_after_a_load() -> None:
         ids = {user: record and record.spec.job_id for user, record in found.items()}
         assert ids == {"ann": "train", "bob": "train-2", "eve": "train-2", None: "train-2"}
         assert [one.find(named) is not None for named in ("ann/train", "bob/train", "eve/train")] == [True, True, False]
+        # An id is named with its owner too, as the lines that show what a job waits for do.
+        assert [one.find(named) is not None for named in ("bob/train-2", "ann/train-2")] == [True, False]
+        assert set(one.names.users_of("train")) == {"ann", "bob"}
 
 
 def test_name_means_the_users_live_job_rather_than_a_later_run_that_has_ended() -> None:
@@ -278,6 +281,19 @@ def test_array_when_an_older_one_of_its_name_is_forgotten_keeps_the_name() -> No
     folded(log, registry)
     assert [registry.arrays.find("sweep", user) for user in ("ann", "bob", None)] == ["sweep-0-2"] * 3
     assert registry.arrays.live("sweep") == "sweep-0-2"
+
+
+def test_arrays_when_the_newest_of_a_name_is_forgotten_mean_the_one_of_another_user() -> None:
+    log, registry = Log(), JobRegistry(most_ended=0)
+    log.add(task("sweep-0", "sweep-0", user="bob"), at=0)
+    log.add(task("sweep-0-2", "sweep-0-2"), at=1)
+    log.add(task("sweep-0-3", "sweep-0-3"), at=2)
+    folded(log, registry)
+    assert set(registry.arrays.users_of("sweep")) == {"ann", "bob"}
+    registry.apply(log.add(JobCompleted(job_id="sweep-0-3"), at=3))
+    registry.apply(log.add(JobCompleted(job_id="sweep-0-2"), at=4))
+    assert [registry.arrays.find("sweep", user) for user in ("ann", "bob", None)] == ["sweep-0"] * 3
+    assert set(registry.arrays.users_of("sweep")) == {"bob"}
 
 
 def test_live_jobs_are_counted_by_user() -> None:

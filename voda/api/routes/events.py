@@ -20,12 +20,13 @@ from voda.api.streams import StreamedResponse
 from voda.application import event_feed
 from voda.application.backend import Backend
 from voda.application.event_feed import EventFilter, EventHub
-from voda.application.lookup import spec_of
+from voda.application.lookup import job_id_then, spec_of
 from voda.auth.callers import Caller, is_owner
 from voda.domain.errors import InvalidField
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES
 from voda.events.types import JobSubmitted
+from voda.projections.job_names import EXACT
 
 SSE: Final = "text/event-stream"
 _RESUME: Final = "Last-Event-ID"
@@ -50,6 +51,17 @@ class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         | None
     ) = None
     limit: Annotated[int, Meta(description="Most events of a page; means nothing when watching.", ge=1, le=500)] = 100
+    until: (
+        Annotated[
+            int,
+            Meta(
+                description="Position at which to end; `job` is the run that its name meant there. Not when watching.",
+                ge=1,
+                le=2**53,
+            ),
+        ]
+        | None
+    ) = None
     job: Annotated[str, Meta(description="Only events about this job, plans that name it included.")] = ""
     type: Annotated[
         list[Annotated[str, Meta(extra_json_schema={"enum": list(TYPES)})]],
@@ -89,11 +101,15 @@ class EventRoutes(Routes):
         has_manifest = _manifests_of(caller) if query.manifests else lambda _event: False
         wanted = await _filter(backend, query, caller)
         if query.watch or SSE in request.headers.get("Accept", ""):
+            if query.until is not None:
+                raise InvalidField("until", "until is of pages of the past: leave it out when watching")
             after = await _begin(backend, request, query)
             stream = StreamedResponse(request, backend.limits, {"Content-Type": f"{SSE}; charset=utf-8"})
             watch = EventStream(backend, self._hub, stream, wanted, has_manifest)
             return await stream.run(lambda: watch.run(after))
-        page = await event_feed.page(backend.store, wanted, after=query.after or 0, limit=query.limit)
+        page = await event_feed.page(
+            backend.store, wanted, after=query.after or 0, limit=query.limit, until=query.until
+        )
         refuse_future_position(query.after or 0, page.end)
         items = tuple(event_of(event, with_manifest=has_manifest(event)) for event in page.events)
         return json_response(EventList(items=items, last_position=page.last_position, end=page.end))
@@ -105,7 +121,10 @@ async def _filter(backend: Backend, query: EventsQuery, caller: Caller) -> Event
             raise InvalidField("type", f"type {kind[:80]!r} is not known; expected one of {', '.join(TYPES)}")
     if not query.job:
         return EventFilter(types=frozenset(query.type))
-    spec = await spec_of(backend, query.job, caller)
+    named = query.job
+    if query.until is not None:
+        named = EXACT + await job_id_then(backend, named, caller, query.until)
+    spec = await spec_of(backend, named, caller)
     return EventFilter(types=frozenset(query.type), job_id=spec.job_id, pool=spec.pool)
 
 

@@ -46,6 +46,10 @@ class RemoteLog:
         self._client = client
         self._filters = filters
 
+    def ending_at(self, position: int) -> "RemoteLog":
+        """Return the log up to a position, at which a job's name means what it meant then."""
+        return RemoteLog(self._client, {**self._filters, "until": max(1, position)})
+
     async def position(self) -> int:
         return decode(await self._client.get("/events", {"limit": 1}), EventList).end
 

@@ -91,7 +91,8 @@ def array_description(array: ArrayView, tasks: RenderableType, at: datetime) -> 
 def after_text(after: Sequence[DependencyView]) -> str:
     """Return what a job comes after, as `--after` says it."""
     return ", ".join(
-        f"{'array ' if each.array else ''}{each.array or each.job_id}{'' if each.condition == 'ok' else ':any'}"
+        f"{'array ' if each.array else ''}{each.owner}{'/' if each.owner else ''}{each.array or each.job_id}"
+        f"{'' if each.condition == 'ok' else ':any'}"
         for each in after
     )
 

@@ -139,7 +139,9 @@ async def _print_server_events(client: "Client", part: EventSelection) -> None:
     from voda.timetravel.moment import elapsed, recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
-    if part.job:
+    if part.job and part.end:
+        filters["job"] = part.job
+    elif part.job:
         # The name must not mean another job half way, and an unknown one is an error.
         filters["job"] = exactly(decode(await client.get(resource_path("jobs", part.job)), JobView))
     log, present, count = RemoteLog(client, filters), now(), 0
@@ -161,6 +163,8 @@ async def _server_events(log: "RemoteLog", part: EventSelection, *, is_filtered:
 
     last = await log.position()
     until = (await find(log, parse_moment(part.end))).position if part.end else last
+    if part.job and part.end:
+        log = log.ending_at(until)
     if part.begin:
         after = (await find(log, parse_moment(part.begin), before=True)).position
     else:
