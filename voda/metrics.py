@@ -174,10 +174,12 @@ MIRROR_DRIFT: Final = Counter(
 LAST_MIRROR_DRIFT: Final = Gauge(
     "mirror_drift_objects", "Objects that the last resync corrected.", ("collection",), scope="kubernetes"
 )
-PODS_BOUND: Final = Counter("pods_bound", "Worker pods given their nodes.", scope="kubernetes")
-BIND_DURATION: Final = Histogram(
-    "bind_duration_seconds",
-    "Binding workers of a job that were due together, all requests of it.",
+GATES_LIFTED: Final = Counter(
+    "gates_lifted", "Worker pods given their nodes, for kube-scheduler to bind.", scope="kubernetes"
+)
+GATE_DURATION: Final = Histogram(
+    "gate_duration_seconds",
+    "Lifting the gates of workers of a job that were due together, all requests of it.",
     scope="kubernetes",
     buckets=_REQUESTS_S,
 )

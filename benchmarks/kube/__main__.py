@@ -8,7 +8,7 @@ import sys
 from benchmarks.figures import chosen, take
 from benchmarks.kube.options import Options
 
-FIGURES = ("reaction", "throughput", "bind", "takeover", "memory", "idle")
+FIGURES = ("reaction", "throughput", "gates", "takeover", "memory", "idle")
 
 
 def main(arguments: list[str]) -> None:

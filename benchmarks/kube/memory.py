@@ -113,5 +113,5 @@ def _pod(number: int, node: str) -> Object:
         memory="16Gi",
         labels=labels,
         annotations=notes,
-        spec={"schedulerName": well_known.SCHEDULER, "hostname": f"{job}-worker-{number // 2 % 8}", "subdomain": job},
+        spec={"hostname": f"{job}-worker-{number // 2 % 8}", "subdomain": job},
     )

@@ -3,7 +3,7 @@
 Rule: nobody acts beside the test and the actuator: operators' and kubelets' parts are played by the test.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +14,8 @@ from tests.kube.memory_api import MemoryApi, Wire
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
 from tests.kube.objects import a_node
-from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.convergence.actuator import Actuator
+from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
@@ -46,8 +46,8 @@ class Stage:
         self.clock = CountingClock("id")
         self.inventory = Inventory(PoolRule(), self.jobs.get)
         api = MemoryApi(self.server, self.wire)
-        self.binder = Binder(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
-        self.actuator = Actuator(self.inventory, api, self.clock, self.binder, self._tell)
+        self.gates = GateLifter(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
+        self.actuator = Actuator(self.inventory, api, self.clock, self.gates, self._tell)
         self.refresher = HostfileRefresher(inventory=self.inventory, api=api, clock=self.clock, telemetry=NO_TELEMETRY)
         self._resource = resource
         self._kind: JobKind = MPIJobV2() if resource == MPIJOBS else MPIJobV1()
@@ -84,22 +84,44 @@ class Stage:
         self.watch()
         return uid
 
-    def add_worker(self, job_id: str, index: int, *, node: str = "", phase: str = "", **requests: str) -> None:
-        """Do as the operator does, and where a node or a phase is named, as scheduler and kubelet do."""
+    def add_worker(
+        self,
+        job_id: str,
+        index: int,
+        *,
+        node: str = "",
+        phase: str = "",
+        finalizers: Sequence[str] = (),
+        **fields: Any,
+    ) -> None:
+        """Do as the operator does, and where a node or a phase is named, as voda, kube-scheduler and kubelet do.
+
+        Args:
+            job_id: of the job.
+            index: of the worker.
+            node: to which it is bound; empty = it is gated.
+            phase: of the pod.
+            finalizers: of the pod.
+            fields: of its spec.
+        """
         name = f"{job_id}-worker-{index}"
         labels = {"training.kubeflow.org/job-name": job_id, "training.kubeflow.org/job-role": "worker"}
-        metadata = {"name": name, "labels": labels, "annotations": {"voda.dev/job-id": job_id}}
-        container = {"name": "worker", "resources": {"requests": {"nvidia.com/gpu": "1", **requests}}}
-        self._add_pod(metadata, {"schedulerName": "voda", "containers": [container]}, node, phase)
-
-    def add_gated_worker(self, job_id: str, index: int) -> None:
-        """Do as the Job controller does: the worker waits for its gate, and its end would be counted."""
-        labels = {"training.kubeflow.org/job-name": job_id, "training.kubeflow.org/job-role": "worker"}
-        metadata = {"name": f"{job_id}-worker-{index}", "labels": labels, "annotations": {"voda.dev/job-id": job_id}}
-        metadata["finalizers"] = ["batch.kubernetes.io/job-tracking", "example.com/kept"]
+        metadata: Object = {"name": name, "labels": labels, "annotations": {"voda.dev/job-id": job_id}}
         container = {"name": "worker", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
-        gates = [{"name": "voda.dev/placement"}]
-        self._add_pod(metadata, {"schedulingGates": gates, "containers": [container]}, "", "")
+        spec: Object = {"containers": [container], **fields}
+        if node:
+            metadata["annotations"]["voda.dev/node"] = node
+        else:
+            spec = {"schedulingGates": [{"name": "voda.dev/placement"}], **spec}
+        self._add_pod({**metadata, "finalizers": finalizers}, spec, node, phase)
+
+    def schedule(self) -> None:
+        """Do as kube-scheduler does with the workers that it may bind."""
+        for (namespace, name), pod in list(self.server.objects[PODS].items()):
+            selected = (pod["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
+            if selected and not pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
+                body = {"metadata": {"name": name}, "target": {"name": selected}}
+                self._ask("POST", PODS.path(namespace, name, "binding"), body)
 
     def pod(self, name: str) -> Object:
         """Return a pod as the server has it."""
@@ -114,6 +136,10 @@ class Stage:
     def set_status(self, pod: str, **status: Any) -> None:
         """Do as the kubelet does."""
         self._ask("PATCH", PODS.path(NAMESPACE, pod, "status"), {"status": status})
+
+    def change_pod(self, pod: str, body: Mapping[str, Any]) -> None:
+        """Change a pod as somebody else does."""
+        self._ask("PATCH", PODS.path(NAMESPACE, pod), body)
 
     def remove_pod(self, pod: str) -> None:
         """Let a pod be gone at once."""

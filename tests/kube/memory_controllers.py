@@ -1,10 +1,11 @@
 """What the real control plane does beside its API server, in memory: the garbage collector, the Job controller, the
-scheduler of others' pods, the collector of pods of lost nodes, and the kubelets that refuse what is too much.
+scheduler, the collector of pods of lost nodes, and the kubelets that refuse what is too much.
 
 Rule: each looks at what there is now, a moment after something changed, and does what is still to be done.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -13,7 +14,6 @@ from typing import Final
 from tests.kube.client import JOBS, NODES, PODS, Client, Key, Object, Refused, Resource, controller_of, key_of, now_text
 from tests.kube.memory_server import MemoryServer
 from tests.kube.objects import GPU
-from voda.cluster.kubernetes.well_known import SCHEDULER
 
 _LOOK_S: Final = 0.05
 _IDLE_S: Final = 0.25
@@ -46,7 +46,7 @@ class Controllers:
         """Do what is to be done, and say whether there was anything."""
         works = [
             *(self._client.delete(*each) for each in self._unowned()),
-            *(self._bind(*each) for each in self._unscheduled()),
+            *(self._schedule(pod) for pod in self._unscheduled()),
             *(self._client.delete(PODS, key[1], key[0], grace_s=0) for key in self._lost()),
             *(self._control(job) for job in self._objects(JOBS)),
         ]
@@ -66,22 +66,40 @@ class Controllers:
                 if owners and "deletionTimestamp" not in metadata and not any(each["uid"] in uids for each in owners):
                     yield resource, metadata["name"], metadata.get("namespace", "")
 
-    def _unscheduled(self) -> Iterator[tuple[Object, str]]:
+    def _unscheduled(self) -> Iterator[Object]:
         for pod in self._objects(PODS):
             spec = pod["spec"]
-            if spec["schedulerName"] != SCHEDULER and not spec.get("nodeName") and not _is_leaving(pod):
-                gpus = gpus_of(pod)
-                nodes = [each for each in self._objects(NODES) if _is_open(each) and self._free(each) >= gpus]
-                if nodes:
-                    yield pod, min(nodes, key=lambda node: str(node["metadata"]["name"]))["metadata"]["name"]
+            is_its = spec["schedulerName"] == "default-scheduler" and not spec.get("schedulingGates")
+            if is_its and not spec.get("nodeName") and not _is_leaving(pod) and not _is_over(pod):
+                yield pod
 
-    async def _bind(self, pod: Object, node: str) -> None:
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
-        await self._client.create(PODS, {"metadata": metadata, "target": target}, "binding")
+    async def _schedule(self, pod: Object) -> bool:
+        """Bind a pod to the first node that takes it, or say in its status why none does."""
+        refusals = {node["metadata"]["name"]: self._refusal(pod, node) for node in self._objects(NODES)}
+        if names := sorted(name for name, why in refusals.items() if not why):
+            target = {"apiVersion": "v1", "kind": "Node", "name": names[0]}
+            metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+            await self._client.create(PODS, {"metadata": metadata, "target": target}, "binding")
+            return True
+        counts = sorted(f"{count} {why}" for why, count in Counter(refusals.values()).items())
+        message = f"0/{len(refusals)} nodes are available: {', '.join(counts)}."
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        if condition in pod["status"].get("conditions", ()):
+            return False
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
+        await self._client.patch(PODS, key_of(pod), body, "status")
+        return True
 
-    def _free(self, node: Object) -> int:
-        return int(node["status"]["allocatable"].get(GPU, "0")) - held_gpus(self._server, node["metadata"]["name"])
+    def _refusal(self, pod: Object, node: Object) -> str:
+        """Return why a node does not take a pod, in the words of kube-scheduler; empty where it does."""
+        if node["spec"].get("unschedulable"):
+            return "node(s) were unschedulable"
+        if node["status"]["conditions"][0]["status"] != "True":
+            return "node(s) had untolerated taint {node.kubernetes.io/not-ready: }"
+        if not (pod["spec"].get("nodeSelector") or {}).items() <= node["metadata"].get("labels", {}).items():
+            return "node(s) didn't match Pod's node affinity/selector"
+        free = int(node["status"]["allocatable"].get(GPU, "0")) - held_gpus(self._server, node["metadata"]["name"])
+        return f"Insufficient {GPU}" if gpus_of(pod) > free else ""
 
     def _lost(self) -> list[Key]:
         now, nodes = asyncio.get_running_loop().time(), self._server.objects[NODES]
@@ -146,7 +164,3 @@ def _is_over(pod: Object) -> bool:
 
 def _is_leaving(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
-
-
-def _is_open(node: Object) -> bool:
-    return not node["spec"].get("unschedulable") and node["status"]["conditions"][0]["status"] == "True"

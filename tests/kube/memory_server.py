@@ -198,7 +198,11 @@ class MemoryServer:
             raise Refusal(409, "Conflict", f"pod {target.name} is already assigned to node {node!r}", target.name)
         if "deletionTimestamp" in pod["metadata"]:
             raise Refusal(409, "Conflict", f"pod {target.name} is being deleted", target.name)
-        bound = {**pod, "spec": {**pod["spec"], "nodeName": body["target"]["name"]}}
+        if pod["spec"].get("schedulingGates"):
+            raise Refusal(409, "Conflict", f"pod {target.name} has non-empty .spec.schedulingGates", target.name)
+        conditions = [{"type": "PodScheduled", "status": "True"}]
+        status = {**pod["status"], "conditions": conditions}
+        bound = {**pod, "spec": {**pod["spec"], "nodeName": body["target"]["name"]}, "status": status}
         self._keep(client.PODS, "MODIFIED", bound)
         return {"kind": "Status", "status": "Success", "code": 201}
 
@@ -321,7 +325,11 @@ def _as_pod(made: Object) -> Object:
         resources = each.get("resources", {})
         requests = {**resources.get("limits", {}), **resources.get("requests", {})}
         containers.append({**each, "resources": {**resources, "requests": requests}})
-    return {**made, "spec": {**spec, "containers": containers}, "status": {"phase": "Pending"}}
+    status: Object = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
+        why = {"reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}
+        status["conditions"] = [{"type": "PodScheduled", "status": "False", **why}]
+    return {**made, "spec": {**spec, "containers": containers}, "status": status}
 
 
 def _grace_s(pod: Object, options: Mapping[str, Any]) -> int:

@@ -25,7 +25,7 @@ from tests.virtual_time import now_s
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.well_known import JOB_ID, SCHEDULER
+from voda.cluster.kubernetes.well_known import JOB_ID, MANAGED
 from voda.domain.rng import rng_at
 from voda.log.memory import MemoryStore
 from voda.telemetry.prometheus import PrometheusTelemetry
@@ -209,7 +209,7 @@ class Replica:
 def job_of(pod: Object) -> str:
     """Return the id of the job that a pod is a worker of; empty for others."""
     notes = pod["metadata"].get("annotations", {})
-    return str(notes.get(JOB_ID, "")) if pod["spec"]["schedulerName"] == SCHEDULER else ""
+    return str(notes.get(JOB_ID, "")) if MANAGED in pod["metadata"].get("labels", {}) else ""
 
 
 def _is_held(pod: Object) -> bool:

@@ -31,19 +31,19 @@ from voda.programs.program_manifest import ENV_FILE
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _LEAST_TTL_S: Final = 300
-_BY_PLACER: Final = "not considered: voda's placement decides which nodes the replicas share"
+_BY_PLACER: Final = "not planned for: nodes that kube-scheduler refuses for it are avoided, one after the other"
 _OF_METADATA: Final = {
     "finalizers": "left out: the object would outlive its deletion",
     "ownerReferences": "left out: the object belongs to the job alone",
 }
 _OF_RUN_POLICY: Final = {
-    "schedulingPolicy": "not needed: voda binds all workers of a start together",
+    "schedulingPolicy": "not needed: voda lets all workers of a start go to their nodes together",
     "activeDeadlineSeconds": "counts from the latest start: a preempted job has all of it again",
 }
 _OF_PODS: Final = {
     "nodeName": "left out: voda places the replicas; name nodes by nodeSelector",
     "topologySpreadConstraints": _BY_PLACER,
-    "resourceClaims": "not allocated: kube-scheduler, which would do it, does not place these pods",
+    "resourceClaims": "allocated by kube-scheduler on the planned node, but plans do not count what they claim",
 }
 _OF_AFFINITY: Final = {"podAffinity": _BY_PLACER, "podAntiAffinity": _BY_PLACER}
 
@@ -164,23 +164,17 @@ def _run_policy(job: JobManifest, spec: Mapping[str, Any], *, is_v1: bool) -> It
 
 
 def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarning]:
-    """Yield what voda, which binds replicas itself, changes or ignores of their templates."""
+    """Yield what voda, which names the nodes of replicas, changes or ignores of their templates."""
     for role in job.roles:
         if role not in job.placed_roles:
             continue
         pod, path = role_mappings(job, raw["spec"])[role]["template"]["spec"], f"{job.path(role)}.template.spec"
         if pod.get("schedulerName") not in (None, "", "voda", "default-scheduler"):
-            yield FieldWarning(field=f"{path}.schedulerName", message="not used: voda places the replicas itself")
+            yield FieldWarning(
+                field=f"{path}.schedulerName", message="not used: kube-scheduler binds the replicas, where voda says"
+            )
         yield from field_warnings(pod, path, _OF_PODS)
         yield from field_warnings(pod.get("affinity"), f"{path}.affinity", _OF_AFFINITY)
-        yield from _late_volumes(pod.get("volumes"), path)
-
-
-def _late_volumes(volumes: object, path: str) -> Iterator[FieldWarning]:
-    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
-        if isinstance(volume, Mapping) and volume.get("ephemeral"):
-            message = "its storage class must bind at once: WaitForFirstConsumer waits for kube-scheduler"
-            yield FieldWarning(field=f"{path}.volumes[{index}].ephemeral", message=message)
 
 
 def _uncounted_gpus(parsed: ParsedManifest, resource: str) -> Iterator[FieldWarning]:

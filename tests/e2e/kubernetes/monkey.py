@@ -18,7 +18,7 @@ from tests.e2e.kubernetes.wishes import AWAY, Wish, a_wish, answer_of, id_of
 from tests.kube import client as api
 from tests.kube.client import Object, Refused, Resource
 from tests.kube.kubelet import RUNS_FOR_S
-from tests.kube.objects import a_node, a_pod
+from tests.kube.objects import MANAGED, a_node, a_pod
 from tests.kube.world import World
 
 _MOST_JOBS: Final = 10
@@ -293,7 +293,7 @@ class Monkey:
         nodes = {node["metadata"]["name"]: node for node in await self.world.client.list(api.NODES)}
         held: dict[str, list[str]] = {}
         for pod in pods:
-            if pod["spec"].get("schedulerName") == "voda" and pod["status"].get("phase") in ("Pending", "Running"):
+            if _is_worker(pod) and pod["status"].get("phase") in ("Pending", "Running"):
                 held.setdefault(pod["spec"].get("nodeName", ""), []).append(pod["metadata"]["name"])
         return [
             f"{node} after {self.diary[-1:]}: {names}"
@@ -321,9 +321,7 @@ class Monkey:
     async def _worker(self) -> str:
         pods = await self.world.client.list(api.PODS, self.world.namespace)
         running = [
-            str(pod["metadata"]["name"])
-            for pod in pods
-            if pod["spec"].get("schedulerName") == "voda" and pod["status"].get("phase") == "Running"
+            str(pod["metadata"]["name"]) for pod in pods if _is_worker(pod) and pod["status"].get("phase") == "Running"
         ]
         if not running:
             raise Refused(404, "", "there are no workers")
@@ -348,3 +346,7 @@ class Monkey:
             if answer is not None and answer[0] < 500 and answer[0] != 429:
                 return answer[1] if answer[0] < 300 else None
             await asyncio.sleep(_RETRY_S)
+
+
+def _is_worker(pod: Object) -> bool:
+    return MANAGED in pod["metadata"].get("labels", {})

@@ -1,6 +1,6 @@
 """`voda serve` that dies at one step: run as a program, with MORTAL=`before|after STEP COUNT` in its environment.
 
-A step is a call that changes something outside of the process: `append worker.started`, `create pods/binding`,
+A step is a call that changes something outside of the process: `append worker.started`, `patch pods`,
 `patch mpijobs`. Before the nth of a kind, or right after it was answered, the process is gone as by kill -9. With
 MORTAL_TRACE=FILE it writes down every step that it comes to.
 

@@ -164,8 +164,7 @@ def _unlike(found: Object, record: JobRecord, pods: Sequence[Object]) -> Iterato
     if specs["Worker"]["replicas"] != len(record.planned) or spec.get("runPolicy", {}).get("suspend"):
         yield f"{record.spec.job_id} is to have {len(record.planned)}, its object has {specs['Worker']['replicas']}"
     job_id = well_known.JOB_ID
-    of_job = [pod for pod in pods if pod["metadata"].get("annotations", {}).get(job_id) == record.spec.job_id]
-    workers = [pod for pod in of_job if pod["spec"].get("schedulerName") == well_known.SCHEDULER]
+    workers = [pod for pod in pods if pod["metadata"].get("annotations", {}).get(job_id) == record.spec.job_id]
     there = Counter(pod["spec"].get("nodeName") for pod in workers if pod["status"].get("phase") == "Running")
     if there != Counter(record.planned) or len(workers) != len(record.planned):
         yield f"{record.spec.job_id} is to be on {record.planned}, its workers are on {there} of {len(workers)}"

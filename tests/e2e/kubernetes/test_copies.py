@@ -86,7 +86,7 @@ async def test_pod_of_a_stranger_that_says_it_is_a_worker_is_neither_counted_nor
         await it.until_runs("a", 2)
         forged = await world.client.get(api.PODS, "a-worker-1", world.namespace)
         notes, labels = forged["metadata"]["annotations"], forged["metadata"]["labels"]
-        said = {"annotations": notes, "labels": labels, "spec": {"schedulerName": "voda"}}
+        said = {"annotations": notes, "labels": labels}
         await world.client.create(api.PODS, a_pod("a-worker-1", stranger, gpus=1, node="gpu-1", **said))
         await world.until(lambda: _node(it, "gpu-1").foreign_gpus == 1)
         await world.end_launcher("a")

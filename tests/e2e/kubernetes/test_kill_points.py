@@ -33,15 +33,15 @@ STEPS = (
     "append job.completed",
     "append job.canceled",
     "create mpijobs",
-    "create pods/binding",
+    "patch pods",
     "patch mpijobs",
     "delete mpijobs",
     "delete pods",
 )
 POINTS = [
     *(f"{when} {step} 1" for step in STEPS for when in ("before", "after") if step != "append settings"),
-    # In the midst of several of a kind: of a start's bindings, of a job's patches, of the plans of the story.
-    "after create pods/binding 2",
+    # In the midst of several of a kind: of a start's gates, of a job's patches, of the plans of the story.
+    "after patch pods 2",
     "before patch mpijobs 2",
     "after patch mpijobs 2",
     "before patch mpijobs 3",

@@ -25,8 +25,8 @@ async def test_metrics_tell_of_requests_bindings_adoption_and_who_leads(world: W
         seen = await told(it.service.url)
     assert seen[("voda_leader", ())] == 1
     assert seen[("voda_leader_epoch", ())] == 1
-    assert seen[("voda_pods_bound_total", ())] == 2
-    assert seen[("voda_bind_duration_seconds_count", ())] >= 1
+    assert seen[("voda_gates_lifted_total", ())] == 2
+    assert seen[("voda_gate_duration_seconds_count", ())] >= 1
     assert seen[("voda_mirrored_objects", ("nodes",))] == 1
     assert seen[("voda_adoptions_total", ("adopted",))] == 1
     assert seen[("voda_adoptions_total", ("refused",))] == 1

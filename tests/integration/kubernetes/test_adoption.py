@@ -58,7 +58,7 @@ async def test_adoption_of_a_labelled_object_gives_it_a_job_and_makes_it_ready(w
     assert (record.spec.min_replicas, record.spec.max_replicas, record.spec.pool) == (1, 4, POOL)
     assert found["metadata"]["annotations"]["voda.dev/job-id"] == f"{world.namespace}_digits"
     worker = found["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
-    assert worker["spec"]["schedulerName"] == "voda"
+    assert worker["spec"]["schedulingGates"] == [{"name": "voda.dev/placement"}]
     assert found["spec"]["runPolicy"]["suspend"] is True
     assert [type(fact) for fact in facts] == [JobSubmitted, JobRegistered]
 
@@ -80,7 +80,7 @@ async def test_adoption_of_a_pytorchjob_makes_it_ready(world: World) -> None:
         found = await world.client.get(client.PYTORCHJOBS, "torch", world.namespace)
     assert found["spec"]["runPolicy"]["suspend"] is True
     template = found["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-    assert template["spec"]["schedulerName"] == "voda"
+    assert template["spec"]["schedulingGates"] == [{"name": "voda.dev/placement"}]
     await world.client.delete_all(client.PYTORCHJOBS, world.namespace)
 
 

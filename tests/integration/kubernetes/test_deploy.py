@@ -28,7 +28,7 @@ class Right(NamedTuple):
 
     verb: str
     resource: str
-    """With its subresource: pods/binding."""
+    """With its subresource: pods/log."""
     group: str = ""
     name: str = ""
     is_at_home: bool = False
@@ -39,7 +39,6 @@ NEEDED = (
     *(Right(verb, "nodes") for verb in ("list", "watch")),
     *(Right(verb, "pods") for verb in ("list", "watch", "patch", "delete")),
     Right("get", "namespaces"),
-    Right("create", "pods/binding"),
     Right("get", "pods/log"),
     *(
         Right(verb, kind, JOBS)
@@ -61,7 +60,7 @@ DENIED = (
     *(Right(verb, "pods") for verb in ("create", "update", "deletecollection")),
     *(
         Right("create", f"pods/{way_in}")
-        for way_in in ("exec", "attach", "portforward", "eviction", "ephemeralcontainers")
+        for way_in in ("binding", "exec", "attach", "portforward", "eviction", "ephemeralcontainers")
     ),
     Right("get", "pods/exec"),
     *(Right(verb, kind) for kind in ("nodes", "namespaces") for verb in ("create", "patch", "update", "delete")),

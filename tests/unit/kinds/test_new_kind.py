@@ -110,7 +110,7 @@ print(json.dumps({
     "replicas": kind.replicas(job),
     "sizes": [kind.can_resize(job, replicas) for replicas in (2, 3)],
     "resumed": kind.resume_patch(job, parsed.spec, 2).body,
-    "scheduler": made["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]["schedulerName"],
+    "gates": made["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]["schedulingGates"],
     "end": end.reason,
     "local": refusal,
 }))
@@ -131,7 +131,7 @@ def test_new_kind_is_submitted_placed_made_and_read_with_two_files(tmp_path: Pat
         "replicas": 3,
         "sizes": [False, True],
         "resumed": {"spec": {"runPolicy": {"suspend": False}, "jaxReplicaSpecs": {"Worker": {"replicas": 2}}}},
-        "scheduler": "voda",
+        "gates": [{"name": "voda.dev/placement"}],
         "end": "its operator calls the JAXJob failed and gives no reason",
         "local": "kind: JAXJob runs on Kubernetes only; one machine runs Jobs and MPIJobs and PyTorchJobs",
     }

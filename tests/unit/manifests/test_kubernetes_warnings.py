@@ -89,16 +89,16 @@ def test_torch_job_without_the_container_its_operator_looks_for_is_refused() -> 
         ({"nodeName": "gpu-1"}, "nodeName"),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topologySpreadConstraints"),
         ({"affinity": {"podAntiAffinity": {"x": []}, "nodeAffinity": {"x": []}}}, "affinity.podAntiAffinity"),
-        ({"volumes": [{"name": "a"}, {"name": "b", "ephemeral": {"x": {}}}]}, "volumes[1].ephemeral"),
+        ({"resourceClaims": [{"name": "x"}]}, "resourceClaims"),
     ],
 )
-def test_what_only_kube_scheduler_would_see_to_is_told_of_workers(pod: dict[str, Any], field: str) -> None:
+def test_what_plans_do_not_know_of_is_told_of_workers(pod: dict[str, Any], field: str) -> None:
     assert list(told(with_pod(mpi(), **pod))) == [f"{_WORKER}.{field}"]
 
 
 def test_what_a_pod_can_have_anywhere_is_not_told() -> None:
     pod = {
-        "volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "data"}}],
+        "volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "y", "ephemeral": {}}],
         "initContainers": [{"name": "x", "image": "x"}],
         "tolerations": [{"key": "x", "operator": "Exists"}],
         "nodeSelector": {"disk": "ssd"},

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.convergence.actuator import Actuator
+from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
 from voda.cluster.kubernetes.convergence.stalls import StallWatch
 from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredStop
@@ -42,13 +42,13 @@ class LeaderLoop:
         self._log = setup.log
         self._publish = publish
         clock, publish_job = setup.clock, self._publish_job
-        self._binder = Binder(inventory, api, clock, publish_job, telemetry=setup.telemetry)
-        self.actuator = Actuator(inventory, api, clock, self._binder, publish_job)
+        self._gates = GateLifter(inventory, api, clock, publish_job, telemetry=setup.telemetry)
+        self.actuator = Actuator(inventory, api, clock, self._gates, publish_job)
         self.observations = Observations(inventory)
         self._stalls = StallWatch(
             inventory=inventory,
             actuator=self.actuator,
-            binder=self._binder,
+            gates=self._gates,
             clock=clock,
             recorded_stall=setup.log.stall,
             publish=publish_job,
@@ -115,7 +115,7 @@ class LeaderLoop:
                 facts += self.observations.job_facts(job_id, self.actuator.nodes(job_id))
                 self._refresher.see(job_id)
                 for node, reason in self.observations.refusals(job_id):
-                    self._binder.refuse(job_id, node, reason)
+                    self._gates.refuse(job_id, node, reason)
                 self._desire_end(job_id)
         # Starts last: what one job left in the same moment another may have by now.
         for pool, fact in sorted(facts, key=lambda each: isinstance(each[1], WorkerStarted)):
@@ -148,7 +148,7 @@ class LeaderLoop:
             await asyncio.sleep(_SWEEP_S)
             jobs = list(self._log.live_jobs())
             with log_unexpected("sweeping", "refusals"):
-                self._binder.lift({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
+                self._gates.retry_refused({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
             with log_unexpected("sweeping", "stalls"):
                 self._stalls.look(job.spec.job_id for job in jobs)
             self._inventory.dirty_jobs.update(self.actuator.unsettled())

@@ -157,13 +157,6 @@ class KubeContainer(_Object, frozen=True):
     """Of an init container: Always makes it a sidecar, whose requests add to the containers'."""
 
 
-class Toleration(_Object, frozen=True):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
 class KubePodSpec(_Object, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
@@ -173,16 +166,11 @@ class KubePodSpec(_Object, frozen=True):
     """Of the pod as a whole, where the server knows that; counts instead of the containers'."""
     overhead: Mapping[str, str | int | float] = {}
     node_selector: Mapping[str, str] = {}
-    tolerations: tuple[Toleration, ...] = ()
-    affinity: Mapping[str, Any] = {}
     scheduling_gates: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "overhead", intern_mapping(self.overhead))
         force_setattr(self, "node_selector", intern_mapping(self.node_selector))
-        force_setattr(self, "tolerations", intern_value(self.tolerations))
-        if not self.affinity:
-            force_setattr(self, "affinity", intern_mapping(self.affinity))
 
 
 class Terminated(_Object, frozen=True):
@@ -254,6 +242,13 @@ class Pod(_Object, frozen=True):
     def gates(self) -> Collection[str]:
         """Names of the scheduling gates that are still closed."""
         return [str(gate.get("name", "?")) for gate in self.spec.scheduling_gates]
+
+    @property
+    def is_ungated(self) -> bool:
+        """Whether somebody other than voda let it be bound."""
+        is_let_go = well_known.GATE not in self.gates and well_known.NODE not in self.metadata.annotations
+        # Those of earlier versions never had a gate.
+        return is_let_go and self.spec.scheduler_name != well_known.FORMER_SCHEDULER
 
     @property
     def placed_on(self) -> str:

@@ -1,8 +1,7 @@
-"""Quantities of Kubernetes, what pods take of a node, and what is left of it.
+"""Quantities of Kubernetes, and what pods take of a node.
 
-Rules: pure; thousandths of every resource, as integers, so that what was added and is removed again leaves nothing;
-what is finer is rounded away from zero, as Kubernetes does; no text, however long or large its exponent, costs more
-than a moment.
+Rules: pure; thousandths of every resource, as integers; what is finer is rounded away from zero, as Kubernetes does;
+no text, however long or large its exponent, costs more than a moment.
 """
 
 import re
@@ -11,12 +10,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from voda.cluster.kubernetes.objects import KubeContainer, NodeObject, Pod, ResourceRequirements
+from voda.cluster.kubernetes.objects import KubeContainer, Pod, ResourceRequirements
 from voda.domain.errors import InvalidInput
 
-PODS: Final = "pods"
-"""The resource of which every pod takes one: a node's kubelet runs only so many."""
-_ONE: Final = 1000
 LARGEST: Final = (2**63 - 1) * 1000
 """Thousandths. Kubernetes takes whatever is larger for this."""
 _LONGEST: Final = 64
@@ -43,22 +39,6 @@ def milli(quantity: str | int | float) -> int:
     return _milli(quantity)
 
 
-def format_amount(milli_units: int, resource: str) -> str:
-    """Write an amount for people: 3.5 CPUs, 16 GiB of memory, 2 nvidia.com/gpu, 1 pod."""
-    if resource in ("memory", "ephemeral-storage"):
-        return f"{_bytes(milli_units // 1000)} of {resource}"
-    amount = f"{milli_units / 1000:.6g}"
-    unit = {"cpu": "CPU", "pods": "pod"}.get(resource)
-    return f"{amount} {resource}" if unit is None else f"{amount} {unit}{'' if amount == '1' else 's'}"
-
-
-def _bytes(count: int) -> str:
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if abs(count) >= 1024**power:
-            return f"{count / 1024**power:.4g} {unit}"
-    return f"{count} B"
-
-
 # A cluster writes few different quantities, ten thousand times.
 @lru_cache(maxsize=4096)
 def _milli(quantity: str | int | float) -> int:
@@ -83,49 +63,8 @@ def _no_quantity(quantity: object) -> InvalidInput:
     return InvalidInput(f"expected a Kubernetes quantity such as 500m, 2 or 16Gi, got {got}")
 
 
-class NodeLoad:
-    __slots__ = ("_pods", "taken")
-
-    def __init__(self) -> None:
-        self._pods: dict[str, Mapping[str, int]] = {}
-        self.taken: dict[str, int] = {}
-        """Resource -> thousandths. Read-only for everybody else."""
-
-    def add(self, key: str, pod: Pod) -> None:
-        """Count a pod, which is bound to the node and not over, in the place of what had its key.
-
-        InvalidInput: it asks for what is no quantity; nothing has changed.
-        """
-        requests = {resource: amount for resource, amount in pod_requests(pod).items() if amount}
-        self.remove(key)
-        self._pods[key] = requests
-        for resource, amount in requests.items():
-            self.taken[resource] = self.taken.get(resource, 0) + amount
-
-    def remove(self, key: str) -> None:
-        """Count a pod no more; nothing happens if it was not counted."""
-        for resource, amount in self._pods.pop(key, {}).items():
-            left = self.taken[resource] - amount
-            if left:
-                self.taken[resource] = left
-            else:
-                del self.taken[resource]
-
-    def free(self, node: NodeObject) -> dict[str, int]:
-        """Return what is left of a node: resource -> thousandths, below 0 where more is taken than there is.
-
-        InvalidInput: the node offers what is no quantity.
-        """
-        return {name: amount - self.taken.get(name, 0) for name, amount in allocatable(node).items()}
-
-
-def allocatable(node: NodeObject) -> dict[str, int]:
-    """Return what a node has for pods, resource -> thousandths, or raise InvalidInput."""
-    return _amounts(node.status.allocatable, f"node {node.metadata.name}")
-
-
 def pod_requests(pod: Pod) -> dict[str, int]:
-    """Return what a pod takes of its node, resource -> thousandths, one of `pods` included, or raise InvalidInput.
+    """Return what a pod takes of its node, resource -> thousandths, or raise InvalidInput.
 
     Containers and sidecars run together; init containers run one by one before, beside the sidecars that come before
     them, so only the greatest counts. What the pod requests as a whole counts instead; what the runtime itself costs is
@@ -137,7 +76,6 @@ def pod_requests(pod: Pod) -> dict[str, int]:
         total = _with_init(total, spec.init_containers, what)
     total.update(_of(spec.resources, what))
     _add(total, _amounts(spec.overhead, what))
-    total[PODS] = _ONE
     return total
 
 

@@ -43,10 +43,10 @@ def test_job_whose_workers_wait_for_room_is_shown_as_starting_until_they_have_so
         stage = Stage()
         observations = Observations(stage.inventory)
         cluster = KubernetesCluster("v100", stage.inventory, observations, stage.actuator, _trust)
-        stage.add_node("n1", cpu="1")
+        stage.add_node("n1", gpus=0)
         stage.add_job("a", workers=1)
         stage.add_job("b", workers=1, pool="other")
-        stage.add_worker("a", 0, cpu="4")
+        stage.add_worker("a", 0)
         for job_id in "ab":
             await cluster.apply(StartJob(job_id=job_id, nodes=("n1",)))
         assert (await cluster.observe()).starting == ["a"]

@@ -11,7 +11,6 @@ from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod, intern_m
 
 def test_pods_that_ask_for_the_same_keep_it_once() -> None:
     one, two = (read(_text("a"), Pod), read(_text("b"), Pod))
-    assert one.spec.tolerations is two.spec.tolerations
     assert one.status.conditions is two.status.conditions
     assert one.spec.containers[0].resources.requests is two.spec.containers[0].resources.requests
     assert one.metadata.labels["app"] is two.metadata.labels["app"]
@@ -57,9 +56,8 @@ def test_a_page_tells_the_names_of_what_it_leaves_out() -> None:
 
 
 def _text(name: str) -> bytes:
-    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     container = {"name": "main", "resources": {"requests": {"cpu": "8", "nvidia.com/gpu": "1"}}}
     pod: dict[str, Any] = {"metadata": {"name": name, "labels": {"app": "training", "name": name}}}
-    pod["spec"] = {"containers": [container], "tolerations": tolerations}
+    pod["spec"] = {"containers": [container]}
     pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return msgspec.json.encode(pod)

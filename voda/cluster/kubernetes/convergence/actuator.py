@@ -15,16 +15,16 @@ from typing import Final
 from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
+from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.steps import (
-    BindPods,
     DeleteObject,
     DeletePods,
     Desired,
     DesiredRun,
     DesiredStop,
+    LiftGates,
     PatchObject,
     Situation,
     Step,
@@ -37,7 +37,7 @@ from voda.cluster.kubernetes.state.job_objects import counted_failures
 from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
 from voda.concurrency import for_each, gather_all
-from voda.domain.errors import VodaError
+from voda.domain.errors import ActionRefused, VodaError
 from voda.events.types import ActionFailed, JobRegistered
 
 _log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ _LONGEST_PAUSE_S: Final = 60.0
 _UNFORESEEN_S: Final = 10.0
 _HEARD_S: Final = 5.0
 """After this long without an effect the fact is published again."""
+_MOST_NAMES: Final = 4
 _AT_ONCE: Final = 32
 """Jobs that are converged at a time."""
 
@@ -56,13 +57,13 @@ _AT_ONCE: Final = 32
 class Actuator:
     """Holds the desired state of each job, and acts."""
 
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock, binder: Binder, publish: PublishJob) -> None:
+    def __init__(self, inventory: Inventory, api: Api, clock: Clock, gates: GateLifter, publish: PublishJob) -> None:
         self.desired: dict[str, Desired] = {}
         """job id -> state."""
         self._inventory = inventory
         self._api = api
         self._clock = clock
-        self._binder = binder
+        self._gates = gates
         self._publish = publish
         self._busy: set[str] = set()
         self._again: set[str] = set()
@@ -196,8 +197,8 @@ class Actuator:
                     self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case DeletePods():
                 await self._delete_pods(step, at)
-            case BindPods(nodes):
-                await self._binder.bind(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
+            case LiftGates(nodes):
+                await self._gates.lift(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
 
     async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
         assert at.kube_job is not None, "only an object that was seen is patched"
@@ -223,6 +224,13 @@ class Actuator:
         grace_s = 0 if step.is_forced or step.why == "ended" else None
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
+        if step.why == "ungated":
+            names = ", ".join(pod.metadata.name for pod in pods[:_MOST_NAMES])
+            # An operator that drops the gate makes such pods again and again: hence the delay of a failure.
+            raise ActionRefused(
+                f"the scheduling gate {well_known.GATE} of {names} was lifted by somebody else, or dropped by an"
+                " operator that is too old to know it; voda deleted the pods, to place their successors itself"
+            )
 
     async def _untrack(self, pod: Pod) -> None:
         """Keep a Job from counting a pod as failed that is taken away."""

@@ -14,8 +14,9 @@ from typing import Final
 from msgspec import Struct
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.binding.binder import Binder
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
+from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
@@ -44,10 +45,10 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall:
+def stall_of(desired: Desired, at: Situation, waiting_reason: str = "") -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
-    Its workers were not bound last for `unbound_reason`, where no node refused them.
+    Its gates were not lifted last for `waiting_reason`, where no node refused its workers.
     """
     kube_job = at.kube_job
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
@@ -56,7 +57,7 @@ def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall
         return NONE
     match desired:
         case DesiredRun(nodes):
-            found = list(_starting(nodes, at, kube_job, unbound_reason))
+            found = list(_starting(nodes, at, kube_job, waiting_reason))
         case DesiredHalt():
             found = list(_halting(at, kube_job))
         case DesiredStop():
@@ -64,7 +65,7 @@ def stall_of(desired: Desired, at: Situation, unbound_reason: str = "") -> Stall
     return min(found, key=lambda stall: stall.may_take_long, default=NONE)
 
 
-def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, unbound_reason: str) -> Iterator[Stall]:
+def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, waiting_reason: str) -> Iterator[Stall]:
     workers = {at.indices[key]: pod for key, pod in at.workers.items()}
     yield from _leaving(at)
     if kube_job.object.is_suspended:
@@ -76,8 +77,8 @@ def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, unbound_re
         )
     for index, pod in sorted(workers.items()):
         yield from _of_pod(f"worker {index}", pod)
-    if unbound_reason and not all(pod.spec.node_name for pod in workers.values()):
-        yield Stall(unbound_reason)
+    if waiting_reason and not all(pod.placed_on for pod in workers.values()):
+        yield Stall(waiting_reason)
     for pod in at.pods.values():
         if is_launcher(pod):
             yield from _of_launcher(pod)
@@ -109,9 +110,11 @@ def _of_pod(who: str, pod: Pod) -> Iterator[Stall]:
     if pod.is_over or pod.is_leaving:
         return
     if not pod.spec.node_name:
-        if pod.spec.scheduling_gates:
-            gates = ", ".join(sorted(str(gate.get("name", "?")) for gate in pod.spec.scheduling_gates))
-            yield Stall(f"{who} is not to be placed yet: scheduling gates {gates} are closed")
+        if others := ", ".join(sorted({*pod.gates} - {well_known.GATE})):
+            yield Stall(f"{who} is not to be placed yet: scheduling gates {others} are closed")
+        elif pod.placed_on:
+            scheduler = pod.spec.scheduler_name or "kube-scheduler"
+            yield Stall(f"{who} may go to {pod.placed_on}, and {scheduler} does not bind it: see whether it runs")
         return
     where = f"{who} on {pod.spec.node_name}"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
@@ -136,7 +139,7 @@ def _operator(kind: JobKind) -> str:
 class StallWatch:
     inventory: Inventory
     actuator: Actuator
-    binder: Binder
+    gates: GateLifter
     clock: Clock
     recorded_stall: Callable[[str], str]
     """job id -> the stall that the log has; empty: the job goes on."""
@@ -148,13 +151,13 @@ class StallWatch:
         """Look at all live jobs, and report what has lasted long enough."""
         now, before, jobs = self.clock.now(), self._unreported, set(live)
         self._unreported = {}
-        self.binder.keep_only(jobs)
+        self.gates.keep_only(jobs)
         for job_id in sorted(jobs):
             desired, recorded_stall = self._desired(job_id), self.recorded_stall(job_id)
             if desired is None and not recorded_stall:
                 continue
             situation = self.actuator.situation(job_id)
-            stall = stall_of(desired or DesiredHalt(), situation, self.binder.unbound_reasons.get(job_id, ""))
+            stall = stall_of(desired or DesiredHalt(), situation, self.gates.waiting_reasons.get(job_id, ""))
             if stall.reason == recorded_stall:
                 continue
             reason, since = before.get(job_id, ("", now))

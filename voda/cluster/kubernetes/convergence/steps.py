@@ -78,19 +78,19 @@ class DeletePods(Struct, frozen=True):
     """Delete pods; their successors come under the same names, if the job object asks for them."""
 
     keys: tuple[str, ...]
-    why: Literal["misplaced", "left over", "ended", "lost"]
+    why: Literal["misplaced", "ungated", "left over", "ended", "lost"]
     is_forced: bool = False
     """At once, though the node cannot confirm it."""
 
 
-class BindPods(Struct, frozen=True):
-    """Give pods their nodes, all or none."""
+class LiftGates(Struct, frozen=True):
+    """Let kube-scheduler bind pods to their nodes, all or none."""
 
     nodes: Mapping[str, str]
     """key -> node."""
 
 
-Step = PatchObject | DeleteObject | Unregister | DeletePods | BindPods
+Step = PatchObject | DeleteObject | Unregister | DeletePods | LiftGates
 
 
 def steps(desired: Desired, at: Situation) -> Sequence[Step]:
@@ -144,19 +144,19 @@ def _settle(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[
     done = tuple(key for key in desired if _is_done_with(key, at))
     if done and not kube_job.kind.replaces_failed_pods:
         yield DeletePods(done, "ended")
-    misplaced = tuple(
-        key
-        for key, node in desired.items()
-        if (pod := at.workers[key]).placed_on not in ("", node) and not pod.is_over and not pod.is_leaving
-    )
+    elsewhere = [key for key, node in desired.items() if _is_elsewhere(at.workers[key], node)]
+    ungated = tuple(key for key in elsewhere if at.workers[key].is_ungated)
+    misplaced = tuple(key for key in elsewhere if key not in ungated)
     if misplaced:
         yield DeletePods(misplaced, "misplaced")
-    pending = {key: node for key, node in desired.items() if _is_to_be_bound(at.workers[key])}
+    if ungated:
+        yield DeletePods(ungated, "ungated")
+    pending = {key: node for key, node in desired.items() if _is_to_be_placed(at.workers[key])}
     settled = [key for key, node in desired.items() if at.workers[key].placed_on == node]
     ready = {at.indices[key] for key in (*pending, *settled)} | {*kube_job.object.status.done_indices}
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
     if pending and ready.issuperset(range(len(nodes))):
-        yield BindPods(dict(sorted(pending.items())))
+        yield LiftGates(dict(sorted(pending.items())))
 
 
 def _halt(at: Situation) -> Iterator[Step]:
@@ -167,7 +167,7 @@ def _halt(at: Situation) -> Iterator[Step]:
         has_ended = kube_job.object.has_finished
         # Pods that have ended hold nothing: cleanPodPolicy says whether they and their output stay. An operator that
         # has not seen the end yet makes workers anew, which hold nothing until they have a node.
-        yield from _left_over(at, of=lambda pod: not pod.is_over and (has_ended or bool(pod.spec.node_name)))
+        yield from _left_over(at, of=lambda pod: not pod.is_over and (has_ended or bool(pod.placed_on)))
     elif not kube_job.object.is_suspended:
         yield PatchObject(kube_job.kind.suspend_patch())
     elif kube_job.object.status.condition("Suspended") is not None:
@@ -236,7 +236,11 @@ def _is_done_with(key: str, at: Situation) -> bool:
     return pod.status.phase == "Failed" and not pod.is_leaving and is_known
 
 
-def _is_to_be_bound(pod: Pod) -> bool:
-    is_waiting = not pod.placed_on and not pod.is_over and not pod.is_leaving
+def _is_elsewhere(pod: Pod, node: str) -> bool:
+    """Say whether a pod is on another node, or was let go to another one, or to any."""
+    return well_known.GATE not in pod.gates and pod.placed_on != node and not pod.is_over and not pod.is_leaving
+
+
+def _is_to_be_placed(pod: Pod) -> bool:
     # Gates of others are theirs to lift.
-    return is_waiting and not {*pod.gates} - {well_known.GATE}
+    return {*pod.gates} == {well_known.GATE} and not pod.is_over and not pod.is_leaving

@@ -13,7 +13,6 @@ from msgspec import Struct, convert
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_launcher, limit, lost, reason
 from voda.cluster.kubernetes.kinds.template import (
-    bound_by_voda,
     gated,
     new_metadata,
     placed_by_voda,
@@ -42,8 +41,6 @@ class JobKind:
     kind: ClassVar[type[JobManifest]]
     api_version: ClassVar[str]
     """kubeflow.org/v2beta1, kubeflow.org/v1 or batch/v1."""
-    has_gated_pods: ClassVar[bool] = False
-    """Whether kube-scheduler binds the workers, once voda has lifted their gates; voda binds those of other kinds."""
     has_fixed_templates: ClassVar[bool] = False
     """Whether containers of an object that exists cannot be changed, so that annotations tell its pods what variables
     tell those of other kinds; and its templates nowhere at all while it has pods."""
@@ -190,7 +187,7 @@ class JobKind:
                 continue
             if role in self.kind.placed_roles:
                 template = placed_by_voda(roles[role]["template"], spec.job_id, taints, first_index)
-                roles[role]["template"] = gated(template) if self.has_gated_pods else bound_by_voda(template)
+                roles[role]["template"] = gated(template, keeps_scheduler=self.has_fixed_templates and not is_new)
                 first_index += 1
         self._adapt(job, spec, is_new=is_new)
 

@@ -35,7 +35,6 @@ class IndexedJobV1(JobKind):
 
     kind: ClassVar[type[JobManifest]] = IndexedJob
     api_version: ClassVar[str] = "batch/v1"
-    has_gated_pods: ClassVar[bool] = True
     has_fixed_templates: ClassVar[bool] = True
     replaces_failed_pods: ClassVar[bool] = True
     kept_fields: ClassVar[Collection[str]] = ("suspend",)
@@ -94,7 +93,6 @@ def _complete(job: dict[str, Any], spec: JobSpec) -> None:
     for name in well_known.GENERATED_LABELS & labels.keys():
         del labels[name]
     pod = body["template"]["spec"]
-    pod.pop("schedulerName", None)
     if pod.setdefault("restartPolicy", "Never") == "Never":
         body.setdefault("podFailurePolicy", _IGNORE_DISRUPTIONS)
     if runs_torchrun(msgspec.convert(job, IndexedJob)):

@@ -75,17 +75,16 @@ def placed_by_voda(template: Template, job_id: str, taints: Sequence[str], first
     return {**template, "metadata": metadata, "spec": pod}
 
 
-def bound_by_voda(template: Template) -> dict[str, Any]:
-    """Return a template whose pods wait for voda to bind them."""
-    return {**template, "spec": {**template["spec"], "schedulerName": well_known.SCHEDULER}}
-
-
-def gated(template: Template) -> dict[str, Any]:
-    """Return a template whose pods wait for voda to lift a gate; gates of others stay."""
-    gates = _mappings(template["spec"].get("schedulingGates"))
-    if any(gate.get("name") == well_known.GATE for gate in gates):
-        return dict(template)
-    return {**template, "spec": {**template["spec"], "schedulingGates": [*gates, {"name": well_known.GATE}]}}
+def gated(template: Template, *, keeps_scheduler: bool = False) -> dict[str, Any]:
+    """Return a template whose pods wait for voda to lift a gate, and then for kube-scheduler; gates of others stay."""
+    pod = dict(template["spec"])
+    gates = _mappings(pod.get("schedulingGates"))
+    if all(gate.get("name") != well_known.GATE for gate in gates):
+        pod["schedulingGates"] = [*gates, {"name": well_known.GATE}]
+    if not keeps_scheduler:
+        # What a user names may be a scheduler that is not there, or voda itself, as it was before it lifted gates.
+        pod.pop("schedulerName", None)
+    return {**template, "spec": pod}
 
 
 def with_annotated_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Final
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
-from voda.cluster.kubernetes.quantities import NodeLoad, pod_requests
+from voda.cluster.kubernetes.quantities import pod_requests
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
 from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, index, is_held, object_key, worker_of
-from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, pool_of
+from voda.cluster.kubernetes.state.nodes import PoolRule, allocatable_milli, as_node, is_ready, pool_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
@@ -170,8 +170,6 @@ class NodeStock:
     def __init__(self, rule: PoolRule, is_worker_in: Callable[[Pod, str], bool]) -> None:
         self.rule = rule
         self.nodes: dict[str, NodeObject] = {}
-        self.loads: defaultdict[str, NodeLoad] = defaultdict(NodeLoad)
-        """node -> what all pods on it take."""
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
         self._is_worker_in = is_worker_in
@@ -201,11 +199,6 @@ class NodeStock:
         if not (name := pod.takes_from):
             return
         self._pods[name][key] = pod
-        try:
-            self.loads[name].add(key, pod)
-        except InvalidInput as error:
-            # Another scheduler's business: nothing here may stop for it.
-            _log.warning("not counted node=%s reason=%s", name, error)
         pool = self.pool_of(name)
         if pool is None or not self._is_worker_in(pod, pool):
             self._touch(name)
@@ -214,7 +207,6 @@ class NodeStock:
         """Count a pod no more, as it was added."""
         name = pod.takes_from
         if self._pods.get(name, {}).pop(key, None) is not None:
-            self.loads[name].remove(key)
             if key in self._foreign.get(name, ()):
                 self._touch(name)
             self._forget(name)
@@ -235,6 +227,12 @@ class NodeStock:
     def pool_nodes(self, pool: str) -> Mapping[str, Node]:
         found = ((name, self.node(name)) for name in self.nodes)
         return {name: node for name, node in found if node is not None and node.pool == pool}
+
+    def free_milli(self, name: str) -> int:
+        """Return the thousandths of the pools' resource that no pod on a node has, or is about to have."""
+        resource = self.rule.resource
+        taken = sum(taken_milli(pod, resource) for pod in self.pods_on(name).values())
+        return allocatable_milli(self.nodes[name], self.rule) - taken
 
     def pools(self) -> frozenset[str]:
         return frozenset(node.pool for name in self.nodes if (node := self.node(name)) is not None)
@@ -257,7 +255,6 @@ class NodeStock:
         if name not in self.nodes and not self._pods.get(name):
             self._pods.pop(name, None)
             self._foreign.pop(name, None)
-            self.loads.pop(name, None)
 
     def _warn_of_merged_labels(self, node: NodeObject) -> None:
         """Say once that nodes with another value of the pool label are in the same pool: `1.5` and `1-5`."""

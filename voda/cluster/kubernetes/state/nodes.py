@@ -49,7 +49,7 @@ def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
     """Return the pool of a node; None: voda does not use it."""
     if value := node.metadata.labels.get(rule.label):
         return pool_name(value)
-    return rule.default_pool or None if _allocatable_milli(node, rule) >= 1000 else None
+    return rule.default_pool or None if allocatable_milli(node, rule) >= 1000 else None
 
 
 @lru_cache(maxsize=1024)
@@ -71,7 +71,7 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
     """
     if (pool := pool_of(node, rule)) is None:
         return None
-    offered = _allocatable_milli(node, rule)
+    offered = allocatable_milli(node, rule)
     gpus = offered // 1000
     return Node(
         name=node.metadata.name,
@@ -98,11 +98,11 @@ def _taints(node: NodeObject, rule: PoolRule, effect: str) -> Iterator[Taint]:
             yield taint
 
 
-def _allocatable_milli(node: NodeObject, rule: PoolRule) -> int:
+def allocatable_milli(node: NodeObject, rule: PoolRule) -> int:
+    """Return the thousandths of the resource that a node has for pods; 0 where it offers what is no quantity."""
     try:
         offered = milli(node.status.allocatable.get(rule.resource, "0"))
     except InvalidInput:
-        # What cannot be read cannot be handed out; the other nodes go on.
         return 0
     return max(0, min(offered, MOST_GPUS * 1000))
 

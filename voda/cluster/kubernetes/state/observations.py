@@ -201,7 +201,9 @@ def _end(past: Job) -> JobCompleted | JobFailed | None:
 
 def _unschedulable(pod: Pod) -> str:
     """Return why kube-scheduler cannot bind a worker to the node that its gate was lifted for; empty: it can."""
-    if pod.spec.node_name or not pod.placed_on or pod.is_leaving:
+    is_waiting = pod.placed_on and not pod.spec.node_name and not pod.is_leaving
+    # Where it names a node, it is making room there by preemption.
+    if not is_waiting or pod.status.nominated_node_name:
         return ""
     refused = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
     return next((each.message for each in refused if each.reason == "Unschedulable"), "")

@@ -296,7 +296,7 @@ async def test_worker_when_an_answer_says_that_it_is_gone_is_kept_until_the_watc
 
 
 @in_no_time
-async def test_worker_when_its_successor_is_seen_before_the_answer_that_it_is_gone_is_bound() -> None:
+async def test_worker_when_its_successor_is_seen_before_the_answer_that_it_is_gone_is_let_go() -> None:
     stage = Stage(Wire(longest_s=1.0))
     stage.add_job("a")
     stage.add_node("n1")
@@ -310,7 +310,8 @@ async def test_worker_when_its_successor_is_seen_before_the_answer_that_it_is_go
     assert not deleting.done()
     await deleting
     await stage.actuator.converge(["a"])
-    assert stage.wire.asked == [("DELETE", WORKER), ("POST", f"{WORKER}/binding")]
+    assert stage.wire.asked == [("DELETE", WORKER), ("PATCH", WORKER)]
+    stage.schedule()
     assert stage.pods() == {"a-worker-0": "n2"}
 
 

@@ -122,5 +122,5 @@ def _pod(name: str, role: str, node: str, phase: str, **fields: Any) -> Pod:
     metadata = {"name": name, "namespace": "ns", "uid": name, "labels": labels}
     if "deleted_at" in fields:
         metadata["deletionTimestamp"] = fields.pop("deleted_at")
-    spec = {"nodeName": node, "schedulerName": "voda", "schedulingGates": fields.pop("gates", [])}
+    spec = {"nodeName": node, "schedulingGates": fields.pop("gates", [])}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase, **fields}}, Pod)

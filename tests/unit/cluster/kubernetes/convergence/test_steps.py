@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.builders import a_spec
 from voda.cluster.kubernetes.convergence.steps import (
     FORCE_AFTER_S,
-    BindPods,
     DeleteObject,
     DeletePods,
     Desired,
     DesiredHalt,
     DesiredRun,
     DesiredStop,
+    LiftGates,
     PatchObject,
     Situation,
     Step,
@@ -47,9 +47,10 @@ def an_object(*, replicas: int = 2, suspend: bool = False, **fields: Any) -> Job
 def a_worker(index: int, node: str = "", phase: str = "Running", **fields: Any) -> Pod:
     metadata = {"name": f"a-worker-{index}", "namespace": "ns", "uid": f"p{index}", **fields.pop("metadata", {})}
     labels = {"training.kubeflow.org/job-name": "a", "training.kubeflow.org/job-role": "worker"}
+    notes = {"voda.dev/node": node} if node else {}
     raw = {
-        "metadata": {**metadata, "labels": labels},
-        "spec": {"nodeName": node, "schedulerName": "voda"},
+        "metadata": {**metadata, "labels": labels, "annotations": notes},
+        "spec": {"nodeName": node, "schedulingGates": [] if node else [{"name": "voda.dev/placement"}]},
         "status": {"phase": phase if node else "Pending", **fields},
     }
     return msgspec.convert(raw, Pod)
@@ -126,13 +127,13 @@ def test_run_when_some_worker_has_no_pod_yet_binds_none() -> None:
 
 def test_run_when_all_workers_have_pods_binds_them_together() -> None:
     assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0), a_worker(1)]) == [
-        BindPods({"ns/a-worker-0": "n1", "ns/a-worker-1": "n2"})
+        LiftGates({"ns/a-worker-0": "n1", "ns/a-worker-1": "n2"})
     ]
 
 
 def test_run_when_a_crash_came_between_two_bindings_binds_the_rest() -> None:
     assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1)]) == [
-        BindPods({"ns/a-worker-1": "n2"})
+        LiftGates({"ns/a-worker-1": "n2"})
     ]
 
 
@@ -299,7 +300,7 @@ def test_steps_whatever_there_is_bind_only_whole_jobs_to_their_planned_nodes(
         for index, (node, phase, leaves) in pods.items()
     ]
     found = todo(DesiredRun(planned), an_object(replicas=sizes[1], suspend=suspend), workers)
-    bound = {key: node for step in found if isinstance(step, BindPods) for key, node in step.nodes.items()}
+    bound = {key: node for step in found if isinstance(step, LiftGates) for key, node in step.nodes.items()}
     assert all(planned[int(key.rpartition("-")[2])] == node for key, node in bound.items())
     if bound:
         there = {
@@ -339,7 +340,7 @@ BOTH = DesiredRun(("n1", "n2"))
 def test_gates_when_all_replicas_have_a_pod_are_lifted_together() -> None:
     assert todo(BOTH, a_plain_job(), [a_gated(0)], kind=JOB) == []
     found = todo(BOTH, a_plain_job(), [a_gated(0), a_gated(1)], kind=JOB)
-    assert found == [BindPods({"ns/a-0-abcde": "n1", "ns/a-1-abcde": "n2"})]
+    assert found == [LiftGates({"ns/a-0-abcde": "n1", "ns/a-1-abcde": "n2"})]
 
 
 def test_replica_whose_gate_was_lifted_is_waited_for_on_its_node_and_deleted_elsewhere() -> None:
@@ -354,12 +355,12 @@ def test_failed_replica_of_a_plain_job_stays_and_its_successor_is_let_go() -> No
     there = [a_gated(0, node="n1", phase="Running"), failed]
     assert todo(BOTH, a_plain_job(), there, kind=JOB) == []
     found = todo(BOTH, a_plain_job(), [*there, a_gated(1, name="fghij")], kind=JOB)
-    assert found == [BindPods({"ns/a-1-fghij": "n2"})]
+    assert found == [LiftGates({"ns/a-1-fghij": "n2"})]
 
 
 def test_replica_that_succeeded_before_a_halt_is_not_waited_for() -> None:
     found = todo(BOTH, a_plain_job(completedIndexes="1"), [a_gated(0)], kind=JOB)
-    assert found == [BindPods({"ns/a-0-abcde": "n1"})]
+    assert found == [LiftGates({"ns/a-0-abcde": "n1"})]
 
 
 def test_plain_job_is_resized_and_resumed_in_one_patch() -> None:

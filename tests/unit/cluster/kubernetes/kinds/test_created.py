@@ -49,18 +49,20 @@ def test_object_of_a_submitted_job_is_suspended_marked_and_of_the_requested_size
 def test_only_workers_wait_for_voda_to_place_them() -> None:
     job = made(MPIJobV2(), an_mpi_job())
     worker, launcher = template(job, "Worker"), template(job, "Launcher")
-    assert worker["spec"]["schedulerName"] == "voda"
+    assert worker["spec"]["schedulingGates"] == [{"name": "voda.dev/placement"}]
     assert worker["metadata"]["labels"] == {"voda.dev/managed": "true"}
     assert worker["metadata"]["annotations"] == {"voda.dev/job-id": "digits-2"}
-    assert "schedulerName" not in launcher["spec"]
+    assert "schedulingGates" not in launcher["spec"]
     assert "metadata" not in launcher
 
 
 def test_workers_own_scheduler_and_node_give_way_to_voda() -> None:
     manifest = an_mpi_job()
     template(manifest, "Worker")["spec"] |= {"schedulerName": "volcano", "nodeName": "gpu-7"}
+    template(manifest, "Worker")["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
     pod = template(made(MPIJobV2(), manifest), "Worker")["spec"]
-    assert pod["schedulerName"] == "voda"
+    assert "schedulerName" not in pod
+    assert [each["name"] for each in pod["schedulingGates"]] == ["example.com/quota", "voda.dev/placement"]
     assert "nodeName" not in pod
 
 
@@ -174,7 +176,7 @@ def test_master_is_placed_by_voda_as_replica_zero_and_its_workers_come_after_it(
     assert job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
     for role, first in (("Master", None), ("Worker", "1")):
         found = template(job, role)
-        assert found["spec"]["schedulerName"] == "voda"
+        assert found["spec"]["schedulingGates"] == [{"name": "voda.dev/placement"}]
         assert found["metadata"]["annotations"].get("voda.dev/first-index") == first
 
 

@@ -63,7 +63,7 @@ def shown(inventory: Inventory) -> Any:
         "pods": {uid: inventory.pods(seen) for uid, seen in inventory.objects.items()},
         "working": sorted(inventory.jobs_with_workers()),
         "claimed": sorted(inventory.jobs_with_objects()),
-        "taken": {name: load.taken for name, load in inventory.stock.loads.items() if load.taken},
+        "free": {name: inventory.stock.free_milli(name) for name in inventory.stock.nodes},
     }
 
 
@@ -83,18 +83,15 @@ def kept(inventory: Inventory) -> Any:
         "_owners",
     )
     parts = {"inventory": inventory, "stock": inventory.stock, "index": inventory._index, "owners": inventory._owners}
-    fields = {
+    return {
         f"{part}.{key}": value for part, it in parts.items() for key, value in vars(it).items() if key not in left_out
     }
-    loads = {name: (load.taken, load._pods) for name, load in inventory.stock.loads.items()}
-    return {**fields, "stock.loads": loads}
 
 
 def kept_of_pods(inventory: Inventory) -> Any:
     """Return what it keeps, but for what is empty or was only looked up."""
     found = {key: value for key, value in kept(inventory).items() if key not in LOOKED_UP}
-    loads = {name: load for name, load in found["stock.loads"].items() if load[1]}
-    return {**found, "stock.loads": loads, "stock._pods": {name: on for name, on in found["stock._pods"].items() if on}}
+    return {**found, "stock._pods": {name: on for name, on in found["stock._pods"].items() if on}}
 
 
 def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_says_by_now() -> None:

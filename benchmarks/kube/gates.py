@@ -1,4 +1,4 @@
-"""How many pods a second voda binds, beside a bare loop of the same requests over plain aiohttp in the same run."""
+"""How many gates of pods a second voda lifts, beside a bare loop of the same requests over aiohttp in the same run."""
 
 import asyncio
 import ssl
@@ -21,14 +21,14 @@ from tests.kube.control_plane import ADMIN, ControlPlane
 from tests.kube.objects import GPU, a_pod
 from voda.clock import SystemClock
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.binding.binder import Binder
 from voda.cluster.kubernetes.client.api import Api
+from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.metrics import NO_TELEMETRY
 
-TITLE = "binding worker pods"
+TITLE = "lifting the gates of worker pods"
 _ROUNDS = 10
 _JOBS = 32
 """Of a round: as many as voda works on at a time."""
@@ -41,7 +41,7 @@ Target = tuple[Pod, str]
 
 
 async def run(options: Options) -> Sequence[Row]:
-    """Return pods/s of the binder and of the bare loop, in turns."""
+    """Return pods/s of the lifter and of the bare loop, in turns."""
     rounds = options.scaled(_ROUNDS, 2)
     with control_plane() as plane:
         async with Client(plane) as client, _api(plane) as api:
@@ -49,10 +49,10 @@ async def run(options: Options) -> Sequence[Row]:
             jobs = [f"job-{number}" for number in range(2 * rounds * _JOBS)]
             await in_parallel([partial(_add_workers, client, job_id) for job_id in jobs])
             inventory = await _inventory(api)
-            binder = Binder(inventory, api, SystemClock(), lambda job_id, fact: None, telemetry=NO_TELEMETRY)
-            shares = Shares(plane, [], rest="the binder, the bare loop, in one process")
-            rates = await _rates(plane, inventory, binder, jobs)
-            await _refuse_unbound(api)
+            lifter = GateLifter(inventory, api, SystemClock(), lambda job_id, fact: None, telemetry=NO_TELEMETRY)
+            shares = Shares(plane, [], rest="the lifter, the bare loop, in one process")
+            rates = await _rates(plane, inventory, lifter, jobs)
+            await _refuse_gated(api)
             return [*_rows(rates), *shares.rows()]
 
 
@@ -62,22 +62,24 @@ def _rows(rates: dict[str, list[float]]) -> Sequence[Row]:
     at_once = f"{_JOBS} jobs of {_WORKERS} pods at a time"
     return [
         Row(
-            what=f"pods bound by voda, {at_once}, median of {len(rates['voda'])} rounds",
+            what=f"gates lifted by voda, {at_once}, median of {len(rates['voda'])} rounds",
             figure=voda,
             unit="/s",
             goal=goal,
             better="higher",
-            yardstick=f"bare POST .../binding, as many at a time ({bare:,.0f}/s)",
+            yardstick=f"bare PATCH of the pods, as many at a time ({bare:,.0f}/s)",
             ratio=voda / bare,
         )
     ]
 
 
-async def _rates(plane: ControlPlane, inventory: Inventory, binder: Binder, jobs: list[str]) -> dict[str, list[float]]:
+async def _rates(
+    plane: ControlPlane, inventory: Inventory, lifter: GateLifter, jobs: list[str]
+) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {"voda": [], "bare": []}
     async with _session(plane) as session:
         ways: dict[str, Callable[[str, Sequence[Target]], Awaitable[object]]] = {
-            "voda": partial(_by_voda, binder),
+            "voda": partial(_by_voda, lifter),
             "bare": partial(_bare, session),
         }
         for number, first in enumerate(range(0, len(jobs), _JOBS)):
@@ -88,11 +90,11 @@ async def _rates(plane: ControlPlane, inventory: Inventory, binder: Binder, jobs
 
 
 async def _rate(
-    targets: dict[str, Sequence[Target]], bind: Callable[[str, Sequence[Target]], Awaitable[object]]
+    targets: dict[str, Sequence[Target]], lift: Callable[[str, Sequence[Target]], Awaitable[object]]
 ) -> float:
-    """Bind all pods of some jobs, and return pods/s."""
+    """Lift the gates of all pods of some jobs, and return pods/s."""
     began = time.perf_counter()
-    await asyncio.gather(*(bind(job_id, each) for job_id, each in targets.items()))
+    await asyncio.gather(*(lift(job_id, each) for job_id, each in targets.items()))
     return sum(map(len, targets.values())) / (time.perf_counter() - began)
 
 
@@ -104,27 +106,26 @@ def _targets(inventory: Inventory, jobs: Sequence[str], first_node: int) -> dict
     }
 
 
-async def _by_voda(binder: Binder, job_id: str, targets: Sequence[Target]) -> None:
+async def _by_voda(lifter: GateLifter, job_id: str, targets: Sequence[Target]) -> None:
     pods = {pod.metadata.key: pod for pod, _ in targets}
-    await binder.bind(job_id, pods, {pod.metadata.key: node for pod, node in targets})
+    await lifter.lift(job_id, pods, {pod.metadata.key: node for pod, node in targets})
 
 
 async def _bare(session: aiohttp.ClientSession, job_id: str, targets: Sequence[Target]) -> None:
-    await asyncio.gather(*(_post(session, pod, node) for pod, node in targets))
+    await asyncio.gather(*(_patch(session, pod, node) for pod, node in targets))
 
 
-async def _post(session: aiohttp.ClientSession, pod: Pod, node: str) -> None:
+async def _patch(session: aiohttp.ClientSession, pod: Pod, node: str) -> None:
     meta = pod.metadata
     body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        "metadata": {"uid": meta.uid, "annotations": {well_known.NODE: node}},
+        "spec": {"schedulingGates": [], "nodeSelector": {well_known.HOSTNAME: node}},
     }
-    path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/binding"
-    async with session.post(path, data=msgspec.json.encode(body)) as answer:
-        if answer.status != 201:
-            raise RuntimeError(f"a binding was answered with {answer.status}: {await answer.text()}")
+    path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with session.patch(path, data=msgspec.json.encode(body), headers=headers) as answer:
+        if answer.status != 200:
+            raise RuntimeError(f"a patch was answered with {answer.status}: {await answer.text()}")
         await answer.read()
 
 
@@ -144,7 +145,7 @@ def _worker(job_id: str, index: int) -> kube.Object:
         memory="1Gi",
         labels=labels,
         annotations={well_known.JOB_ID: job_id},
-        spec={"schedulerName": well_known.SCHEDULER},
+        spec={"schedulingGates": [{"name": well_known.GATE}]},
     )
 
 
@@ -158,10 +159,10 @@ async def _inventory(api: Api) -> Inventory:
     return inventory
 
 
-async def _refuse_unbound(api: Api) -> None:
-    unbound = [pod for pod in (await api.list("/api/v1/pods", Pod)).items if not pod.spec.node_name]
-    if unbound:
-        raise RuntimeError(f"{len(unbound)} pods are not bound, e.g. {unbound[0].metadata.key}")
+async def _refuse_gated(api: Api) -> None:
+    gated = [pod for pod in (await api.list("/api/v1/pods", Pod)).items if pod.gates]
+    if gated:
+        raise RuntimeError(f"{len(gated)} pods are gated still, e.g. {gated[0].metadata.key}")
 
 
 @asynccontextmanager

@@ -1,0 +1,241 @@
+"""The gates of a job's workers are lifted together or not at all, on a cluster in memory and on virtual time."""
+
+import asyncio
+
+import pytest
+
+from tests.kube.acting import Stage
+from tests.kube.client import PODS
+from tests.kube.memory_api import Wire
+from tests.virtual_time import virtually
+from voda.cluster.kubernetes.convergence.gates import AVOIDED_S
+from voda.cluster.kubernetes.convergence.steps import DesiredRun
+from voda.domain.errors import ActionRefused
+from voda.events.types import ActionFailed, WorkerRefused
+
+
+def a_stage(wire: Wire | None = None, *jobs: str) -> Stage:
+    """Return a stage with one node of 4 GPUs, and jobs of two workers each that wait for it."""
+    stage = Stage(wire)
+    stage.add_node("n1")
+    for job_id in jobs:
+        stage.add_job(job_id, workers=2)
+        for index in range(2):
+            stage.add_worker(job_id, index)
+    return stage
+
+
+def let_go(stage: Stage) -> dict[str, str]:
+    """Return name -> node, of the workers whose gate was lifted."""
+    pods = stage.server.objects[PODS].values()
+    return {
+        pod["metadata"]["name"]: pod["metadata"]["annotations"]["voda.dev/node"]
+        for pod in pods
+        if not pod["spec"].get("schedulingGates")
+    }
+
+
+def test_gates_when_all_gpus_are_free_are_lifted_for_the_planned_node_and_count_before_the_watch_shows_it() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        assert let_go(stage) == {"a-worker-0": "n1", "a-worker-1": "n1"}
+        assert stage.pod("a-worker-0")["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+        assert stage.inventory.stock.free_milli("n1") == 2000
+        assert stage.inventory.gpu_nodes("a") == {}
+        stage.schedule()
+        stage.watch()
+        assert stage.inventory.gpu_nodes("a") == {0: "n1", 1: "n1"}
+        assert stage.inventory.stock.free_milli("n1") == 2000
+
+    virtually(act())
+
+
+def test_gates_when_one_worker_is_not_there_yet_stay_closed() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        await stage.actuator.set_desired("a", DesiredRun(("n1",) * 3))
+        assert let_go(stage) == {}
+        stage.watch()
+        stage.add_worker("a", 2)
+        await stage.actuator.converge(["a"])
+        assert len(let_go(stage)) == 3
+
+    virtually(act())
+
+
+def test_gates_when_others_have_the_gpus_still_stay_closed_and_no_node_is_refused() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a", "b")
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        stage.add_job("c", workers=3)
+        for index in range(3):
+            stage.add_worker("c", index)
+        await stage.actuator.set_desired("c", DesiredRun(("n1",) * 3))
+        await stage.actuator.set_desired("b", DesiredRun(("n9", "n9")))
+        assert sorted(let_go(stage)) == ["a-worker-0", "a-worker-1"]
+        assert stage.told == []
+        assert stage.gates.waiting_reasons == {
+            "b": "node n9 is not there any more",
+            "c": "node n1 has 2 nvidia.com/gpu free, workers on it need 3",
+        }
+
+    virtually(act())
+
+
+def test_gates_of_others_stay_closed_and_keep_the_job_waiting() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_job("a", workers=1)
+        both = [{"name": "example.com/quota"}, {"name": "voda.dev/placement"}]
+        stage.add_worker("a", 0, schedulingGates=both)
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert stage.pod("a-worker-0")["spec"]["schedulingGates"] == both
+        assert stage.told == []
+
+    virtually(act())
+
+
+@pytest.mark.parametrize(("selected", "is_refused"), [("n1", False), ("n2", True)])
+def test_node_that_the_workers_own_selector_rules_out_is_refused(selected: str, is_refused: bool) -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_job("a", workers=1)
+        stage.add_worker("a", 0, nodeSelector={"kubernetes.io/hostname": selected})
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        reason = f"worker a-worker-0 selects kubernetes.io/hostname={selected} by its own nodeSelector"
+        assert stage.told == ([WorkerRefused(job_id="a", node="n1", reason=reason)] if is_refused else [])
+        assert bool(let_go(stage)) == (not is_refused)
+
+    virtually(act())
+
+
+def test_worker_whose_gate_somebody_else_lifted_is_deleted_and_the_log_is_told() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_node("n2")
+        stage.add_job("a", workers=2)
+        stage.add_worker("a", 0, schedulingGates=[])
+        stage.add_worker("a", 1)
+        with pytest.raises(ActionRefused, match="of a-worker-0 was lifted by somebody else"):
+            await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        stage.watch()
+        assert stage.pods() == {"a-worker-1": ""}
+        # kube-scheduler may have been faster than the watch, and have found another node.
+        stage.add_worker("a", 0, node="n2")
+        stage.change_pod("a-worker-0", {"metadata": {"annotations": {"voda.dev/node": None}}})
+        stage.watch()
+        await stage.actuator.converge(["a"])
+        [failed] = stage.told
+        assert isinstance(failed, ActionFailed)
+        assert "was lifted by somebody else" in failed.error
+        assert stage.pods() == {"a-worker-1": ""}
+
+    virtually(act())
+
+
+def test_worker_that_was_let_go_to_the_planned_node_by_somebody_else_stays() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_job("a", workers=1)
+        stage.add_worker("a", 0, node="n1")
+        stage.change_pod("a-worker-0", {"metadata": {"annotations": {"voda.dev/node": None}}})
+        stage.watch()
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert stage.pods() == {"a-worker-0": "n1"}
+
+    virtually(act())
+
+
+def test_worker_that_an_earlier_version_was_about_to_bind_is_made_anew_without_a_failure() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_job("a", workers=1)
+        stage.add_worker("a", 0, schedulingGates=[], schedulerName="voda")
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert stage.pods() == {}
+        assert stage.told == []
+
+    virtually(act())
+
+
+def test_worker_when_it_was_let_go_or_went_meanwhile_is_no_failure() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        stage.remove_pod("a-worker-1")
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        assert let_go(stage) == {"a-worker-0": "n1"}
+        assert stage.told == []
+
+    virtually(act())
+
+
+def test_gates_when_the_server_does_not_answer_are_lifted_later() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        stage.actuator.desired["a"] = DesiredRun(("n1", "n1"))
+        stage.wire.is_down = True
+        await stage.actuator.converge(["a"])
+        stage.wire.is_down = False
+        assert stage.inventory.stock.free_milli("n1") == 4000
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        assert len(let_go(stage)) == 2
+
+    virtually(act())
+
+
+def test_refused_node_is_told_once_and_tried_again_after_a_while() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        refused, again = (WorkerRefused(job_id="a", node="n1", reason=why) for why in ("full", ""))
+        for _ in range(3):
+            stage.gates.refuse("a", "n1", "full")
+        assert stage.told == [refused]
+        await asyncio.sleep(AVOIDED_S - 1)
+        stage.gates.retry_refused({"a": ("n1",)})
+        assert stage.told == [refused]
+        await asyncio.sleep(1)
+        stage.gates.retry_refused({"a": ("n1",)})
+        stage.gates.refuse("a", "n1", "full")
+        assert stage.told == [refused, again, refused]
+
+    virtually(act())
+
+
+def test_refused_node_that_the_log_has_forgiven_by_itself_is_told_again() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.gates.refuse("a", "n1", "full")
+        # Any change of the node lifts it there.
+        stage.gates.retry_refused({})
+        stage.gates.refuse("a", "n1", "full")
+        assert len(stage.told) == 2
+
+    virtually(act())
+
+
+def test_node_that_a_former_leader_called_refused_is_tried_again_as_well() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.gates.retry_refused({"a": ("n1",)})
+        await asyncio.sleep(AVOIDED_S)
+        stage.gates.retry_refused({"a": ("n1",)})
+        assert stage.told == [WorkerRefused(job_id="a", node="n1", reason="")]
+
+    virtually(act())
+
+
+def test_worker_of_a_job_when_it_is_taken_away_is_no_failure_that_the_job_counts() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_node("n2")
+        stage.add_job("a", workers=1)
+        stage.add_worker("a", 0, finalizers=["batch.kubernetes.io/job-tracking", "example.com/kept"])
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        stage.watch()
+        await stage.actuator.set_desired("a", DesiredRun(("n2",)))
+        left = stage.server.objects[PODS].get(("ns", "a-worker-0"))
+        assert left is None or left["metadata"]["finalizers"] == ["example.com/kept"]
+        assert ("PATCH", "/api/v1/namespaces/ns/pods/a-worker-0") in stage.wire.asked[1:]
+
+    virtually(act())
