@@ -145,7 +145,7 @@ async def test_worker_when_its_cpus_are_not_free_waits_with_the_reason_told(worl
 
         async def is_told() -> bool:
             refused = await it.facts(WorkerRefused, it.id("a"))
-            return any(fact.node == "small" and "CPU" in fact.reason for fact in refused)
+            return any(fact.node == "small" and "Insufficient cpu" in fact.reason for fact in refused)
 
         async def is_at_rest() -> bool:
             return await world.has_condition("a", "Suspended") and not await world.pods_of("a")
