@@ -10,7 +10,7 @@ from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 
 
-async def test_metrics_tell_of_requests_bindings_adoption_and_who_leads(world: World, tmp_path: Path) -> None:
+async def test_metrics_tell_of_requests_gates_adoption_and_who_leads(world: World, tmp_path: Path) -> None:
     await world.add_node("gpu-1", gpus=2)
     async with voda(world, tmp_path) as it:
         await world.submit(an_mpijob("a", world.namespace, workers=1, least=1, most=2))

@@ -131,7 +131,7 @@ def test_run_when_all_workers_have_pods_binds_them_together() -> None:
     ]
 
 
-def test_run_when_a_crash_came_between_two_bindings_binds_the_rest() -> None:
+def test_run_when_a_crash_came_between_two_gates_lifts_the_rest() -> None:
     assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1)]) == [
         LiftGates({"ns/a-worker-1": "n2"})
     ]
