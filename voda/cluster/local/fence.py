@@ -72,6 +72,7 @@ class Fence:
             self._refusal = ""
         finally:
             unlock(lock)
+        self._file.remove_moved()
 
     def close(self) -> None:
         """Do not lead any more; the token stays, as its successor needs nothing of it."""

@@ -6,6 +6,7 @@ memory, counts as no token, and is moved out of the way by the next write.
 
 import fcntl
 import os
+import re
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -17,10 +18,15 @@ from msgspec import Meta, Struct
 
 from voda.process_table import lock_holder, open_process, try_lock
 from voda.untrusted_files import UntrustedFolder
+from voda.untrusted_trees import remove_step
 
 _FOLDER: Final = ".leaders"
 """Beside the jobs' folders; no job can have that name."""
 _TOKEN_BYTES: Final = 1_024
+_MOVED: Final = re.compile(rf"{re.escape(_FOLDER)}-[0-9]+")
+_MOST_LISTED: Final = 100_000
+_MOST_REMOVED: Final = 1_000
+"""Entries at a time, some 20 ms; what is left goes the next time."""
 
 
 class FencingToken(Struct, frozen=True, kw_only=True):
@@ -46,6 +52,7 @@ class TokenFile:
     """The token of one pool, in a folder of jobs."""
 
     def __init__(self, jobs: Path, pool: str) -> None:
+        self._jobs = jobs
         self._jobs_folder = UntrustedFolder(jobs, uid=None)
         self._folder = UntrustedFolder(jobs, _FOLDER, uid=os.geteuid())
         self._name = f"{quote(pool, safe='')}.json"
@@ -61,9 +68,7 @@ class TokenFile:
 
     def read(self) -> FencingToken | None:
         """Return the token; None where there is none that can be read."""
-        with suppress(OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            return msgspec.json.decode(self._folder.read(self._name, _TOKEN_BYTES), type=FencingToken)
-        return None
+        return _token_in(self._folder, self._name)
 
     def write(self, token: FencingToken) -> None:
         """Put a token in place of whatever is there; raises OSError where the disk refuses."""
@@ -87,6 +92,25 @@ class TokenFile:
         os.close(file)
         return None
 
+    def remove_moved(self) -> None:
+        """Remove folders that were moved out of the way, unless they hold a token of another process that lives.
+
+        Nobody reads them, but a leader that was stopped in the middle of a turn may have a file of one open.
+        """
+        left = _MOST_REMOVED
+        for name in self._jobs_folder.list_names("", most=_MOST_LISTED, wanted=_MOVED.fullmatch):
+            if left <= 0:
+                return
+            with suppress(OSError):
+                if not self._has_living_leader(name):
+                    left -= remove_step(self._jobs, name, most=left).removed
+
+    def _has_living_leader(self, name: str) -> bool:
+        folder = UntrustedFolder(self._jobs, name, uid=os.geteuid())
+        names = folder.list_names("", most=_MOST_REMOVED, wanted=lambda file: file.endswith(".json"))
+        tokens = [token for file in names if (token := _token_in(folder, file)) is not None]
+        return any(token.is_of_another_process for token in tokens)
+
     def holder(self) -> str:
         """Name the process that took the lock, as far as the kernel tells."""
         with suppress(OSError), self._folder.opened(self._name) as file:
@@ -108,6 +132,12 @@ class TokenFile:
         names = (f"{_FOLDER}-{number}" for number in self._moved)
         with suppress(OSError):
             self._jobs_folder.rename(_FOLDER, next(name for name in names if not self._jobs_folder.exists(name)))
+
+
+def _token_in(folder: UntrustedFolder, name: str) -> FencingToken | None:
+    with suppress(OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return msgspec.json.decode(folder.read(name, _TOKEN_BYTES), type=FencingToken)
+    return None
 
 
 def unlock(lock: int | None) -> None:

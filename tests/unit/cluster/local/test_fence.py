@@ -3,10 +3,12 @@
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -94,12 +96,15 @@ async def test_take_when_a_living_process_leads_in_a_later_epoch_is_fenced(
     (await _leading(tmp_path, "restored", epoch=3)).check()
 
 
+_ELSEWHERE = count(1)
+
+
 def _put(jobs: Path, kind: str) -> None:
     """Put something in the place of the token, as a job of the same user can."""
     folder = jobs / ".leaders"
     token = folder / "default.json"
     if kind.startswith("folder "):
-        folder.rename(jobs / f"elsewhere-{len(os.listdir(jobs))}")
+        folder.rename(jobs / f"elsewhere-{next(_ELSEWHERE)}")
     else:
         token.unlink()
     match kind:
@@ -244,6 +249,56 @@ async def test_leader_when_a_stale_candidate_has_the_lock_goes_on(
     _write_token(tmp_path, other.pid, epoch=9)
     with pytest.raises(Fenced, match=f"process {other.pid} in epoch 9"):
         await Fence(tmp_path, "default").take("stale", 8, wait_s=0.0)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "huge", "folder fifo", "folder link", "folder file"])
+async def test_take_removes_what_was_moved_out_of_the_way_before(kind: str, tmp_path: Path) -> None:
+    await _leading(tmp_path, "one", epoch=1)
+    _put(tmp_path, kind)
+    (tmp_path / ".leaders-7").mkdir()
+    (tmp_path / ".leaders-7/default.json").write_bytes(b"{")
+    (tmp_path / ".leaders-x").mkdir()
+    for epoch in (2, 3):
+        (await _leading(tmp_path, f"leader {epoch}", epoch=epoch)).check()
+    assert {name for name in os.listdir(tmp_path) if name.startswith(".")} == {".leaders", ".leaders-x"}
+
+
+async def test_take_keeps_a_folder_that_was_moved_while_another_process_with_a_token_in_it_lives(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    await _leading(tmp_path, "one", epoch=1)
+    _write_token(tmp_path, other.pid, epoch=1)
+    os.kill(other.pid, signal.SIGSTOP)
+    (tmp_path / ".leaders").rename(tmp_path / ".leaders-1")
+    (await _leading(tmp_path, "two", epoch=2)).check()
+    assert (tmp_path / ".leaders-1/default.json").exists()
+    other.kill()
+    other.wait()
+    await until(lambda: start_of(other.pid) is None)
+    (await _leading(tmp_path, "three", epoch=3)).check()
+    assert not (tmp_path / ".leaders-1").exists()
+
+
+async def test_leader_that_stood_still_while_the_folder_of_its_token_was_removed_is_refused(tmp_path: Path) -> None:
+    old = await _leading(tmp_path, "old", epoch=1)
+    with old.turn():
+        (tmp_path / ".leaders").rename(tmp_path / ".leaders-1")
+        new = await _leading(tmp_path, "new", epoch=2)
+        new.check()
+        assert not (tmp_path / ".leaders-1").exists()
+    with pytest.raises(Fenced, match="a newer leader in epoch 2"):
+        old.check()
+    new.check()
+
+
+async def test_take_when_a_moved_folder_is_full_removes_a_part_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / ".leaders-1").mkdir()
+    for number in range(1_500):
+        (tmp_path / f".leaders-1/{number}").touch()
+    await _leading(tmp_path, "one", epoch=1)
+    assert 0 < len(os.listdir(tmp_path / ".leaders-1")) <= 500
+    await _leading(tmp_path, "two", epoch=2)
+    assert not (tmp_path / ".leaders-1").exists()
 
 
 async def test_leaders_when_of_different_pools_do_not_meet(tmp_path: Path) -> None:
