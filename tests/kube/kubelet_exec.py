@@ -14,6 +14,7 @@ import struct
 import termios
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -85,7 +86,7 @@ class Programs:
             stdout=given,
             stderr=given,
             start_new_session=True,
-            preexec_fn=_take_terminal if "tty" in flags else None,
+            preexec_fn=partial(_begin, has_terminal="tty" in flags),
         )
         if "tty" in flags:
             os.close(given)
@@ -150,8 +151,12 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+def _begin(*, has_terminal: bool) -> None:
+    # As in a container, also where the tests were started with them ignored, such as in the background of a shell.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    if has_terminal:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _ended(code: int) -> dict[str, Any]:

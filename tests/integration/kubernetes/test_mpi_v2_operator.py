@@ -165,6 +165,7 @@ async def test_v2_job_when_resumed_runs_again_and_is_marked_so(world: World) -> 
     await a_running_job(world)
     await suspend(world)
     await world.until_gone("digits")
+    await world.until_condition("digits", "Suspended")
     await suspend(world, False)
     await world.until_running("digits", 2)
     await world.until_condition("digits", "Running")
