@@ -76,7 +76,7 @@ class Stage:
         worker = {"replicas": workers}
         policy = {"suspend": suspend, **fields.pop("policy", {})}
         spec = {"runPolicy": policy, "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": worker}}
-        metadata = {"name": job_id, "annotations": {"voda.dev/job-id": job_id}}
+        metadata = {"name": job_id, "annotations": {**fields.pop("annotations", {}), "voda.dev/job-id": job_id}}
         made = self._ask("POST", self._resource.path(NAMESPACE), {"metadata": metadata, "spec": spec})
         uid = str(made["metadata"]["uid"])
         fields = {"max_replicas": 8, "pool": "v100", "namespace": NAMESPACE, "uid": uid, **fields}

@@ -63,6 +63,7 @@ CLUSTER_ROLE_BINDINGS = Resource(
 CRDS = Resource("CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", is_namespaced=False)
 MPIJOBS = Resource("MPIJob", "kubeflow.org/v2beta1", "mpijobs")
 MPIJOBS_V1 = Resource("MPIJob", "kubeflow.org/v1", "mpijobs")
+JOB_STATES = Resource("JobState", "voda.dev/v1alpha1", "jobstates")
 PYTORCHJOBS = Resource("PyTorchJob", "kubeflow.org/v1", "pytorchjobs")
 
 

@@ -17,7 +17,7 @@ from urllib.error import HTTPError, URLError
 
 import yaml
 
-from tests.kube.assets import assets, manifests
+from tests.kube.assets import ROOT, assets, manifests
 from tests.ports import free_port
 
 ADMIN = "admin-token"
@@ -34,6 +34,7 @@ _CONTROLLERS = (
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 MPI_V2 = "mpi-operator-0.8.0/kubeflow.org_mpijobs.yaml"
 MPI_V1 = "training-operator-1.9.3/crds/kubeflow.org_mpijobs.yaml"
+JOB_STATES = str(ROOT / "deploy" / "kustomize" / "base" / "job-states.yaml")
 PYTORCH = "training-operator-1.9.3/crds/kubeflow.org_pytorchjobs.yaml"
 """CustomResourceDefinitions, by file; both MPIJobs are called alike, so that a cluster has one of them."""
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
+from tests.kube.control_plane import JOB_STATES, MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
 from tests.kube.operators.mpi_v1 import MpiOperatorV1
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.operators.pytorch import PyTorchOperator
@@ -21,13 +21,13 @@ from tests.kube.stand_in_world import StandInWorld
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """A control plane that serves MPIJob v2beta1 and PyTorchJob."""
-    yield from _session(MPI_V2, PYTORCH)
+    yield from _session(MPI_V2, PYTORCH, JOB_STATES)
 
 
 @pytest.fixture(scope="session")
 def control_plane_v1() -> Iterator[ControlPlane]:
     """A control plane that serves MPIJob v1 and PyTorchJob."""
-    yield from _session(MPI_V1, PYTORCH)
+    yield from _session(MPI_V1, PYTORCH, JOB_STATES)
 
 
 @pytest.fixture(scope="session")

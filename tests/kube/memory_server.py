@@ -16,7 +16,7 @@ from tests.kube import client
 from tests.kube.client import Key, Object, Refused, Resource, key_of
 from tests.kube.merge_patch import apply_patch
 
-GROUP: Final = "kubeflow.org"
+_GROUPS: Final = ("kubeflow.org", "voda.dev")
 _CORE: Final = (
     client.NODES,
     client.NAMESPACES,
@@ -30,6 +30,7 @@ _CORE: Final = (
     client.LEASES,
     client.ROLES,
     client.ROLE_BINDINGS,
+    client.JOB_STATES,
 )
 _GRACE_S: Final = 30
 _SCALED: Final = {"pytorchjobs": ("pytorchReplicaSpecs", "Worker")}
@@ -87,7 +88,7 @@ class MemoryServer:
         Raises:
             Refused: with the status and the reason that the real server gives.
         """
-        if path.startswith(f"/apis/{GROUP}") and path.count("/") <= 3:
+        if path.startswith("/apis/") and path.split("/")[2] in _GROUPS and path.count("/") <= 3:
             return self._discovery(path)
         target = self._target(path)
         match method:
@@ -262,8 +263,9 @@ class MemoryServer:
         return Target(resource, namespace, *(*rest[1:], "", "")[:2])
 
     def _discovery(self, path: str) -> Object:
-        versions = sorted({version for version, _ in self._served if version.startswith(f"{GROUP}/")})
-        if path == f"/apis/{GROUP}":
+        group = path.split("/")[2]
+        versions = sorted({version for version, _ in self._served if version.startswith(f"{group}/")})
+        if path == f"/apis/{group}":
             return {"kind": "APIGroup", "versions": [{"groupVersion": version} for version in versions]}
         version = path.removeprefix("/apis/")
         if version not in versions:

@@ -177,6 +177,15 @@ class Registry:
         found: Mapping[str, str] = (await self.world.job(name, kind))["metadata"].get("annotations", {})
         return found.get(note)
 
+    async def state(self, name: str, kind: str = "MPIJob") -> Object:
+        """Return the JobState of a job object; an empty one where there is none."""
+        return await self.world.client.find(client.JOB_STATES, f"{name}.{kind.lower()}", self.world.namespace) or {}
+
+    async def why_refused(self, name: str, kind: str = "MPIJob") -> str:
+        """Return why voda does not run an object; empty where it was not refused."""
+        uid = (await self.world.job(name, kind))["metadata"]["uid"]
+        return self.reporter.states.refused.get(uid, "")
+
     async def told(self, name: str) -> dict[str, str]:
         """Return reason -> message, of the Events about a job object."""
         events = await self.world.client.list(client.EVENTS, self.world.namespace)
@@ -219,6 +228,7 @@ async def a_registry(
             submits=submits,
             values=TemplateValues(tolerated_taints=GPU_TAINTS, environment=environment),
             announce=reporter.announce if announces else announced.append,
+            refused=reporter.states.refuse,
         )
         backend.view.subscribe(registrar.see)
         backend.view.subscribe(reporter.see)

@@ -21,7 +21,7 @@ PURE = [
     "voda.programs.program_manifest",
     "voda.cluster.kubernetes.state.job_annotations",
     "voda.application.status.kube_events",
-    "voda.application.status.status_annotations",
+    "voda.application.status.job_states",
     "voda.cluster.kubernetes.state.nodes",
     "voda.cluster.kubernetes.quantities",
     "voda.application.status.event_messages",

@@ -18,7 +18,7 @@ from tests.e2e.kubernetes.wishes import Wish
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.world import DEADLINE_S, World
-from voda.application.status.status_annotations import state_of
+from voda.application.status.job_states import state_of
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes import well_known
 from voda.domain.errors import StoreUnavailable
@@ -116,6 +116,8 @@ async def differences(monkey: Monkey) -> list[str]:
         *_orphans(objects, job_registry),
     ]
     pods = await monkey.world.client.list(api.PODS, monkey.world.namespace)
+    shown = await monkey.world.client.list(api.JOB_STATES, monkey.world.namespace)
+    states = {each["metadata"]["ownerReferences"][0]["uid"]: each for each in shown}
     for job_id, job in live.jobs(_POOL).items():
         record = job_registry.job(job_id)
         assert record is not None, job_id
@@ -125,7 +127,7 @@ async def differences(monkey: Monkey) -> list[str]:
         if job.uid not in objects:
             found.append(f"{job_id} has no object {job.uid}")
         else:
-            found += _unlike(objects[job.uid], record, pods)
+            found += _unlike(objects[job.uid], states.get(job.uid, {}), record, pods)
     return found
 
 
@@ -154,12 +156,12 @@ def _orphans(objects: Mapping[str, Object], job_registry: JobRegistry) -> Iterat
             yield f"{found['metadata']['name']} {uid} is no job's: {found['metadata'].get('annotations')}"
 
 
-def _unlike(found: Object, record: JobRecord, pods: Sequence[Object]) -> Iterator[str]:
+def _unlike(found: Object, state: Object, record: JobRecord, pods: Sequence[Object]) -> Iterator[str]:
     """Yield in what an object and its pods differ from a live job."""
     meta, spec = found["metadata"], found["spec"]
     notes = meta.get("annotations", {})
-    if notes.get(well_known.JOB_ID) != record.spec.job_id or notes.get(well_known.STATE) != state_of(record):
-        yield f"{record.spec.job_id} is {state_of(record)}, its object says {notes}"
+    if notes.get(well_known.JOB_ID) != record.spec.job_id or state.get("state") != state_of(record):
+        yield f"{record.spec.job_id} is {state_of(record)}, its object says {notes}, its JobState {state}"
     specs = spec.get("mpiReplicaSpecs") or spec["pytorchReplicaSpecs"]
     if specs["Worker"]["replicas"] != len(record.planned) or spec.get("runPolicy", {}).get("suspend"):
         yield f"{record.spec.job_id} is to have {len(record.planned)}, its object has {specs['Worker']['replicas']}"

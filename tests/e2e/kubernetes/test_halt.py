@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.e2e.kubernetes.service import Voda, voda
+from tests.kube.client import JOB_STATES
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.application.halt_job import halt, resume
@@ -27,9 +28,8 @@ async def test_halted_job_gives_its_pods_up_until_it_is_resumed(world: World, tm
         await it.until_runs("a", 0)
 
         async def tells() -> bool:
-            notes = (await world.job("a"))["metadata"]["annotations"]
-            shown = (notes.get("voda.dev/state"), notes.get("voda.dev/explanation"))
-            return shown == ("Halted", "halted by ann: maintenance")
+            shown = await world.client.find(JOB_STATES, "a.mpijob", world.namespace) or {}
+            return (shown.get("state"), shown.get("explanation")) == ("Halted", "halted by ann: maintenance")
 
         await it.until(tells)
         # Others come and go, and leave GPUs that nobody else wants.

@@ -130,8 +130,7 @@ async def test_refused_object_says_why_and_is_not_asked_for_again_until_it_chang
         for _ in range(3):
             await registry.step()
         assert registry.api.calls == refused_calls
-        assert await registry.note("digits", "voda.dev/state") == "Refused"
-        assert "no pool 'a100'" in str(await registry.note("digits", "voda.dev/explanation"))
+        assert "no pool 'a100'" in await registry.why_refused("digits")
         assert [told.reason for told in registry.announced] == ["Invalid"]
         assert "suspend" not in (await world.job("digits"))["spec"].get("runPolicy", {})
         # No part of the spec changes by it, so its generation stays.

@@ -52,7 +52,7 @@ async def test_object_of_the_name_of_a_live_job_of_another_kind_waits_until_that
         await registry.settle(lambda: bool(registry.uid(job_id)))
         await world.submit(a_pytorchjob("twin", world.namespace, workers=1, pool="v100"))
         await registry.settle(lambda: any("another name" in told.message for told in registry.announced))
-        assert await registry.note("twin", "voda.dev/state", "PyTorchJob") == "Refused"
+        assert "another name" in await registry.why_refused("twin", "PyTorchJob")
         await registry.happens(JobCanceled(job_id=job_id))
         await registry.settle(lambda: bool(registry.uid(f"{job_id}-2")))
         assert registry.record(f"{job_id}-2").spec.kind == "PyTorchJob"

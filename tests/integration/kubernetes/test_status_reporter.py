@@ -1,4 +1,4 @@
-"""Claims about what users are told on their objects, on a real API server: Events and annotations."""
+"""Claims about what users are told on their objects, on a real API server: Events and JobStates."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -67,9 +67,19 @@ async def has_told(registry: Registry, reason: str) -> bool:
     return reason in await registry.told("digits")
 
 
-async def shows(registry: Registry, note: str, value: str | None) -> bool:
-    """Say whether the object has an annotation of that value."""
-    return await registry.note("digits", f"voda.dev/{note}") == value
+async def shows(registry: Registry, field: str, value: str | None) -> bool:
+    """Say whether the JobState has a field of that value."""
+    return (await registry.state("digits")).get(field) == value
+
+
+async def finish_of(world: World, registry: Registry) -> str:
+    """Return the estimated finish that is shown, once there is one."""
+
+    async def is_shown() -> bool:
+        return bool((await registry.state("digits")).get("estimatedFinish"))
+
+    await world.until_it_is(is_shown)
+    return str((await registry.state("digits"))["estimatedFinish"])
 
 
 async def test_job_tells_its_life_on_its_object(world: World) -> None:
@@ -137,24 +147,38 @@ async def test_estimated_finish_is_shown_and_goes_when_the_job_has_ended(world: 
         job_id = job_of(world)
         registry.backend.view.forecasts = {job_id: ExpectedTimes(finishes_at=registry.backend.clock.now() + 3600.0)}
         await registry.happens(a_plan(1, world, *NODES))
-        await world.until_it_is(lambda: registry.note("digits", "voda.dev/estimated-finish"))
-        first = await registry.note("digits", "voda.dev/estimated-finish")
+        first = await finish_of(world, registry)
         assert str(first).endswith(":00Z")
         registry.backend.view.forecasts = {job_id: ExpectedTimes(finishes_at=registry.backend.clock.now() + 7200.0)}
         await registry.happens(WorkerStarted(job_id=job_id, workers={0: "n1", 1: "n1"}))
         await world.until_it_is(lambda: shows(registry, "state", "Running 2/2"))
         # It was changed a moment ago.
-        assert await registry.note("digits", "voda.dev/estimated-finish") == first
+        assert (await registry.state("digits"))["estimatedFinish"] == first
         await registry.happens(JobCompleted(job_id=job_id))
-        await world.until_it_is(lambda: shows(registry, "estimated-finish", None))
+        await world.until_it_is(lambda: shows(registry, "estimatedFinish", None))
 
 
-async def test_annotation_changed_by_hand_is_set_again(world: World) -> None:
+async def test_state_goes_with_the_object_that_owns_it_and_is_never_written_to_that_object(world: World) -> None:
     async with a_told_job(world) as registry:
         await world.until_it_is(lambda: shows(registry, "state", "Waiting"))
-        note = {"metadata": {"annotations": {"voda.dev/state": "Running 8/8"}}}
-        await world.client.patch(client.MPIJOBS, (world.namespace, "digits"), note)
-        await world.until_it_is(lambda: shows(registry, "state", "Waiting"))
+        before = (await world.job("digits"))["metadata"]
+        await registry.happens(a_plan(1, world, *NODES))
+        await world.until_it_is(lambda: shows(registry, "state", "Starting 0/2"))
+        assert (await world.job("digits"))["metadata"] == before
+        await world.client.delete(client.MPIJOBS, "digits", world.namespace)
+        await world.until_it_is(lambda: shows(registry, "state", None))
+
+
+async def test_object_that_is_refused_says_so_and_why(world: World) -> None:
+    async with a_told_job(world) as registry:
+        await world.submit(an_mpijob("other", world.namespace, least=1, most=4, pool="a100", suspend=True))
+        await registry.settle(lambda: bool(registry.reporter.states.refused))
+
+        async def says() -> bool:
+            state = await registry.state("other")
+            return state.get("state") == "Refused" and "no pool 'a100'" in state["explanation"]
+
+        await world.until_it_is(says)
 
 
 async def test_object_of_another_uid_under_the_name_is_not_told_on(world: World) -> None:
@@ -166,7 +190,7 @@ async def test_object_of_another_uid_under_the_name_is_not_told_on(world: World)
         await world.submit({**copy, "metadata": metadata})
         await registry.happens(JobCompleted(job_id=job_of(world)))
         await world.until_it_is(lambda: has_told(registry, "Completed"))
-        assert await registry.note("digits", "voda.dev/state") is None
+        await world.until_it_is(lambda: shows(registry, "state", None))
 
 
 async def test_size_set_by_hand_is_told(world: World) -> None:

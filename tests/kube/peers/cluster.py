@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.kube.client import JOBS, MPIJOBS, MPIJOBS_V1, PYTORCHJOBS, Resource
-from tests.kube.control_plane import MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
+from tests.kube.control_plane import JOB_STATES, MPI_V1, MPI_V2, PYTORCH, ControlPlane, running
 from tests.kube.peers.kwok import Kwok
 from tests.kube.peers.mpi_operator import MpiOperator
 from tests.kube.peers.program import Program
@@ -50,7 +50,7 @@ def cluster_with_peers(*, mpijob_v1: bool = False) -> Iterator[PeeredCluster]:
     Args:
         mpijob_v1: whether MPIJobs are training-operator's.
     """
-    definitions = (MPI_V1 if mpijob_v1 else MPI_V2, PYTORCH)
+    definitions = (MPI_V1 if mpijob_v1 else MPI_V2, PYTORCH, JOB_STATES)
     schemes = ("pytorchjob", "mpijob") if mpijob_v1 else ("pytorchjob",)
     kinds = [MPIJOBS_V1 if mpijob_v1 else MPIJOBS, PYTORCHJOBS]
     with _running(kinds, definitions, schemes) as cluster:

@@ -3,10 +3,9 @@
 Rule: each answer is computed when it is needed, in O(jobs or objects looked at).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from voda.application.read_model import ReadModel
-from voda.application.status.status_annotations import REFUSED
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -52,13 +51,12 @@ class LoggedJobs:
         return self.live_job(job_id) is None
 
 
-def unadopted(objects: Iterable[KubeJob], job_registry: JobRegistry) -> Mapping[str, int]:
-    """Return how many objects carry voda's label and are no jobs of its: waiting, or refused."""
+def unadopted(objects: Iterable[KubeJob], job_registry: JobRegistry, refused: Container[str]) -> Mapping[str, int]:
+    """Return how many objects carry voda's label and are no jobs of its: waiting, or `refused` (uids)."""
     counts = {"waiting": 0, "refused": 0}
     for kind, job in objects:
         if _is_requested(kind, job) and not _is_logged(job, job_registry):
-            is_refused = job.metadata.annotations.get(well_known.STATE) == REFUSED
-            counts["refused" if is_refused else "waiting"] += 1
+            counts["refused" if job.metadata.uid in refused else "waiting"] += 1
     return counts
 
 

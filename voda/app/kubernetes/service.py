@@ -103,9 +103,7 @@ class KubernetesService:
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
         leading = self.leadership
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
-        telemetry.read(
-            lambda: kubernetes_gauges(self.mirror.counts(), unadopted(self.mirror.jobs(), self.view.job_registry))
-        )
+        telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.backend = self._backend()
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
@@ -116,6 +114,7 @@ class KubernetesService:
             submits=JobSubmitter(self.backend),
             values=TemplateValues(tolerated_taints=options.cluster.tolerated_taints, environment=self.environment),
             announce=self.reporter.announce,
+            refused=self.reporter.states.refuse,
             telemetry=telemetry,
         )
 
@@ -232,6 +231,12 @@ class KubernetesService:
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
         )
+
+    def _unadopted(self) -> Mapping[str, int]:
+        # Whoever leads alone knows what was refused.
+        if not self.leadership.is_leading:
+            return {}
+        return unadopted(self.mirror.jobs(), self.view.job_registry, self.reporter.states.refused)
 
     def _health_warning(self) -> str:
         live = self.view.live.cluster

@@ -17,7 +17,6 @@ from voda.application.backend import Backend
 from voda.application.dependencies import UnknownDependency
 from voda.application.registration.companions import make_companions
 from voda.application.status.kube_events import Announcement, Reason, subject_of
-from voda.application.status.status_annotations import differing, refused_annotations
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
@@ -35,6 +34,8 @@ from voda.projections.job_record import JobRecord
 _log = logging.getLogger(__name__)
 
 Announce = Callable[[Announcement], None]
+MarkRefused = Callable[[str, str], bool]
+"""(uid of an object, why voda does not run it) -> whether that is new."""
 _BOUNDS: Final = "elasticPolicy"
 """Field of spec that is not restored where the change was not seen."""
 _MOST_TRIES: Final = 3
@@ -73,6 +74,7 @@ class Adoption:
     submits: JobSubmitter
     values: TemplateValues
     announce: Announce
+    refused: MarkRefused = lambda uid, sentence: True
     telemetry: Telemetry = NO_TELEMETRY
 
     async def adopt(self, kind: JobKind, job: JobObject) -> None:
@@ -100,10 +102,10 @@ class Adoption:
             submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
         except (AlreadyExists, TooManyJobs, UnknownDependency) as error:
             # Soon it may be possible: a job that this one comes after may be applied right behind it.
-            await self._refuse(kind, meta, str(error), "NotAccepted")
+            self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         except InvalidInput as error:
-            await self._refuse(kind, meta, str(error), "Invalid")
+            self._refuse(kind, meta, str(error), "Invalid")
             raise ObjectRefused(str(error)) from error
         if submitted.is_new:
             self.telemetry.count(ADOPTIONS, "adopted")
@@ -214,11 +216,10 @@ class Adoption:
             raise Conflict(f"{path} is gone")
         return now
 
-    async def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
+    def _refuse(self, kind: JobKind, meta: ObjectMeta, sentence: str, reason: Reason) -> None:
         self._announce_on(kind, meta, reason, sentence)
-        if changes := differing(refused_annotations(sentence), meta.annotations):
+        if self.refused(meta.uid, sentence):
             self.telemetry.count(ADOPTIONS, "refused")
-            await self._patched(kind, meta, {}, {"uid": meta.uid}, annotations=changes)
 
     def _warn(self, kind: JobKind, meta: ObjectMeta, warnings: Sequence[FieldWarning]) -> None:
         if warnings:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adoption, Announce, ObjectRefused, TemplateValues
+from voda.application.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused, TemplateValues
 from voda.application.registration.creation import ACTOR, Creation, NameTaken
 from voda.application.registration.object_duties import Duty, ObjectDuties, SpecAnnotations, Work
 from voda.application.submit_job import JobSubmitter
@@ -65,12 +65,19 @@ class Registrar:
         submits: JobSubmitter,
         values: TemplateValues,
         announce: Announce,
+        refused: MarkRefused = lambda uid, sentence: True,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self._mirror = objects
         self._backend = backend
         adoption = Adoption(
-            objects=objects, backend=backend, submits=submits, values=values, announce=announce, telemetry=telemetry
+            objects=objects,
+            backend=backend,
+            submits=submits,
+            values=values,
+            announce=announce,
+            refused=refused,
+            telemetry=telemetry,
         )
         self._creation = Creation(objects=objects, backend=backend, values=values)
         annotations = SpecAnnotations(objects=objects, backend=backend, announce=announce)

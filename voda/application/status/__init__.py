@@ -1,5 +1,6 @@
-"""What users read on their own Kubernetes objects: Events and annotations, sent at a limited rate.
+"""What users read with kubectl: Events about their job objects, and JobStates, sent at a limited rate.
 
 In reading order: status_reporter; event_messages (facts as sentences), kube_events and announcer (Events),
-status_annotations and annotator (annotations), rate_limiter.
+job_states and job_state_writer
+(how each job stands, for `kubectl get`), rate_limiter.
 """

@@ -1,4 +1,4 @@
-"""Reports to users on their own job objects: Events say what happened, annotations say how the job stands.
+"""Reports to users of kubectl: Events say what happened to a job, its JobState says how it stands.
 
 Rules: nothing is decided here and nothing waits for it; every replica follows the log, so that a new leader reports
 what its predecessor had no time for. What was sent already is sent under the same name again, which changes nothing.
@@ -9,9 +9,9 @@ import logging
 from typing import Final
 
 from voda.application.read_model import ReadModel
-from voda.application.status.annotator import Annotator
 from voda.application.status.announcer import RECENT_S, Announcer
 from voda.application.status.event_messages import EventMessages, JobMessage
+from voda.application.status.job_state_writer import JobStateWriter
 from voda.application.status.kube_events import Announcement, Subject, subject_of
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
@@ -27,7 +27,7 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 _log = logging.getLogger(__name__)
 
 _PER_S: Final = 20.0
-"""Patches a second, and Events a second."""
+"""JobStates a second, and Events a second."""
 _MOST_READ: Final = 2_000
 """Events at the log's end that a process which has just started looks at."""
 
@@ -56,7 +56,7 @@ class StatusReporter:
         self._store = store
         self._settled_s = settled_s
         self._announcer = Announcer(objects.api, clock, per_s=_PER_S, telemetry=telemetry)
-        self._annotator = Annotator(objects, view, clock, per_s=_PER_S)
+        self.states = JobStateWriter(objects, view, clock, per_s=_PER_S)
         self._messages: EventMessages | None = None
         self._planned_at: dict[str, float] = {}
         """Live job -> instant of the last plan that named it."""
@@ -74,12 +74,12 @@ class StatusReporter:
         for job_id in self._view.job_registry.changed_jobs:
             record = self._view.job_registry.job(job_id)
             if record is not None and record.job.uid:
-                self._annotator.mark(record.job.uid)
+                self.states.mark(record.job.uid)
             if record is None or not record.is_live:
                 self._planned_at.pop(job_id, None)
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
-        self._annotator.see_object(kind, before, now)
+        self.states.see_object(kind, before, now)
         if before is not None and now is not None and before.metadata.uid == now.metadata.uid:
             self._see_size(kind, before, now)
 
@@ -89,7 +89,7 @@ class StatusReporter:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._catch_up())
             group.create_task(self._announcer.run())
-            group.create_task(self._annotator.run())
+            group.create_task(self.states.run())
 
     def _begin(self) -> EventMessages:
         messages = EventMessages(self._view.job_registry.job)

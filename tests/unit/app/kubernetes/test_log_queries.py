@@ -23,19 +23,18 @@ def an_object(uid: str, **changes: Any) -> KubeJob:
 
 
 def test_objects_that_nobody_knows_wait_until_they_are_refused() -> None:
-    refused = an_object("2", annotations={well_known.STATE: "Refused"})
-    assert unadopted([an_object("1"), refused], JobRegistry()) == {"waiting": 1, "refused": 1}
+    assert unadopted([an_object("1"), an_object("2")], JobRegistry(), {"2"}) == {"waiting": 1, "refused": 1}
 
 
 def test_objects_that_voda_is_not_asked_to_run_do_not_count() -> None:
     ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     others = [an_object("1", managed=False), an_object("2", status=ended)]
-    assert unadopted(others, JobRegistry()) == {"waiting": 0, "refused": 0}
+    assert unadopted(others, JobRegistry(), ()) == {"waiting": 0, "refused": 0}
 
 
 def test_objects_of_jobs_do_not_count_adopted_or_made_by_voda() -> None:
     log, job_registry = Log(), JobRegistry()
     for fact in (JobSubmitted(spec=a_spec("made")), JobRegistered(job_id="made", uid="1", kind="MPIJob")):
         job_registry.apply(log.add(fact, at=0.0))
-    assert unadopted([an_object("1", annotations={well_known.JOB_ID: "made"})], job_registry)["waiting"] == 0
-    assert unadopted([an_object("9", annotations={well_known.JOB_ID: "made"})], job_registry)["waiting"] == 1
+    assert unadopted([an_object("1", annotations={well_known.JOB_ID: "made"})], job_registry, ())["waiting"] == 0
+    assert unadopted([an_object("9", annotations={well_known.JOB_ID: "made"})], job_registry, ())["waiting"] == 1

@@ -206,10 +206,12 @@ class Actuator:
         if subresource:
             await self._api.patch(f"{path}/{subresource}", body, dict)
             return
-        uid = at.kube_job.object.metadata.uid
-        metadata = body.get("metadata")
+        meta, given = at.kube_job.object.metadata, body.get("metadata")
         # Not a later object of the same name.
-        known = {"uid": uid, **(metadata if isinstance(metadata, Mapping) else {})}
+        known: dict[str, object] = {"uid": meta.uid, **(given if isinstance(given, Mapping) else {})}
+        if retired := dict.fromkeys(well_known.RETIRED & meta.annotations.keys()):
+            annotations = known.get("annotations")
+            known["annotations"] = {**retired, **(annotations if isinstance(annotations, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
         if now is not None:
             self._inventory.update_object(at.kube_job.kind, now)

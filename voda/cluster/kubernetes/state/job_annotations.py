@@ -34,15 +34,13 @@ _SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
 _WRITTEN: Final = frozenset(
     {
         well_known.JOB_ID,
-        well_known.STATE,
-        well_known.EXPLANATION,
-        well_known.ESTIMATED_FINISH,
+        *well_known.RETIRED,
         well_known.WORKER_FAILURES,
         well_known.COUNTED_FAILURES,
         RECORDED_SPEC,
     }
 )
-"""Annotations that voda writes."""
+"""Annotations that voda writes, or wrote."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 

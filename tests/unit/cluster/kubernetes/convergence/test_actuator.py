@@ -404,3 +404,14 @@ async def test_worker_without_a_node_is_left_to_its_operator_until_that_has_seen
     stage.watch()
     await stage.actuator.converge(["a"])
     assert stage.pods() == {"a-launcher-x": "n1"}
+
+
+@in_no_time
+async def test_annotations_of_earlier_versions_go_with_the_next_write() -> None:
+    stage = Stage()
+    stage.add_job("a", suspend=True, annotations={"voda.dev/state": "Waiting", "team": "vision"})
+    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+    found = stage.job("a")
+    assert found is not None
+    assert found["metadata"]["annotations"] == {"voda.dev/job-id": "a", "team": "vision"}
+    assert [method for method, path in stage.wire.asked if path == OBJECT] == ["PATCH"]

@@ -1,22 +1,25 @@
-"""What a job's object says of itself."""
+"""What the JobState of a job's object says."""
 
 from typing import Any
 
 import pytest
 
 from tests.builders import a_job
-from voda.application.status.status_annotations import (
-    differing,
-    refused_annotations,
+from voda.application.status.job_states import (
+    job_state,
+    refused_fields,
     settled_finish,
+    shown_fields,
+    state_name,
     state_of,
-    wanted_annotations,
 )
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.objects import ObjectMeta
 from voda.domain.job import Phase
 from voda.projections.job_record import JobRecord
 
 NOW = 1_700_000_000.0
-STATE, EXPLANATION, FINISH = "voda.dev/state", "voda.dev/explanation", "voda.dev/estimated-finish"
 
 
 def a_record(*, job: dict[str, Any] | None = None, **fields: Any) -> JobRecord:
@@ -45,7 +48,8 @@ def test_state_is_one_word_with_workers_there_and_planned(record: JobRecord, exp
 
 
 def explanation_of(record: JobRecord) -> str | None:
-    return wanted_annotations(record, None, NOW, {})[EXPLANATION]
+    explanation: str | None = shown_fields(record, None, NOW, None)["explanation"]
+    return explanation
 
 
 def test_explanation_is_the_plans_sentence() -> None:
@@ -73,21 +77,23 @@ def test_explanation_is_bounded() -> None:
     assert len(explanation_of(a_record(reason="x" * 10_000)) or "") == 512
 
 
-def test_what_is_shown_already_is_not_patched() -> None:
-    record = a_record(reason="waits for 2 GPUs")
-    shown = {STATE: "Waiting", EXPLANATION: "waits for 2 GPUs", "team": "vision"}
-    assert differing(wanted_annotations(record, None, NOW, shown), shown) == {}
-
-
-def test_what_is_said_no_more_is_taken_away() -> None:
-    shown = {STATE: "Running 1/1", EXPLANATION: "fits", FINISH: "2023-11-14T23:00:00Z"}
+def test_ended_job_has_no_estimate() -> None:
     ended = a_record(finished_at=NOW, job={"phase": Phase.COMPLETED})
-    wanted = differing(wanted_annotations(ended, NOW + 60.0, NOW, shown), shown)
-    assert wanted == {STATE: "Completed", EXPLANATION: None, FINISH: None}
+    fields = shown_fields(ended, NOW + 60.0, NOW, "2023-11-14T23:00:00Z")
+    assert fields == {"job": "digits", "state": "Completed", "explanation": None, "estimatedFinish": None}
 
 
 def test_refusal_says_why() -> None:
-    assert refused_annotations("no such pool") == {STATE: "Refused", EXPLANATION: "no such pool", FINISH: None}
+    fields = refused_fields("no such pool")
+    assert fields == {"job": None, "state": "Refused", "explanation": "no such pool", "estimatedFinish": None}
+
+
+def test_state_is_owned_by_the_object_and_two_kinds_of_one_name_have_one_each() -> None:
+    meta = ObjectMeta(name="digits", namespace="vision", uid="u-1")
+    made = job_state(MPIJobV2(), meta, refused_fields("no"))
+    owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "digits", "uid": "u-1"}
+    assert made["metadata"] == {"name": "digits.mpijob", "namespace": "vision", "ownerReferences": [owner]}
+    assert state_name(PyTorchJobV1(), meta) == "digits.pytorchjob"
 
 
 def test_finish_is_told_in_whole_minutes_that_are_not_over_before() -> None:
