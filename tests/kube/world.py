@@ -121,6 +121,11 @@ class World:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self.client.request("POST", api.PODS.path(metadata["namespace"], pod, "binding"), body=body)
 
+    async def let_go(self, pod: str, node: str) -> None:
+        """Lift the gates of a pod for one node, as voda does."""
+        spec = {"schedulingGates": None, "nodeSelector": {"kubernetes.io/hostname": node}}
+        await self.client.patch(api.PODS, (self.namespace, pod), {"spec": spec})
+
     async def add_namespace(self, name: str) -> None:
         """Add a namespace, which is emptied when the world ends."""
         self._namespaces.append(name)

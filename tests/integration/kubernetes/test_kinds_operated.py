@@ -26,7 +26,7 @@ NEVER_AGAIN = {"runPolicy": {"backoffLimit": 0}}
 
 
 class Running:
-    """A job of two replicas that was made by voda's hand and bound to a node."""
+    """A job of two replicas that was made by voda's hand and let go to a node."""
 
     def __init__(self, world: World, kind: JobKind, manifest: Object) -> None:
         self.world = world
@@ -46,14 +46,14 @@ class Running:
         await self.world.until_condition("digits", "Running", self.kind.name)
 
     async def bound(self, replicas: int) -> None:
-        """Bind replicas as they come, until that many run and no other is there."""
+        """Let replicas go to their node as they come, until that many run and no other is there."""
 
         async def all_run() -> bool:
             _, pods = await self.read()
             workers = [pod for pod in pods if index(pod) is not None]
             for pod in workers:
-                if not pod.spec.node_name:
-                    await self.world.bind(pod.metadata.name, "n1")
+                if pod.gates:
+                    await self.world.let_go(pod.metadata.name, "n1")
             return len(workers) == replicas and all(pod.status.phase == "Running" for pod in workers)
 
         await self.world.until_it_is(all_run)
