@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo compare test check slow dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity
-.PHONY: format lock house mutants clean
+.PHONY: chart format lock house mutants clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -110,6 +110,11 @@ bench-log: setup ## Measure the log on every store: appends, tails, starts, fail
 
 fidelity: setup ## Show that the simulator reproduces published and measured results.
 	$(BIN)/python -m benchmarks.fidelity
+
+chart: setup ## Write the Helm chart's values.yaml and README from its schema, and record what Helm renders.
+	@$(PYTHON) tools/bootstrap.py --kubernetes
+	$(BIN)/python -m tools.chart
+	$(BIN)/python -m pytest -q tests/integration/kubernetes/test_chart.py --update-golden
 
 format: setup ## Rewrite the sources in the common format.
 	$(BIN)/ruff check --fix .

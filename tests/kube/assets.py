@@ -17,7 +17,7 @@ from tests.needs import missing
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "kube"
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-PEERS = ("kwok", "mpi-operator", "training-operator")
+PEERS = ("helm", "kwok", "mpi-operator", "training-operator")
 DEFAULT_VERSION = "1.37.2"
 _UNPACKED = ROOT / "out" / "kube"
 

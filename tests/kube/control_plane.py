@@ -34,7 +34,7 @@ _CONTROLLERS = (
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 MPI_V2 = "mpi-operator-0.8.0/kubeflow.org_mpijobs.yaml"
 MPI_V1 = "training-operator-1.9.3/crds/kubeflow.org_mpijobs.yaml"
-JOB_STATES = str(ROOT / "deploy" / "kustomize" / "base" / "job-states.yaml")
+JOB_STATES = str(ROOT / "deploy" / "helm" / "voda" / "files" / "job-states.yaml")
 PYTORCH = "training-operator-1.9.3/crds/kubeflow.org_pytorchjobs.yaml"
 """CustomResourceDefinitions, by file; both MPIJobs are called alike, so that a cluster has one of them."""
 

@@ -10,23 +10,20 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
-from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from tests.needs import missing
 from tests.service import a_backend
 from voda import config
 from voda.api.routes.service import ServiceRoutes
-from voda.app.kubernetes.options import KubernetesOptions, read_options
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-KUSTOMIZE = DEPLOY / "kustomize"
-RULE = KUSTOMIZE / "components" / "prometheus-operator" / "rule.yaml"
-HEAD_OF_RULE = "".join(RULE.read_text("utf-8").partition("spec:\n")[:2])
+CHART = DEPLOY / "helm" / "voda"
+RENDERED = ROOT / "tests" / "kube" / "chart"
+SETS = ("everything", "jetstream", "postgresql", "sqlite", "try")
 PINNED = re.compile(r"^([a-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 
@@ -47,13 +44,28 @@ def of(stage: list[tuple[str, str]], word: str) -> list[str]:
     return [rest for instruction, rest in stage if instruction == word]
 
 
-def manifest(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((KUSTOMIZE / name).read_text("utf-8")))
+def manifests(kind: str, name: str = "sqlite") -> list[dict[str, Any]]:
+    """Return what Helm renders of a kind; tests/integration/kubernetes/test_chart.py sees to it that it still does."""
+    made = yaml.safe_load_all((RENDERED / f"{name}.yaml").read_text("utf-8"))
+    return [each for each in made if each and each["kind"] == kind]
 
 
-def containers() -> list[dict[str, Any]]:
-    base, postgres = manifest("base/deployment.yaml")[0], manifest("overlays/postgres/deployment.yaml")[0]
-    return [*base["spec"]["template"]["spec"]["containers"], *postgres["spec"]["template"]["spec"]["initContainers"]]
+def pod_specs(name: str) -> list[dict[str, Any]]:
+    """Return the specs of all pods that an installation has, that of `helm test` included."""
+    (deployment,) = manifests("Deployment", name)
+    return [deployment["spec"]["template"]["spec"], *(each["spec"] for each in manifests("Pod", name))]
+
+
+def voda() -> dict[str, Any]:
+    """Return the container of voda itself."""
+    (container,) = pod_specs("sqlite")[0]["containers"]
+    return dict(container)
+
+
+def settings() -> dict[str, Any]:
+    """Return the settings file that voda reads."""
+    (found,) = [each for each in manifests("ConfigMap") if each["metadata"]["name"] == "voda-settings"]
+    return dict(yaml.safe_load(found["data"]["voda.yaml"]))
 
 
 def test_image_when_run_has_no_builder_in_it() -> None:
@@ -66,7 +78,7 @@ def test_image_when_run_has_no_builder_in_it() -> None:
 def test_image_when_run_is_of_a_user_that_is_a_number_and_not_root() -> None:
     *_, last = stages()
     (user,) = of(last, "USER")
-    pod = manifest("base/deployment.yaml")[0]["spec"]["template"]["spec"]["securityContext"]
+    pod = pod_specs("sqlite")[0]["securityContext"]
     assert user == f"{pod['runAsUser']}:{pod['runAsGroup']}"
     assert pod["runAsNonRoot"] is True
     assert pod["runAsUser"] >= 10_000
@@ -76,7 +88,7 @@ def test_image_when_told_to_end_hears_it_itself() -> None:
     *_, last = stages()
     # A shell in between would keep SIGTERM to itself.
     entry, command = json.loads(of(last, "ENTRYPOINT")[0]), json.loads(of(last, "CMD")[0])
-    assert (entry, command) == (["voda"], containers()[0]["args"])
+    assert (entry, command) == (["voda"], voda()["args"])
 
 
 def test_image_when_built_installs_nothing_whose_hash_is_not_known() -> None:
@@ -97,12 +109,11 @@ def test_backend_in_its_lock_is_that_of_the_project_and_as_in_the_lock_of_develo
         assert locked[requirement.name] in requirement.specifier
 
 
-def test_version_of_image_label_and_overlays_is_that_of_voda() -> None:
+def test_version_of_image_label_and_chart_is_that_of_voda() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     assert f"VERSION={version}" in [rest for stage in stages() for rest in of(stage, "ARG")]
-    for overlay in ("sqlite", "postgres"):
-        (image,) = manifest(f"overlays/{overlay}/kustomization.yaml")[0]["images"]
-        assert image["newTag"] == version
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
 @pytest.mark.parametrize(
@@ -123,37 +134,34 @@ def test_context_of_a_build_has_all_that_is_copied() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-@pytest.mark.parametrize("container", containers(), ids=lambda container: str(container["name"]))
-def test_container_keeps_the_restricted_pod_security_standard(container: dict[str, Any]) -> None:
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert container["resources"].keys() == {"requests", "limits"}
-    pod = manifest("base/deployment.yaml")[0]["spec"]["template"]["spec"]
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    labels = manifest("base/namespace.yaml")[0]["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+@pytest.mark.parametrize("name", SETS)
+def test_containers_keep_the_restricted_pod_security_standard(name: str) -> None:
+    for pod in pod_specs(name):
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            assert container["resources"].keys() == {"requests", "limits"}
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
 
 
 async def test_probes_ask_for_paths_that_there_are() -> None:
     async with a_backend() as backend:
         paths = {operation.path for operation in ServiceRoutes(backend).operations() if not operation.roles}
-    (voda, _) = containers()
-    probes = [voda[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
+    probes = [voda()[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
     assert {probe["path"] for probe in probes} <= paths
     assert {probe["port"] for probe in probes} == {"http"}
 
 
 def test_port_is_the_same_wherever_it_is_named() -> None:
-    (voda, _) = containers()
-    (service,) = manifest("base/service.yaml")[0]["spec"]["ports"]
-    (ingress,) = manifest("base/network-policy.yaml")[0]["spec"]["ingress"]
+    ((service,),) = [each["spec"]["ports"] for each in manifests("Service")]
+    ((ingress,),) = [each["spec"]["ingress"] for each in manifests("NetworkPolicy")]
     *_, last = stages()
     named = {
-        manifest("base/voda.yaml")[0]["listen"]["port"],
-        voda["ports"][0]["containerPort"],
+        settings()["listen"]["port"],
+        voda()["ports"][0]["containerPort"],
         service["port"],
         ingress["ports"][0]["port"],
         int(of(last, "EXPOSE")[0]),
@@ -162,63 +170,30 @@ def test_port_is_the_same_wherever_it_is_named() -> None:
 
 
 def test_what_is_written_and_read_lies_on_volumes() -> None:
-    settings = manifest("base/voda.yaml")[0]
-    (voda, _) = containers()
-    mounted = {mount["mountPath"]: mount.get("readOnly", False) for mount in voda["volumeMounts"]}
+    read, args = settings(), voda()["args"]
+    mounted = {mount["mountPath"]: mount.get("readOnly", False) for mount in voda()["volumeMounts"]}
     assert mounted == {
-        settings["home"]: False,
-        settings["access"]["folder"]: True,
-        voda["args"][voda["args"].index("--config") + 1]: True,
+        read["home"]: False,
+        read["access"]["folder"]: True,
+        args[args.index("--config") + 1]: True,
         "/tmp": False,
     }
 
 
-def test_rights_name_what_they_are_for_and_no_secret() -> None:
-    rules = [
-        rule
-        for name in ("cluster-role", "role")
-        for role in manifest(f"base/{name}.yaml")
-        for rule in role.get("rules", ())
-    ]
+@pytest.mark.parametrize("name", SETS)
+def test_rights_name_what_they_are_for_and_no_secret(name: str) -> None:
+    roles = [*manifests("ClusterRole", name), *manifests("Role", name)]
+    rules = [rule for role in roles if not role["metadata"]["name"].endswith("-exec") for rule in role["rules"]]
     assert rules
     for rule in rules:
         assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
         assert not {"secrets", "configmaps", "pods/exec", "serviceaccounts/token"} & set(rule["resources"])
 
 
-def test_alerts_for_the_prometheus_operator_are_those_of_prometheus(update_golden: bool) -> None:
-    alerts = (DEPLOY / "prometheus" / "alerts.yaml").read_text("utf-8")
-    if update_golden:
-        told = "".join(line for line in alerts.splitlines(keepends=True) if not line.startswith("#"))
-        RULE.write_text(HEAD_OF_RULE + re.sub(r"^(?=.)", "  ", told, flags=re.MULTILINE), "utf-8")
-    assert yaml.safe_load(RULE.read_text("utf-8"))["spec"] == yaml.safe_load(alerts)
-
-
-@pytest.mark.parametrize("file", ["base/voda.yaml", "overlays/try/voda.yaml"])
-def test_settings_of_the_manifests_are_read_and_let_replicas_share_their_tokens(file: str) -> None:
-    options = read_options(KUSTOMIZE / file)
-    assert options.access.folder == "/etc/voda/access"
-    # The container's VODA_LOG counts, which the overlays set.
-    assert options.log == ""
-
-
-def test_settings_of_the_documents_are_the_defaults_and_complete(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "install-kubernetes.md").read_text("utf-8")
-    (told,) = re.findall(r"```yaml\n(# my-voda/voda.yaml.*?)```", text, re.DOTALL)
-    (tmp_path / "voda.yaml").write_text(told)
-    read, default = read_options(tmp_path / "voda.yaml"), KubernetesOptions()
-    assert replace(read, access=default.access) == default
-    everything = msgspec.to_builtins(default)
-    del everything["cluster"]["relistSeconds"]
-    assert {key: set(value) if isinstance(value, dict) else None for key, value in yaml.safe_load(told).items()} == {
-        key: set(value) if isinstance(value, dict) else None for key, value in everything.items()
-    }
-
-
 def test_commands_of_the_documents_name_files_that_there_are() -> None:
     text = (ROOT / "docs" / "install-kubernetes.md").read_text("utf-8")
     named = set(re.findall(r"(?<![\w/.-])(?:deploy|examples|voda)/[\w./-]*\w", text))
-    assert len(named) > 10
+    assert len(named) > 5
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 

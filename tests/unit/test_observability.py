@@ -13,8 +13,8 @@ from voda.telemetry.gauges import StateGauges, kubernetes_gauges, leadership_gau
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 ROOT = Path(__file__).parents[2]
-DASHBOARD = json.loads((ROOT / "deploy/grafana/voda.json").read_text("utf-8"))
-RULES = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))
+DASHBOARD = json.loads((ROOT / "deploy/helm/voda/files/dashboard.json").read_text("utf-8"))
+RULES = yaml.safe_load((ROOT / "deploy/helm/voda/files/alerts.yaml").read_text("utf-8"))
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 REFERENCE = (ROOT / "docs/metrics-reference.md").read_text("utf-8")
 RUNBOOK = (ROOT / "docs/alerts.md").read_text("utf-8")

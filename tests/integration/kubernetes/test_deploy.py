@@ -1,10 +1,7 @@
-"""The manifests of deploy/, applied to a real API server, and the rights that they give to voda and to nobody else."""
+"""The chart's manifests, applied to a real API server, and the rights that they give to voda and to nobody else."""
 
-import os
-import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from difflib import ndiff
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -17,10 +14,9 @@ from tests.kube.control_plane import PYTORCH, ControlPlane, running
 from tests.waiting import wait_until
 from voda.manifests.parse import parse
 
-DEPLOY = ROOT / "deploy"
-DOCUMENT = ROOT / "docs" / "install-kubernetes.md"
-
-OVERLAYS = ("overlays/sqlite", "overlays/postgres", "overlays/try")
+# Kinds of the Prometheus operator, which is not there.
+NOT_SERVED = {"ServiceMonitor", "PrometheusRule"}
+POLICIES = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 
 
 class Right(NamedTuple):
@@ -35,25 +31,32 @@ class Right(NamedTuple):
 
 
 JOBS = "kubeflow.org"
-NEEDED = (
+ON_JOBS = ("get", "list", "watch", "create", "patch", "delete")
+OF_KINDS = {
+    "Job": (
+        *(Right(verb, "jobs", "batch") for verb in ON_JOBS),
+        *(Right(verb, "services") for verb in ("get", "create", "patch")),
+    ),
+    "MPIJob": (*(Right(verb, "mpijobs", JOBS) for verb in ON_JOBS), Right("delete", "jobs", "batch")),
+    "PyTorchJob": (
+        *(Right(verb, "pytorchjobs", JOBS) for verb in ON_JOBS),
+        Right("patch", "pytorchjobs/scale", JOBS),
+    ),
+}
+ALWAYS = (
     *(Right(verb, "nodes") for verb in ("list", "watch")),
     *(Right(verb, "pods") for verb in ("list", "watch", "patch", "delete")),
     Right("get", "namespaces"),
     Right("get", "pods/log"),
-    *(
-        Right(verb, kind, JOBS)
-        for kind in ("mpijobs", "pytorchjobs")
-        for verb in ("get", "list", "watch", "create", "patch", "delete")
-    ),
-    Right("patch", "pytorchjobs/scale", JOBS),
-    Right("delete", "jobs", "batch"),
     Right("create", "events"),
+    *(Right(verb, "jobstates", "voda.dev") for verb in ("create", "patch")),
     Right("create", "leases", "coordination.k8s.io", is_at_home=True),
     *(
         Right(verb, "leases", "coordination.k8s.io", "voda", is_at_home=True)
         for verb in ("get", "list", "watch", "patch")
     ),
 )
+NEEDED = (*ALWAYS, *(right for rights in OF_KINDS.values() for right in rights))
 DENIED = (
     *(Right(verb, "secrets", is_at_home=home) for verb in ("get", "list", "watch", "create") for home in (True, False)),
     *(Right(verb, "configmaps", is_at_home=True) for verb in ("get", "list", "update")),
@@ -77,13 +80,26 @@ DENIED = (
     *(Right(verb, "leases", "coordination.k8s.io", "another", is_at_home=True) for verb in ("get", "patch")),
     Right("list", "leases", "coordination.k8s.io", is_at_home=True),
     Right("get", "leases", "coordination.k8s.io", "voda"),
-    *(Right("create", kind, "admissionregistration.k8s.io") for kind in ("mutatingwebhookconfigurations",)),
+    *(
+        Right("create", kind, "admissionregistration.k8s.io")
+        for kind in ("mutatingwebhookconfigurations", "mutatingadmissionpolicies")
+    ),
+    *(Right(verb, "services") for verb in ("list", "watch", "delete")),
+    Right("patch", "jobs/status", "batch"),
     Right("*", "*", "*"),
 )
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
+    plane = running(controllers=False, definitions=[PYTORCH])
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture(scope="module")
+def unused() -> Iterator[ControlPlane]:
+    """One on which nothing is installed, so that nobody else's rights are in the way."""
     plane = running(controllers=False, definitions=[PYTORCH])
     yield plane
     plane.stop()
@@ -115,55 +131,73 @@ async def answers(client: Client, rights: Sequence[Right]) -> dict[Right, bool]:
 
 
 EXEC = (Right("get", "pods/exec"), Right("create", "pods/exec"))
+NAMESPACES = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("vision", "speech")]
 
 
-@pytest.fixture
-def with_exec(tmp_path: Path) -> Sequence[deployed.Manifest]:
-    """What kustomize makes of an overlay with the component for commands in pods."""
-    root = os.path.relpath(deployed.KUSTOMIZE, tmp_path.resolve())
-    kustomization = {"resources": [f"{root}/overlays/sqlite"], "components": [f"{root}/components/exec"]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return deployed.rendered(str(tmp_path))
-
-
-async def test_component_for_commands_in_pods_adds_the_rights_to_them_alone(
-    with_exec: Sequence[deployed.Manifest],
-) -> None:
-    plane = running(controllers=False, definitions=[PYTORCH])
+async def rights_of(plane: ControlPlane, *arguments: str) -> set[Right]:
+    """Return which of all rights voda has after an install with these flags of Helm, and with nothing else."""
+    config = yaml.safe_load(deployed.service_account_kubeconfig(plane, "sqlite", *arguments).read_text())
     try:
-        token = yaml.safe_load(deployed.service_account_kubeconfig(plane).read_text())["users"][0]["user"]["token"]
-        async with Client(plane, token) as client:
-            assert not any((await answers(client, EXEC)).values())
-            deployed.apply(plane, [each for each in with_exec if each["kind"] in deployed.RIGHTS])
-            assert all((await answers(client, (*EXEC, *NEEDED))).values())
-            others = [right for right in DENIED if right not in EXEC]
-            assert not any((await answers(client, others)).values())
+        async with Client(plane, config["users"][0]["user"]["token"]) as client:
+            said = await answers(client, (*NEEDED, *DENIED, *EXEC))
+            return {right for right, is_allowed in said.items() if is_allowed}
     finally:
-        plane.stop()
+        rights = [each for each in deployed.rendered("sqlite", *arguments) if each["kind"] in deployed.RIGHTS]
+        deployed.run_kubectl("delete", "-f", "-", plane=plane, stdin=yaml.safe_dump_all(rights))
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlay_when_applied_again_changes_nothing(plane: ControlPlane, overlay: str) -> None:
-    manifests = deployed.rendered(overlay)
+async def test_service_account_has_the_rights_that_voda_needs_and_no_other(unused: ControlPlane) -> None:
+    assert await rights_of(unused) == {*NEEDED}
+
+
+async def test_value_for_commands_in_pods_adds_the_rights_to_them_alone(unused: ControlPlane) -> None:
+    assert await rights_of(unused, "--set", "exec.enabled=true") == {*NEEDED, *EXEC}
+
+
+@pytest.mark.parametrize("kind", OF_KINDS)
+async def test_kind_when_it_is_the_only_one_brings_its_own_rights_alone(unused: ControlPlane, kind: str) -> None:
+    assert await rights_of(unused, "--set", f"kinds={{{kind}}}") == {*ALWAYS, *OF_KINDS[kind]}
+
+
+def of_cluster(name: str, plane: ControlPlane) -> list[deployed.Manifest]:
+    """Return the manifests of a set of values that this cluster serves."""
+    absent = NOT_SERVED | (set() if serves_policies(plane) else POLICIES)
+    return [manifest for manifest in deployed.rendered(name) if manifest["kind"] not in absent]
+
+
+def serves_policies(plane: ControlPlane) -> bool:
+    """Say whether the cluster serves MutatingAdmissionPolicy in the version of the chart."""
+    served = deployed.run_kubectl("get", "--raw", "/apis/admissionregistration.k8s.io/v1", plane=plane)
+    return '"mutatingadmissionpolicies"' in served
+
+
+@pytest.mark.parametrize("name", deployed.NAMES)
+def test_manifests_when_applied_again_change_nothing(plane: ControlPlane, name: str) -> None:
+    manifests = of_cluster(name, plane)
+    deployed.apply(plane, [deployed.RESTRICTED, *NAMESPACES])
     assert len(deployed.apply(plane, manifests)) == len(manifests)
     versions = deployed.versions(plane, manifests)
     deployed.apply(plane, manifests)
     assert deployed.versions(plane, manifests) == versions
 
 
+@pytest.mark.parametrize("name", deployed.NAMES)
+def test_pods_are_taken_by_a_namespace_that_enforces_the_restricted_standard(plane: ControlPlane, name: str) -> None:
+    deployed.apply(plane, [deployed.RESTRICTED])
+    made = [each for each in yaml.safe_load_all(deployed.template(name)) if each]
+    (deployment,) = [each for each in made if each["kind"] == "Deployment"]
+    metadata = {"name": "scheduler", "namespace": deployed.NAMESPACE}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": deployment["spec"]["template"]["spec"]}
+    pods = [pod, *(each for each in made if each["kind"] == "Pod")]
+    assert len(pods) == 2
+    assert len(deployed.apply(plane, pods, "--dry-run=server")) == len(pods)
+
+
 def test_field_that_is_misspelt_when_applied_is_refused(plane: ControlPlane) -> None:
-    manifests = [manifest for manifest in deployed.rendered("base") if manifest["kind"] == "Service"]
+    manifests = [manifest for manifest in deployed.rendered("sqlite") if manifest["kind"] == "Service"]
     manifests[0]["spec"]["selectors"] = {}
     with pytest.raises(AssertionError, match="selectors"):
         deployed.apply(plane, manifests)
-
-
-async def test_service_account_has_every_right_that_voda_needs(voda: Client) -> None:
-    assert [right for right, is_allowed in (await answers(voda, NEEDED)).items() if not is_allowed] == []
-
-
-async def test_service_account_has_no_right_beyond(voda: Client) -> None:
-    assert [right for right, is_allowed in (await answers(voda, DENIED)).items() if is_allowed] == []
 
 
 async def test_service_account_when_it_asks_sees_pods_and_no_secrets(voda: Client) -> None:
@@ -172,31 +206,15 @@ async def test_service_account_when_it_asks_sees_pods_and_no_secrets(voda: Clien
         await voda.list(SECRETS, deployed.NAMESPACE)
 
 
-@pytest.mark.parametrize(("overlay", "replicas"), [("overlays/sqlite", 1), ("overlays/postgres", 2)])
-def test_deployment_when_applied_has_its_pods(overlay: str, replicas: int) -> None:
+@pytest.mark.parametrize(("name", "replicas"), [("sqlite", 1), ("postgresql", 2)])
+def test_deployment_when_applied_has_its_pods(name: str, replicas: int) -> None:
     plane = running(controllers=True)
     try:
-        deployed.apply(plane, deployed.rendered(overlay))
+        deployed.apply(plane, [deployed.RESTRICTED, *of_cluster(name, plane)])
         wait_until(lambda: len(deployed.pods(plane)) >= replicas, lambda: plane.log("kube-controller-manager")[-2000:])
         assert len(deployed.pods(plane)) == replicas
     finally:
         plane.stop()
-
-
-def test_component_for_the_prometheus_operator_scrapes_the_service_by_its_labels_and_port(tmp_path: Path) -> None:
-    root = os.path.relpath(deployed.KUSTOMIZE, tmp_path.resolve())
-    kustomization = {
-        "resources": [f"{root}/overlays/sqlite"],
-        "components": [f"{root}/components/prometheus-operator"],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    made = {manifest["kind"]: manifest for manifest in deployed.rendered(str(tmp_path))}
-    service, monitor = made["Service"], made["ServiceMonitor"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
-    assert {made[kind]["metadata"]["namespace"] for kind in ("ServiceMonitor", "PrometheusRule", "Service")} == {
-        deployed.NAMESPACE
-    }
 
 
 @pytest.mark.parametrize("example", ["digits.yaml", "digits-cpu.yaml"])
@@ -224,17 +242,3 @@ def test_examples_on_gpus_and_without_differ_in_nothing_else() -> None:
         "- nvidia.com/gpu: 1",
         "- persistentVolumeClaim:",
     ]
-
-
-def test_kustomization_of_the_documents_changes_settings_and_image(tmp_path: Path) -> None:
-    kustomization, settings = re.findall(r"```yaml\n(# my-voda/.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-    (tmp_path / "kustomization.yaml").write_text(kustomization.replace("../deploy", os.path.relpath(DEPLOY, tmp_path)))
-    (tmp_path / "voda.yaml").write_text(settings)
-    made = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in deployed.rendered(str(tmp_path))}
-    pod = made["Deployment", "voda"]["spec"]["template"]["spec"]
-    named = next(volume["configMap"]["name"] for volume in pod["volumes"] if volume["name"] == "settings")
-    assert made["ConfigMap", named]["data"]["voda.yaml"] == settings
-    assert {container["image"] for container in (*pod["initContainers"], *pod["containers"])} == {
-        "ghcr.io/example/voda:0.1.0"
-    }
-    assert ("ServiceMonitor", "voda") in made

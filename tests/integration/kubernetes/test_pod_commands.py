@@ -115,7 +115,7 @@ async def test_without_the_right_the_component_that_grants_it_is_named(
     bench: PodBench, control_plane: ControlPlane
 ) -> None:
     bench.mirror.api = outsider = await Api.open(control_plane.kubeconfig(OUTSIDER))
-    with pytest.raises(NotAllowed, match=r"deploy/kustomize/components/exec: cannot create .*403 Forbidden"):
+    with pytest.raises(NotAllowed, match=r"exec\.enabled: cannot create .*403 Forbidden"):
         async with KubernetesCommands(bench.mirror, lambda job_id: bench.job).run(JOB, POD, TRUE):
             pass
     await outsider.close()

@@ -18,6 +18,7 @@ from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ParameterValue
+from voda.kinds.registry import KINDS
 from voda.manifests import names
 from voda.manifests.yaml_text import read
 from voda.placement import PLACERS
@@ -65,6 +66,8 @@ class ClusterSettings(_SettingsPart, frozen=True):
     tolerated_taints: tuple[str, ...] = GPU_TAINTS
     namespaces: tuple[str, ...] = ()
     """Where voda looks for jobs; empty: everywhere."""
+    kinds: tuple[str, ...] = ()
+    """Which kinds of jobs voda runs; empty: all."""
     relist_seconds: float = 600.0
 
     def pool_rule(self) -> PoolRule:
@@ -204,6 +207,9 @@ def _check_cluster(options: KubernetesOptions) -> None:
         _match(f"cluster.toleratedTaints[{number}]", key, _KEY, "a taint's key, such as nvidia.com/gpu")
     for number, namespace in enumerate(cluster.namespaces):
         _match(f"cluster.namespaces[{number}]", namespace, _NAMESPACE, "the name of a namespace")
+    for number, kind in enumerate(cluster.kinds):
+        if kind not in KINDS:
+            raise InvalidInput(f"cluster.kinds[{number}] is {kind[:80]!r}, expected one of {', '.join(KINDS)}")
     if not 1 <= cluster.relist_seconds <= _LONGEST_S:
         raise InvalidInput(f"cluster.relistSeconds is {cluster.relist_seconds:g}, expected 1 to {_LONGEST_S:g}")
 

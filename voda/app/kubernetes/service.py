@@ -262,6 +262,7 @@ class KubernetesService:
             clock=self.clock,
             log=self.jobs,
             namespaces=cluster.namespaces,
+            kinds=cluster.kinds,
             pools=tuple(self.options.pools),
             relist_s=cluster.relist_seconds,
             telemetry=self.telemetry,

@@ -117,6 +117,11 @@ class ClusterMirror:
     def kind_of(self, spec: JobSpec) -> JobKind:
         """See JobObjects."""
         if (kind := self.kinds.get(spec.kind)) is None:
+            if self._setup.kinds and spec.kind not in self._setup.kinds:
+                raise ActionRefused(
+                    f"job {spec.job_id}: this voda runs no {spec.kind}: cluster.kinds of its settings is"
+                    f" {', '.join(self._setup.kinds)}"
+                )
             raise ActionRefused(
                 f"job {spec.job_id}: this cluster serves no {spec.kind}: its operator is not installed"
                 f" (served: {', '.join(sorted(self.kinds)) or 'none'})"
@@ -129,7 +134,7 @@ class ClusterMirror:
 
     async def _discover(self) -> list[Reflector[Any]]:
         try:
-            served = await _served(self.api)
+            served = self._chosen(await _served(self.api))
         except (ClusterUnavailable, ActionRefused) as error:
             level = logging.DEBUG if self._is_undiscovered else logging.WARNING
             _log.log(level, "cannot ask which jobs are served reason=%s", error)
@@ -151,6 +156,10 @@ class ClusterMirror:
                 _log.warning("%s", reason)
             self._has_begun.set()
         return found
+
+    def _chosen(self, served: Mapping[str, JobKind]) -> Mapping[str, JobKind]:
+        """Return those of the kinds that the settings let voda run; it need not have rights to the others."""
+        return {name: kind for name, kind in served.items() if not self._setup.kinds or name in self._setup.kinds}
 
     def _is_complete(self) -> bool:
         """Say whether the server serves every kind that jobs need, or has lacked one for long."""

@@ -34,6 +34,8 @@ class KubernetesSetup(Struct, frozen=True, kw_only=True):
     log: JobLog
     namespaces: Sequence[str] = ()
     """Where job objects are looked for; empty: everywhere."""
+    kinds: Sequence[str] = ()
+    """Which kinds of job objects are looked for; empty: all that voda knows."""
     pools: Sequence[str] = ()
     """Pools that exist even without nodes."""
     relist_s: float = 600.0

@@ -36,6 +36,7 @@ cluster:
   gpuResource: amd.com/gpu
   toleratedTaints: [dedicated]
   namespaces: [vision, speech]
+  kinds: [Job, MPIJob]
   relistSeconds: 60
 leader: {namespace: voda-system, name: voda-2, leaseSeconds: 30, renewSeconds: 20, retrySeconds: 5}
 api: {url: "https://voda.example"}
@@ -47,6 +48,7 @@ pools:
 """
     options = reading(tmp_path, text)
     assert options.cluster.namespaces == ("vision", "speech")
+    assert options.cluster.kinds == ("Job", "MPIJob")
     assert options.pools["a100"].policy == "elastic-tiresias"
     assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
@@ -97,6 +99,7 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("cluster: {defaultPool: a.b}", "cluster.defaultPool: expected 1 to 63 of letters"),
         ("cluster: {toleratedTaints: ['a=b:NoSchedule']}", r"cluster.toleratedTaints\[0\] is 'a=b:NoSchedule'"),
         ("cluster: {namespaces: [ok, 'Not Ok']}", r"cluster.namespaces\[1\] is 'Not Ok'"),
+        ("cluster: {kinds: [Job, TFJob]}", r"cluster.kinds\[1\] is 'TFJob', expected one of"),
         ("cluster: {relistSeconds: 0.5}", "cluster.relistSeconds is 0.5, expected 1"),
         ("api: {url: voda.example}", "api.url is 'voda.example', expected http"),
         ("jobsPerUser: 0", "jobsPerUser is 0, expected 1"),

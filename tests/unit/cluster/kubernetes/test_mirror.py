@@ -1,14 +1,15 @@
 """What is believed of a server that has just started (on virtual time), and of objects that only an answer shows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.builders import a_job
-from tests.kube.client import MPIJOBS, NODES, PODS
+from tests.kube.client import MPIJOBS, NODES, PODS, PYTORCHJOBS
 from tests.kube.cluster_bench import KnownJobs
 from tests.kube.memory_api import MemoryApi, MemoryClient
 from tests.kube.memory_server import MemoryServer
@@ -24,11 +25,13 @@ from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.domain.errors import ActionRefused
 from voda.domain.job import Job
 
 
-def some_pools(server: MemoryServer, *jobs: Job) -> KubernetesPools:
-    setup = KubernetesSetup(rule=PoolRule(), clock=CountingClock("mirror"), log=KnownJobs(*jobs), relist_s=60.0)
+def some_pools(server: MemoryServer, *jobs: Job, kinds: Sequence[str] = ()) -> KubernetesPools:
+    log = KnownJobs(*jobs)
+    setup = KubernetesSetup(rule=PoolRule(), clock=CountingClock("mirror"), log=log, relist_s=60.0, kinds=kinds)
     return KubernetesPools(MemoryApi(server), setup)
 
 
@@ -58,6 +61,18 @@ def test_kind_that_stays_unserved_is_believed_to_be_so_after_a_while() -> None:
     async def story() -> None:
         mirror = a_mirror(MemoryServer(wall_s, []), a_job("a", name="a", namespace="ns", kind="MPIJob", uid="u1"))
         assert 30.0 <= await synced_after(mirror) < 35.0
+
+    virtually(story())
+
+
+def test_kind_that_the_settings_leave_out_is_neither_listed_nor_run() -> None:
+    async def story() -> None:
+        mirror = some_pools(MemoryServer(wall_s, [MPIJOBS, PYTORCHJOBS]), kinds=["MPIJob"]).mirror
+        await synced_after(mirror)
+        assert list(mirror.kinds) == ["MPIJob"]
+        assert "pytorchjobs" not in mirror.counts()
+        with pytest.raises(ActionRefused, match=r"runs no PyTorchJob: cluster\.kinds of its settings is MPIJob"):
+            mirror.kind_of(a_job("a", kind="PyTorchJob").spec)
 
     virtually(story())
 

@@ -138,6 +138,6 @@ def _refusal(refused: Rejected) -> Exception:
     if refused.code != _FORBIDDEN:
         return refused
     return NotAllowed(
-        "voda has no right to run commands in pods of this cluster, which its administrator may grant by the component"
-        f" deploy/kustomize/components/exec: {refused}"
+        "voda has no right to run commands in pods of this cluster, which its administrator may grant by the chart's"
+        f" value exec.enabled: {refused}"
     )

@@ -1,0 +1,140 @@
+"""What Helm makes of the chart: the recorded manifests, and a clear sentence for values that cannot be."""
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from tests.kube import deployed
+from tests.kube.deployed import CHART
+from tools import chart
+from voda.app.kubernetes.options import KubernetesOptions, read_options
+from voda.kinds.registry import KINDS
+
+REPOSITORY = ("--set", "image.repository=registry.example.com/voda")
+POSTGRESQL = (*REPOSITORY, "--set", "log.store=postgresql")
+
+
+def golden(text: str) -> str:
+    """Return what Helm rendered, without what is random, and with the names of long files in place of them."""
+    for file in ("alerts.yaml", "dashboard.json"):
+        for indent in ("    ", "  "):
+            body = textwrap.indent((CHART / "files" / file).read_text("utf-8"), indent)
+            text = text.replace(body, f"{indent}(files/{file})\n")
+    return re.sub(r"^  secret: .*$", "  secret: (random)", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", deployed.NAMES)
+def test_manifests_when_rendered_are_as_recorded(name: str, update_golden: bool) -> None:
+    file = deployed.SETS / f"{name}.yaml"
+    text = golden(deployed.template(name))
+    if update_golden:
+        file.write_text(text, "utf-8")
+    assert text == file.read_text("utf-8"), "`make chart` records them anew"
+
+
+@pytest.mark.parametrize("name", deployed.NAMES)
+def test_chart_when_linted_strictly_has_no_fault(name: str) -> None:
+    said = deployed.helm("lint", "--strict", str(CHART), "-f", str(deployed.values(name)))
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_values_and_readme_are_made_from_the_schema() -> None:
+    assert (CHART / "values.yaml").read_text("utf-8") == chart.values_yaml(), "`make chart` writes it"
+    readme = (CHART / "README.md").read_text("utf-8")
+    assert readme == chart.with_table(readme), "`make chart` writes it"
+
+
+def described(part: Any, path: str = "") -> dict[str, str]:
+    """Return the description of every value of a schema, those within settings included."""
+    found = {}
+    for name, value in part.get("properties", {}).items():
+        if (where := f"{path}{name}") != "global":
+            found[where] = value.get("description", "")
+            found |= described(value, f"{where}.")
+    return found
+
+
+def test_schema_describes_every_value_and_refuses_unknown_ones() -> None:
+    assert [path for path, text in described(chart.schema()).items() if not text.endswith(".")] == []
+    assert chart.schema()["additionalProperties"] is False
+
+
+def test_settings_of_the_schema_are_those_that_voda_reads_and_the_chart_does_not_set() -> None:
+    everything = msgspec.to_builtins(KubernetesOptions())
+    of_chart = {
+        "log",
+        "home",
+        "listen",
+        "access",
+        "cluster.kinds",
+        "leader.election",
+        "leader.namespace",
+        "leader.name",
+    }
+    read = {name for name, value in everything.items() if not isinstance(value, dict) or not value}
+    read |= {f"{part}.{name}" for part, value in everything.items() if isinstance(value, dict) for name in value}
+    read -= {path for path in read if path in of_chart or path.partition(".")[0] in of_chart}
+    parts = ("cluster", "leader", "api")
+    assert set(described(chart.schema()["properties"]["settings"])) - set(parts) == read
+    assert chart.schema()["properties"]["kinds"]["items"]["enum"] == list(KINDS)
+
+
+@pytest.mark.parametrize("name", deployed.NAMES)
+def test_settings_when_rendered_are_read_by_voda(name: str, tmp_path: Path) -> None:
+    (settings,) = [each for each in deployed.rendered(name) if each["metadata"]["name"].endswith("-settings")]
+    (tmp_path / "voda.yaml").write_text(settings["data"]["voda.yaml"])
+    options = read_options(tmp_path / "voda.yaml")
+    # The container's VODA_LOG counts.
+    assert (options.access.folder, options.log) == ("/etc/voda/access", "")
+    assert options.api.url == f"http://{options.leader.name}.voda-system.svc:{options.listen.port}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "image.repository is empty: expected the name of an image of voda that your nodes can pull"),
+        ((*REPOSITORY, "--set", "replicas=2"), "replicas is 2, but log.store sqlite is a file that one replica alone"),
+        (POSTGRESQL, "log.store is postgresql, but nothing says where it is: set log.existingSecret"),
+        ((*POSTGRESQL, "--set", "log.url=nats://here"), "expected a URL that begins with postgresql://"),
+        ((*POSTGRESQL, "--set", "log.url=postgresql://a,log.existingSecret=b"), "both log.url and log.existingSecret"),
+        ((*REPOSITORY, "--set", "log.existingSecret=b"), "log.store sqlite has no URL"),
+        (
+            (*REPOSITORY, "--set", f"access.existingSecret=b,access.adminToken={'x' * 32}"),
+            "both access.existingSecret and access.adminToken are set",
+        ),
+        ((*REPOSITORY, "--set", "kinds={MPIJob},admissionPolicy=always"), "admissionPolicy is always, but it is for"),
+        ((*REPOSITORY, "--set", "log.store=mysql"), r"at '/log/store': value must be one of 'sqlite', 'postgresql'"),
+        ((*REPOSITORY, "--set", "replica=2"), r"additional properties 'replica' not allowed"),
+        ((*REPOSITORY, "--set", "settings.cluster.pollLabel=a"), r"at '/settings/cluster'.*'pollLabel' not allowed"),
+        ((*REPOSITORY, "--set", "replicas=many"), r"at '/replicas': got string, want null or integer"),
+        ((*REPOSITORY, "--set", "kinds={TFJob}"), r"at '/kinds/0': value must be one of 'Job', 'MPIJob', 'PyTorchJob'"),
+        ((*REPOSITORY, "--set", "kinds=null"), "kinds is empty"),
+        ((*REPOSITORY, "--set", "access.adminToken=guess"), r"at '/access/adminToken'"),
+        ((*REPOSITORY, "--kube-version", "1.29.4"), r"chart requires kubeVersion: >=1.30.0-0"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_in_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    done = deployed.helm("template", "voda", str(CHART), *arguments)
+    assert done.returncode != 0
+    assert re.search(sentence, done.stderr), done.stderr
+
+
+def test_policy_for_jobs_when_left_to_the_cluster_is_there_where_its_version_is_served() -> None:
+    policy = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    kinds = {each["kind"] for each in deployed.rendered("sqlite", "--api-versions", policy)}
+    assert {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} <= kinds
+
+
+def test_monitor_finds_the_service_by_its_labels_and_port_and_rules_are_the_alerts() -> None:
+    made = {manifest["kind"]: manifest for manifest in deployed.rendered("everything")}
+    service, monitor = made["Service"], made["ServiceMonitor"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8"))
+    assert made["PrometheusRule"]["spec"] == alerts
+    assert made["PrometheusRule"]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
