@@ -21,6 +21,15 @@ OutputOption = Annotated[
 ]
 SlotsOption = Annotated[int | None, Option("--slots", help="CPU slots to offer; by default one per core.")]
 MachinePoolOption = Annotated[str, Option("--pool", help="Name of the pool of this machine.")]
+_LONGEST_EXEC_S = 31_536_000
+"""A year."""
+ExecIdleOption = Annotated[
+    float, Option("--exec-idle", min=1, max=_LONGEST_EXEC_S, help="Seconds without input or output that end an exec.")
+]
+ExecTimeOption = Annotated[
+    float, Option("--exec-time", min=1, max=_LONGEST_EXEC_S, help="Seconds that an exec may take, at most.")
+]
+EXEC_IDLE_S, EXEC_TIME_S = 14_400.0, 86_400.0
 SelectorOption = Annotated[
     str, Option("--selector", "-l", metavar="LABELS", help="Only jobs with these labels: k=v,k2!=v.")
 ]

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
+from voda.application.backend import CallerLimits
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput
@@ -28,6 +29,7 @@ from voda.policies.toolkit.parameters import check_parameters
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
 _LONGEST_LEASE_S: Final = 3_600.0
+_LONGEST_EXEC_S: Final = 31_536_000
 _MOST_JOBS: Final = 1_000_000_000
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -109,6 +111,14 @@ class ApiSettings(_SettingsPart, frozen=True):
     """Empty: the Service's name in the pod's namespace."""
 
 
+class ExecSettings(_SettingsPart, frozen=True):
+    """How long commands beside replicas may take."""
+
+    idle_seconds: float = CallerLimits().command_idle_s
+    """Without input or output."""
+    most_seconds: float = CallerLimits().command_s
+
+
 class PoolSettings(_SettingsPart, frozen=True):
     """What a pool is set to whenever a replica takes the lead; what is left out stays as the log has it."""
 
@@ -133,7 +143,16 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     api: ApiSettings = ApiSettings()
     metrics_folder: str = ""
     jobs_per_user: int = 1_000
+    exec: ExecSettings = ExecSettings()
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
+
+    def caller_limits(self) -> CallerLimits:
+        """Return how much one caller may ask for."""
+        return CallerLimits(
+            jobs_per_user=self.jobs_per_user,
+            command_idle_s=self.exec.idle_seconds,
+            command_s=self.exec.most_seconds,
+        )
 
 
 class ReplicaContext(Struct, frozen=True, kw_only=True):
@@ -178,6 +197,9 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
         raise InvalidInput(f"api.url is {options.api.url[:200]!r}, expected http://... or https://...")
     if not 1 <= options.jobs_per_user <= _MOST_JOBS:
         raise InvalidInput(f"jobsPerUser is {options.jobs_per_user}, expected 1 or more")
+    for name, span_s in (("idle", options.exec.idle_seconds), ("most", options.exec.most_seconds)):
+        if not 1 <= span_s <= _LONGEST_EXEC_S:
+            raise InvalidInput(f"exec.{name}Seconds is {span_s:g}, expected 1 to {_LONGEST_EXEC_S}")
     for name, pool in options.pools.items():
         _check_pool(name, pool)
     return options

@@ -23,7 +23,7 @@ from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
 from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
 from voda.app.runtime import Snapshots
-from voda.application.backend import Backend, CallerLimits
+from voda.application.backend import Backend
 from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
@@ -227,7 +227,7 @@ class KubernetesService:
             warnings=self._warnings,
             not_ready=self.failure,
             health_warning=self._health_warning,
-            limits=CallerLimits(jobs_per_user=self.options.jobs_per_user),
+            limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
         )

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import astuple
 
 from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
+from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidInput
 
 
@@ -42,6 +43,7 @@ leader: {namespace: voda-system, name: voda-2, leaseSeconds: 30, renewSeconds: 2
 api: {url: "https://voda.example"}
 metricsFolder: /metrics
 jobsPerUser: 3
+exec: {idleSeconds: 60, mostSeconds: 600}
 pools:
   a100: {policy: elastic-tiresias, placer: packed, ratelimitSeconds: 30}
   NVIDIA-A100-SXM4-80GB: {parameters: {tiresias: {demote_gpu_s: 7200}, elastic-tiresias: {compact_pending: 5}}}
@@ -51,6 +53,9 @@ pools:
     assert options.cluster.kinds == ("Job", "MPIJob")
     assert options.pools["a100"].policy == "elastic-tiresias"
     assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
+    limits = options.caller_limits()
+    assert (limits.jobs_per_user, limits.command_idle_s, limits.command_s) == (3, 60.0, 600.0)
+    assert KubernetesOptions().caller_limits() == CallerLimits()
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
 
 
@@ -103,6 +108,8 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("cluster: {relistSeconds: 0.5}", "cluster.relistSeconds is 0.5, expected 1"),
         ("api: {url: voda.example}", "api.url is 'voda.example', expected http"),
         ("jobsPerUser: 0", "jobsPerUser is 0, expected 1"),
+        ("exec: {idleSeconds: 0}", "exec.idleSeconds is 0, expected 1 to"),
+        ("exec: {mostSeconds: 40000000}", "exec.mostSeconds is 4e"),
         ("home: ''", "home is empty"),
     ],
 )

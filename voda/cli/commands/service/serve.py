@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from voda.cli.command_group import command
 from voda.cli.execution import RunningService, configure_logging, run_until_signal, with_voda_on_path
-from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption
+from voda.cli.options import (
+    EXEC_IDLE_S,
+    EXEC_TIME_S,
+    ExecIdleOption,
+    ExecTimeOption,
+    MachinePoolOption,
+    SlotsOption,
+    VerboseOption,
+)
 from voda.cli.parameters import Option
 from voda.domain.errors import InvalidInput
 
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from voda.app.kubernetes.options import KubernetesOptions
+    from voda.app.machine import MachineOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,8 @@ class MachineClusterArguments:
     api_url: Annotated[
         str, Option("--api-url", help="Where jobs report to: a load balancer; by default this replica.")
     ] = ""
+    exec_idle: ExecIdleOption = EXEC_IDLE_S
+    exec_time: ExecTimeOption = EXEC_TIME_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +95,10 @@ def serve(
     match cluster:
         case "kubernetes":
             if machine != MachineClusterArguments():
-                raise InvalidInput("--slots, --pool and --api-url are of --cluster machine; see docs/settings.md")
+                raise InvalidInput(
+                    "--slots, --pool, --api-url, --exec-idle and --exec-time are of --cluster machine; see"
+                    " docs/settings.md"
+                )
             _run(_on_kubernetes(replica, kubernetes))
         case "machine":
             if kubernetes != KubernetesArguments():
@@ -141,11 +155,17 @@ def _settings(replica: ReplicaArguments, file: Path | None) -> "KubernetesOption
 def _on_this_machine(
     replica: ReplicaArguments, machine: MachineClusterArguments
 ) -> "AbstractAsyncContextManager[RunningService]":
-    from voda import config
     from voda.app import service as app
+
+    return app.replica(machine_options(replica, machine), _identity())
+
+
+def machine_options(replica: ReplicaArguments, machine: MachineClusterArguments) -> "MachineOptions":
+    """Return what the arguments make of this machine."""
+    from voda import config
     from voda.app.machine import DEFAULT_PORT, MachineOptions
 
-    options = MachineOptions(
+    return MachineOptions(
         home=replica.home or config.home_folder(),
         environment=with_voda_on_path(config.environment()),
         log=replica.log or config.log(),
@@ -154,9 +174,10 @@ def _on_this_machine(
         slots=machine.slots,
         pool=machine.pool,
         api_url=machine.api_url,
+        command_idle_s=machine.exec_idle,
+        command_s=machine.exec_time,
         has_tokens=not replica.no_tokens,
     )
-    return app.replica(options, _identity())
 
 
 def _identity(name: str = "") -> str:

@@ -4,18 +4,23 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from voda.cli.command_group import command
-from voda.cli.options import MachinePoolOption, SlotsOption, VerboseOption
+from voda.cli.options import (
+    EXEC_IDLE_S,
+    EXEC_TIME_S,
+    ExecIdleOption,
+    ExecTimeOption,
+    MachinePoolOption,
+    SlotsOption,
+    VerboseOption,
+)
 from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
     from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
-
-_LONGEST_S: Final = 31_536_000
-"""A year."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +70,8 @@ class AccessArguments:
     ] = False
     open_to_everybody: Annotated[bool, Option("--open-to-everybody", help="Allow --no-tokens beyond loopback.")] = False
     jobs_per_user: Annotated[int, Option("--jobs-per-user", help="Most live jobs of one user.")] = 1_000
-    exec_idle: Annotated[
-        float, Option("--exec-idle", min=1, max=_LONGEST_S, help="Seconds without input or output that end an exec.")
-    ] = 14_400.0
-    exec_time: Annotated[
-        float, Option("--exec-time", min=1, max=_LONGEST_S, help="Seconds that an exec may take, at most.")
-    ] = 86_400.0
+    exec_idle: ExecIdleOption = EXEC_IDLE_S
+    exec_time: ExecTimeOption = EXEC_TIME_S
 
 
 @command("up")
