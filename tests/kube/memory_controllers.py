@@ -120,7 +120,7 @@ class Controllers:
             return await self._end(job, "Complete", "", failed)
         if failed > job["spec"].get("backoffLimit", _BACKOFF_LIMIT):
             return await self._end(job, "Failed", "BackoffLimitExceeded", failed)
-        if job["spec"].get("parallelism", 1) == 0:
+        if job["spec"].get("suspend"):
             for pod in active:
                 await self._client.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
             return bool(active)

@@ -117,17 +117,13 @@ def launcher(job: Object) -> Object:
 
 
 def paused(is_so: bool) -> Object:
-    """Return the fields of a Job's spec by which it has no pods, or has them.
-
-    The operator sets `suspend`, which API servers know from 1.21 on and drop before. No parallelism has the same
-    effect on all of them: active pods are deleted, and none is made; but activeDeadlineSeconds goes on counting.
-    """
-    return {"parallelism": 0 if is_so else 1}
+    """Return the fields of a Job's spec by which it has no pods, or has them."""
+    return {"suspend": is_so}
 
 
 def is_paused(launcher: Object) -> bool:
     """Say whether a Job has been told to have no pods."""
-    return bool(launcher["spec"].get("parallelism", 1) == 0)
+    return bool(launcher["spec"].get("suspend"))
 
 
 def _pod(job: Object, role: str, restart: str, labels: dict[str, str]) -> Object:
