@@ -63,6 +63,8 @@ _FORWARDED = frozenset(
         "VODA_ARRAY_TASK_MIN",
         "VODA_ARRAY_TASK_MAX",
         "VODA_CA",
+        # sshd gives the programs that it starts a PATH of its own, not the image's.
+        "PATH",
         "EPOCHS",
         "JOB_NAME",
         "PYTHONUNBUFFERED",

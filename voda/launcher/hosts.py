@@ -10,11 +10,12 @@ import re
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from voda.domain.errors import ClusterUnavailable, InvalidInput
+from voda.launcher.addresses import Resolver
 
 _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _LINE: Final = re.compile(r"(?P<host>[^\s:]+)(?:(?::|\s+slots\s*=\s*)(?P<slots>\d{1,6}))?")
@@ -34,6 +35,8 @@ class Layout:
     """host -> processes there, in the order of the ranks; never 0."""
     devices: str | None = None
     """The value of CUDA_VISIBLE_DEVICES; None: as it is."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """host -> its address, where addresses are looked up."""
 
     @property
     def size(self) -> int:
@@ -81,7 +84,8 @@ def allocate_slots(found: Layout, most: int, used: Layout | None) -> Layout:
         if taken := min(free, found.slots[host]):
             slots[host] = taken
         free -= taken
-    chosen = Layout(slots=slots, devices=found.devices)
+    addresses = {host: found.addresses[host] for host in slots if host in found.addresses}
+    chosen = Layout(slots=slots, devices=found.devices, addresses=addresses)
     # Equal but for the order, which a mapping does not compare.
     return used if used == chosen else chosen
 
@@ -100,13 +104,20 @@ class Discovery:
         slots_per_host: of hosts that it lists without slots.
         devices_file: holds comma separated CUDA devices; None: the program sees those that voda run sees.
         timeout_s: how long the script may take.
+        resolver: looks up the addresses of hosts; None: they are not looked up.
 
     Raises:
         InvalidInput: there is no such script.
     """
 
     def __init__(
-        self, script: Path, *, slots_per_host: int, devices_file: Path | None = None, timeout_s: float = _TIMEOUT_S
+        self,
+        script: Path,
+        *,
+        slots_per_host: int,
+        devices_file: Path | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        resolver: Resolver | None = None,
     ) -> None:
         if not script.is_file():
             raise InvalidInput(
@@ -118,6 +129,7 @@ class Discovery:
         self._slots_per_host = slots_per_host
         self._devices_file = devices_file
         self._timeout_s = timeout_s
+        self._resolver = resolver
 
     async def list_hosts(self) -> Layout:
         """Return all slots that there are now.
@@ -128,7 +140,11 @@ class Discovery:
         """
         text = await self._printed()
         slots = parse_hosts(text, slots_per_host=self._slots_per_host, source=str(self._script))
-        return Layout(slots=slots, devices=self._devices())
+        if self._resolver is None:
+            return Layout(slots=slots, devices=self._devices())
+        addresses = await self._resolver.addresses(slots)
+        there = {host: count for host, count in slots.items() if host in addresses}
+        return Layout(slots=there, devices=self._devices(), addresses=addresses)
 
     async def _printed(self) -> str:
         loop = asyncio.get_running_loop()

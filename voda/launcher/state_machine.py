@@ -194,11 +194,15 @@ def _changed(state: LauncherState, goal: Layout | None, rules: Rules, now: float
     size = state.used.size if state.used else 0
     listed = state.listed.size if state.listed else 0
     why = f"{size} -> {goal}" if goal else f"{listed} slots are left, fewer than --min-np {rules.min_np}"
+    if goal is not None and state.used is not None and goal.slots == state.used.slots and goal.addresses:
+        return _stop(state, rules, now, news=f"starts again: hosts have other addresses: {goal}")
     return _stop(state, rules, now, news=f"resizes: {why}")
 
 
 def _is_growth(used: Layout | None, goal: Layout) -> bool:
-    return used is not None and all(goal.slots.get(host, 0) >= slots for host, slots in used.slots.items())
+    if used is None or any(goal.addresses.get(host) != address for host, address in used.addresses.items()):
+        return False
+    return all(goal.slots.get(host, 0) >= slots for host, slots in used.slots.items())
 
 
 def _stop(state: LauncherState, rules: Rules, now: float, *, news: str) -> Step:

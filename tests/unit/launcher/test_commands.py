@@ -21,7 +21,7 @@ def test_mpirun_when_run_in_a_job_forwards_what_reports_need_and_no_worker_varia
     env = {"VODA_JOB_ID": "a", "VODA_JOB_TOKEN": "secret", "VODA_REPLICA": "/x", "PATH": "/bin"}
     argv = list(mpirun(["train"], TWO, env, folder=FOLDER).argv)
     forwarded = {argv[at + 1] for at, word in enumerate(argv) if word == "-x"}
-    assert forwarded == {"VODA_JOB_ID", "VODA_JOB_TOKEN", "VODA_RUN_DIR", "PYTHONUNBUFFERED"}
+    assert forwarded == {"PATH", "VODA_JOB_ID", "VODA_JOB_TOKEN", "VODA_RUN_DIR", "PYTHONUNBUFFERED"}
     assert "secret" not in " ".join(argv)
 
 

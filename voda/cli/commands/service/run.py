@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from voda.launcher.run import LaunchSpec
 
+_IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _SLOTS = "OMPI_MCA_orte_set_default_slots"
 _DEVICES = "VODA_DEVICES_FILE"
 
@@ -68,6 +69,7 @@ def run(  # noqa: PLR0913 - one parameter per option
           --launcher torchrun -- python train.py --epochs 30
     """
     from voda import config
+    from voda.launcher.addresses import Resolver
     from voda.launcher.hosts import Discovery
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
@@ -80,6 +82,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         script,
         slots_per_host=slots_per_host or _default_slots(env),
         devices_file=Path(devices) if devices else None,
+        resolver=Resolver() if _IN_A_POD in env else None,
     )
     rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
