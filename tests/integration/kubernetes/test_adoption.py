@@ -1,6 +1,7 @@
 """Claims about jobs and their objects on a real API server: each has the other, once, whatever dies in between."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -404,6 +405,58 @@ async def test_adoption_of_a_copy_that_bears_the_id_it_gets_makes_it_ready(world
     async with a_registry(world) as registry:
         await registry.settle(lambda: bool(registry.uid(f"{world.namespace}_digits")))
         await world.until_it_is(lambda: _told_its_job(world))
+
+
+@asynccontextmanager
+async def a_running_torch_job(world: World, **changes: Any) -> AsyncIterator[Registry]:
+    """Yield a registry with a PyTorchJob of 1 to 8 replicas that runs."""
+    await world.submit(a_pytorchjob("torch", world.namespace, pool=POOL, suspend=True, **changes))
+    job_id, key = f"{world.namespace}_torch", (world.namespace, "torch")
+    async with a_registry(world) as registry:
+        await registry.settle(lambda: bool(registry.uid(job_id)))
+        await world.until_it_is(lambda: registry.note("torch", "voda.dev/job-id", "PyTorchJob"))
+        plan = {"pool": POOL, "number": 1, "based_on": 0, "policy": "fifo", "placer": "steady", "cause": "tick"}
+        await registry.happens(PlanAdopted(**plan, placed={job_id: ("n1", "n1")}))  # type: ignore[arg-type]
+        await world.client.patch(client.PYTORCHJOBS, key, {"spec": {"runPolicy": {"suspend": False}}})
+        await registry.settle(lambda: not any(job.is_suspended for _, job in registry.objects.jobs()))
+        yield registry
+
+
+async def set_bounds(world: World, **bounds: int) -> None:
+    await world.client.patch(client.PYTORCHJOBS, (world.namespace, "torch"), {"spec": {"elasticPolicy": bounds}})
+
+
+async def bounds_of(world: World) -> tuple[int, int]:
+    elastic = (await world.job("torch", "PyTorchJob"))["spec"]["elasticPolicy"]
+    return elastic["minReplicas"], elastic["maxReplicas"]
+
+
+@pytest.mark.parametrize(("most", "stays"), [(12, 8), (4, 4)])
+async def test_bounds_changed_in_the_spec_of_a_running_object_are_those_of_its_job(
+    world: World, most: int, stays: int
+) -> None:
+    async with a_running_torch_job(world) as registry:
+        job_id = f"{world.namespace}_torch"
+        assert registry.record(job_id).spec.max_replicas == 8
+        await set_bounds(world, maxReplicas=most)
+        await registry.settle(lambda: registry.record(job_id).spec.max_replicas == most)
+        # Agents that run were started with at most 8: they would not take more in.
+        await registry.step()
+        assert await bounds_of(world) == (1, stays)
+        await registry.step()
+        assert registry.record(job_id).spec.max_replicas == most
+        assert len(await registry.events("job.changed")) == 1
+
+
+async def test_bounds_changed_in_the_spec_where_an_annotation_names_them_have_no_effect_and_say_so(
+    world: World,
+) -> None:
+    async with a_running_torch_job(world, annotations={"voda.dev/max-replicas": "8"}) as registry:
+        await set_bounds(world, maxReplicas=12)
+        await registry.settle(lambda: any(told.reason == "NotHonoured" for told in registry.announced))
+        (told,) = [told.message for told in registry.announced if told.reason == "NotHonoured"]
+        assert told == ("the spec's new bound has no effect: the annotation voda.dev/max-replicas wins; change that")
+        assert registry.record(f"{world.namespace}_torch").spec.max_replicas == 8
 
 
 async def test_bounds_of_a_running_object_stay_as_its_agents_were_told(world: World) -> None:

@@ -22,6 +22,7 @@ from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.pytorchjob import stated_bounds
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
 from voda.cluster.kubernetes.state.job_objects import JobObjects
@@ -141,14 +142,16 @@ class Adoption:
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
         """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
 
-        Applying a manifest again replaces its containers as a whole. If the change was not seen, the object keeps its
-        bounds: the agents that run may have been started with them, and new bounds are set only before a start.
+        Applying a manifest again replaces its containers as a whole. The object keeps the bounds that it states: the
+        agents that run were started with them. If the change was not seen, it gets none where it states none.
         """
         found, spec = await self._read_object(kind, job.metadata), self._spec(job_id)
         if found is None or spec is None or _is_fixed(kind, found):
             return
         body = dict(kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body)
-        kept = kind.kept_fields if was_seen else {*kind.kept_fields, _BOUNDS}
+        # Where the object states bounds, they are those of its agents: only a start makes them wider.
+        keeps_bounds = not was_seen or stated_bounds(kind, msgspec.convert(found, JobObject)) is not None
+        kept = {*kind.kept_fields, _BOUNDS} if keeps_bounds else kind.kept_fields
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
             known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}

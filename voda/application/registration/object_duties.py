@@ -7,10 +7,10 @@ must not hide what comes after it. Of annotations only what changed on the objec
 that a change through the API in between stays.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,14 +19,16 @@ from voda.application.backend import Backend
 from voda.application.change_job import JobChange
 from voda.application.registration.adoption import Adoption, Announce, ObjectRefused, is_at_rest
 from voda.application.registration.creation import Creation
-from voda.application.status.kube_events import Announcement, subject_of
+from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.submit_job import adoption_id
 from voda.auth.callers import Caller
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.pytorchjob import bounds_patch, stated_bounds
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import (
+    BOUND_ANNOTATIONS,
     RECORDED_SPEC,
     changed_fields,
     fingerprint,
@@ -36,6 +38,7 @@ from voda.cluster.kubernetes.state.job_annotations import (
 )
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.domain.errors import InvalidInput
+from voda.domain.job import JobSpec
 from voda.projections.job_record import JobRecord
 
 Work = Callable[[], Awaitable[object]]
@@ -44,9 +47,27 @@ Duty = tuple[str, Work]
 _TOUCHED: Final = " touched"
 
 
+class BoundsChange(NamedTuple):
+    """A user's change of the bounds that an object's spec states: least and most replicas."""
+
+    before: tuple[int, int]
+    now: tuple[int, int]
+
+    @property
+    def is_wider(self) -> bool:
+        return self.now[0] < self.before[0] or self.now[1] > self.before[1]
+
+    def fields(self) -> dict[str, int]:
+        """Return the fields of `JobChange` that the user changed."""
+        both = zip(BOUND_ANNOTATIONS, self.before, self.now, strict=True)
+        return {name: now for name, before, now in both if now != before}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpecAnnotations:
-    """Records what a user changes on a live job's object by annotations: replica bounds, priority and epochs."""
+    """Records what a user changes on a live job's object: by annotations replica bounds, priority and epochs; in the
+    spec the bounds of kinds that state them there.
+    """
 
     objects: JobObjects
     backend: Backend
@@ -65,19 +86,43 @@ class SpecAnnotations:
         """
         meta = job.metadata
         try:
-            given = changed_fields(meta.annotations, self._recorded(job, record))
-            # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
-            change = msgspec.convert(given, JobChange)
-            if given:
-                await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
+            await self._record(record, changed_fields(meta.annotations, self._recorded(job, record)))
         except (InvalidInput, msgspec.ValidationError) as error:
-            subject, now = subject_of(kind, meta), self.backend.clock.now()
             sentence = f"the changed annotations are not taken over: {error}"
-            self.announce(Announcement(subject=subject, reason="Invalid", message=sentence, at=now, key=sentence))
+            self._announce(kind, job, "Invalid", sentence)
             raise ObjectRefused(sentence) from error
         noted: dict[str, Any] = {RECORDED_SPEC: spec_text(meta.annotations)}
         body = {"metadata": {"uid": meta.uid, "annotations": noted}}
         await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
+
+    async def take_bounds(self, kind: JobKind, job: JobObject, record: JobRecord, change: BoundsChange) -> None:
+        """Record the bounds that a user changed in a live object's spec, as with `voda scale`.
+
+        Workers that run were started with the bounds of before: the object gets those back, where the new ones are
+        wider, and the new ones with its next start.
+        """
+        given, said = change.fields(), job.metadata.annotations
+        for name in [name for name in given if BOUND_ANNOTATIONS[name] in said]:
+            del given[name]
+            sentence = f"the spec's new bound has no effect: the annotation {BOUND_ANNOTATIONS[name]} wins; change that"
+            self._announce(kind, job, "NotHonoured", sentence)
+        try:
+            await self._record(record, given)
+        except (InvalidInput, msgspec.ValidationError) as error:
+            self._announce(kind, job, "Invalid", f"the changed bounds are not taken over: {error}")
+        if change.is_wider and not job.is_suspended:
+            body = {"metadata": {"uid": job.metadata.uid}, **bounds_patch(*change.before).body}
+            await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
+
+    async def _record(self, record: JobRecord, given: Mapping[str, int]) -> None:
+        # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
+        change = msgspec.convert(given, JobChange)
+        if given:
+            await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
+
+    def _announce(self, kind: JobKind, job: JobObject, reason: Reason, sentence: str) -> None:
+        subject, now = subject_of(kind, job.metadata), self.backend.clock.now()
+        self.announce(Announcement(subject=subject, reason=reason, message=sentence, at=now, key=sentence))
 
     def _recorded(self, job: JobObject, record: JobRecord) -> str:
         live_job = self.backend.view.live.cluster.job(record.spec.job_id)
@@ -95,6 +140,14 @@ class ObjectDuties:
     backoff: Backoff
     touched: dict[str, bool] = field(default_factory=dict)
     """uid of an object whose spec somebody else may have changed -> whether the change was seen."""
+    bounds: dict[str, BoundsChange] = field(default_factory=dict)
+    """uid of an object -> bounds that a user changed in its spec, not recorded yet."""
+    restored: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """uid of an object -> bounds that voda gave it back, and has not seen on it yet."""
+
+    def forget(self, uid: str) -> None:
+        for by_uid in (self.touched, self.bounds, self.restored):
+            by_uid.pop(uid, None)
 
     def see_change(self, kind: JobKind, before: JobObject, now: JobObject) -> None:
         """Note whether somebody else may have changed the spec of a job's object: what voda sets follows the plan."""
@@ -103,6 +156,8 @@ class ObjectDuties:
         if is_same or not job_id or before.metadata.annotations.get(well_known.JOB_ID) != job_id:
             return
         record = self.backend.view.job_registry.job(job_id)
+        if record is not None and record.is_live:
+            self._see_bounds(kind, before, now, record.spec)
         planned = len(record.planned) if record is not None else 0
         if now.is_suspended:
             is_touched = before.is_suspended or planned > 0
@@ -112,6 +167,17 @@ class ObjectDuties:
             is_touched = is_unchanged or size != planned
         if is_touched:
             self.touched[now.metadata.uid] = True
+
+    def _see_bounds(self, kind: JobKind, before: JobObject, now: JobObject, spec: JobSpec) -> None:
+        uid, had, has = now.metadata.uid, stated_bounds(kind, before), stated_bounds(kind, now)
+        if had is None or has is None or had == has:
+            return
+        if self.restored.pop(uid, None) == has:
+            return
+        # voda itself makes them as wide as the log's, before a start.
+        if has != (min(had[0], spec.min_replicas), max(had[1], spec.max_replicas)):
+            first = self.bounds[uid].before if uid in self.bounds else had
+            self.bounds[uid] = BoundsChange(first, has)
 
     def duty(self, kind: JobKind, job: JobObject) -> Duty | None:
         """Return what is to be done about an object; None: nothing."""
@@ -149,12 +215,27 @@ class ObjectDuties:
     def _of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Iterator[Duty]:
         """Yield all that is to be done about an object that was made ready."""
         meta, job_id = job.metadata, record.spec.job_id
+        if meta.uid in self.bounds:
+            yield f"{meta.uid} {self.bounds[meta.uid].now}", partial(self._take_bounds, kind, job, record)
         if meta.uid in self.touched:
             yield f"{meta.uid}{_TOUCHED}", partial(self._refit, kind, job, job_id)
         if is_at_rest(record) and not job.is_suspended and not job.has_finished:
             yield f"{meta.uid} held", partial(self.adoption.hold, kind, job, job_id)
         if self.annotations.differ(job, record):
             yield f"{meta.uid} {spec_text(meta.annotations)}", partial(self.annotations.take, kind, job, record)
+
+    async def _take_bounds(self, kind: JobKind, job: JobObject, record: JobRecord) -> None:
+        uid = job.metadata.uid
+        if (change := self.bounds.pop(uid, None)) is None:
+            return
+        if change.is_wider and not job.is_suspended:
+            self.restored[uid] = change.before
+        try:
+            await self.annotations.take_bounds(kind, job, record, change)
+        except BaseException:
+            self.bounds.setdefault(uid, change)
+            self.restored.pop(uid, None)
+            raise
 
     async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         uid = job.metadata.uid

@@ -106,7 +106,7 @@ class Registrar:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._objects.pop(before.metadata.uid, None)
-            self._duties.touched.pop(before.metadata.uid, None)
+            self._duties.forget(before.metadata.uid)
             self._name_is_free(before)
         if now is not None:
             if before is not None:

@@ -66,6 +66,19 @@ class PyTorchJobV1(JobKind):
         return super()._counts(roles, replicas) if "Worker" in roles else {}
 
 
+def stated_bounds(kind: JobKind, job: JobObject) -> tuple[int, int] | None:
+    """Return the least and most replicas that an object's elasticPolicy states; None: it has none, or states none."""
+    elastic = job.spec.elastic_policy
+    if elastic is None or (elastic.min_replicas is None and elastic.max_replicas is None):
+        return None
+    return elastic_bounds(elastic.min_replicas, elastic.max_replicas, kind.replicas(job))
+
+
+def bounds_patch(least: int, most: int) -> Patch:
+    """Return the patch of the bounds that an object's elasticPolicy states."""
+    return Patch(body={"spec": {"elasticPolicy": {"minReplicas": least, "maxReplicas": most}}})
+
+
 def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], asked: int) -> dict[str, Any]:
     found: dict[str, Any] = dict(own)
     if own:

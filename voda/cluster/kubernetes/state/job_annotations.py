@@ -24,9 +24,10 @@ RECORDED_SPEC: Final = "voda.dev/wishes-taken"
 """Annotation of the job object: which settings of its annotations the log recorded last. The name is released."""
 _USER: Final = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _MOST: Final = 1_000_000_000
+BOUND_ANNOTATIONS: Final = {"min_replicas": "voda.dev/min-replicas", "max_replicas": "voda.dev/max-replicas"}
+"""Bound -> the annotation that wins over the one in the spec."""
 _SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
-    "min_replicas": ("voda.dev/min-replicas", 1, MOST_REPLICAS),
-    "max_replicas": ("voda.dev/max-replicas", 1, MOST_REPLICAS),
+    **{name: (annotation, 1, MOST_REPLICAS) for name, annotation in BOUND_ANNOTATIONS.items()},
     "priority": ("voda.dev/priority", -_MOST, _MOST),
     "epochs": ("voda.dev/epochs", 0, _MOST),
 }
