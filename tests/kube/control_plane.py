@@ -28,7 +28,7 @@ _END_S = 3.0
 # Only what voda's cluster needs, so that two cores suffice: no cloud, no volumes, no endpoints of Services.
 _CONTROLLERS = (
     *("job", "garbagecollector", "namespace", "nodelifecycle", "taint-eviction-controller", "podgc", "disruption"),
-    *("deployment", "replicaset", "serviceaccount", "serviceaccount-token", "ttl-after-finished"),
+    *("deployment", "replicaset", "serviceaccount", "serviceaccount-token", "ttl-after-finished", "resourcequota"),
 )
 # As much as the server takes: the defaults, 20 and 50 requests a second, are for clusters that share it.
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")

@@ -279,6 +279,7 @@ class ExplanationView(View, frozen=True, kw_only=True):
     planned: Annotated[tuple[str, ...], Meta(description="By the plan in force.")]
     next: Annotated[tuple[str, ...], Meta(description="By the plan that would be decided now.")]
     reason: Annotated[str, Meta(description="Of a job that has ended, why it failed or was canceled.")]
+    obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
     queue_level: int
     queue_position: Annotated[int, Meta(description="1 = first of those that wait; 0 = does not wait.")]
     queue_length: int

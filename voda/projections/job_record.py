@@ -108,10 +108,14 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             return self.cancel_reason or self.reason
         if self.is_halted:
             return self.job.halt_reason
-        obstacle = self.stall
-        if not obstacle and self.is_live and len(self.job.workers) != len(self.planned):
-            obstacle = self.last_error
-        return "; ".join(part for part in (self.reason, obstacle) if part)
+        return "; ".join(part for part in (self.reason, self.obstacle) if part)
+
+    @property
+    def obstacle(self) -> str:
+        """What keeps a live job from running as planned; empty: nothing."""
+        if not self.stall and self.is_live and len(self.job.workers) != len(self.planned):
+            return self.last_error
+        return self.stall
 
     @property
     def is_preempted(self) -> bool:

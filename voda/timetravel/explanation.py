@@ -79,6 +79,8 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """By the plan that would be decided now."""
     reason: str = ""
     """Given by that plan; of a job that has ended, why it failed or was canceled."""
+    obstacle: str = ""
+    """What keeps it from running as planned, as far as the log says; empty: nothing."""
     queue_level: int = 0
     queue_position: int = 0
     """Its place among the jobs that the next plan lets wait, by priority, queue and submission; 0 = does not wait."""

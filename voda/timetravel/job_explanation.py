@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
 from voda.domain.state import ClusterState
-from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobSubmitted, PlanAdopted
+from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobStalled, JobSubmitted, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries
 from voda.policies import POLICIES
@@ -47,11 +47,13 @@ async def explain(
 ) -> JobExplanation:
     """Explain a job at a moment; InvalidInput where the log did not know it then."""
     submission = await submission_of(store, job_id, place.position)
-    ended, why = await _end_of(store, submission, place.position)
+    ended, why, stall = await _end_of(store, submission, place.position)
     if ended is None:
         live = await live_at(store, place.position)
         if (job := live.cluster.job(job_id)) is not None:
-            return await explain_in(store, live.state(job.spec.pool), job_id, place.at, registries=registries)
+            state = live.state(job.spec.pool)
+            explanation = await explain_in(store, state, job_id, place.at, registries=registries)
+            return replace(explanation, obstacle=stall)
     decisions = await decisions_on(store, submission, until=place.position)
     assert ended is not None, f"job {job_id} is neither live nor ended at position {place.position}"
     explanation = explain_ended(ended, submission.spec, position=place.position, at=place.at, decisions=decisions)
@@ -158,9 +160,11 @@ async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
     return replace(decision, cause_position=cause)
 
 
-async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str]:
-    """Return the record of an ended job, None while it is live; and why it failed or was canceled."""
-    history, why = History(), ""
+async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str, str]:
+    """Return the record of an ended job, None while it is live; why it failed or was canceled; and what a live one
+    waits for.
+    """
+    history, why, stall = History(), "", ""
     stream = f"{_FAMILY}{submission.spec.job_id}"
     async for event in events_between(store, until=position, stream=stream, page=PAGE_FOLDED):
         history.apply(event)
@@ -169,9 +173,11 @@ async def _end_of(store: EventStore, submission: SubmittedJob, position: int) ->
                 why = reason
             case JobCompleted():
                 why = ""
+            case JobStalled(reason=reason):
+                stall = reason
             case _:
                 pass
-    return next(iter(history.finished), None), why
+    return next(iter(history.finished), None), why, stall
 
 
 async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from aiohttp import hdrs, web
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from voda.api.job_listing import JobListing, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
@@ -243,7 +244,9 @@ class ExplanationRoutes(Routes):
     async def _now(self, job_id: str) -> JobExplanation:
         store, live, now = self.backend.store, self.backend.view.live, self.backend.clock.now()
         if (job := live.cluster.job(job_id)) is not None:
-            return await explain_in(store, live.state(job.spec.pool), job_id, now)
+            record = self.backend.view.job_registry.job(job_id)
+            explanation = await explain_in(store, live.state(job.spec.pool), job_id, now)
+            return replace(explanation, obstacle=record.obstacle if record is not None else "")
         return await explain(store, job_id, LogPlace(position=self.backend.view.position, at=now))
 
     async def _place(self, at: str) -> LogPlace:

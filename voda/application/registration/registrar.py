@@ -1,6 +1,7 @@
 """The registrar: every job of the log gets its object, and every object that voda shall run gets its job.
 
-1. Notes which objects and jobs changed, by the mirror and by the log; every 30 s it looks at all of them.
+1. Notes which objects and jobs changed, by the mirror and by the log; every 30 s it looks at all of them, and at what
+   they need beside themselves.
 2. Does what is to be done about each (see ObjectDuties, Creation), several at a time.
 3. Delays what failed, longer each time; nothing else waits for it.
 
@@ -16,6 +17,7 @@ from typing import Final
 
 from voda.application.backend import Backend
 from voda.application.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused, TemplateValues
+from voda.application.registration.companions import restore_companions
 from voda.application.registration.creation import ACTOR, Creation, NameTaken
 from voda.application.registration.object_duties import Duty, ObjectDuties, SpecAnnotations, Work
 from voda.application.submit_job import JobSubmitter
@@ -164,6 +166,7 @@ class Registrar:
             # What others appended before this leader's time must be known before anything is done twice.
             await backend.view.wait_for(await backend.store.position())
             self._sweep()
+            await self._restore()
         self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())
         await for_each(due, lambda work: work(), at_once=_AT_ONCE)
@@ -180,6 +183,16 @@ class Registrar:
         self._sweep_at, self._is_following = now + _SWEEP_S, True
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
         self._backoff.forget_before(now - _LONGEST_DELAY_S - _SWEEP_S)
+
+    async def _restore(self) -> None:
+        """Make again what somebody deleted of what the objects of live jobs need."""
+        live = self._backend.view.live.cluster
+        uids = {job.uid for pool in live.pools() for job in live.jobs(pool).values() if not job.is_canceling}
+        jobs = [job for uid, job in self._objects.items() if uid in uids and not job.object.has_finished]
+        try:
+            await restore_companions(self._mirror.api, jobs)
+        except VodaError as error:
+            _log.warning("registrar restores nothing reason=%s", error)
 
     def _due(self, now: float) -> tuple[list[Work], float]:
         """Return what is to be done now, and when there will be something else."""

@@ -84,6 +84,8 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     if job.planned != job.nodes:
         yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
     yield f"why: {job.reason or 'no plan has considered this job yet'}"
+    if job.obstacle:
+        yield f"held up: {job.obstacle}"
     if job.next != job.planned:
         yield f"a plan decided now would give it {counted(len(job.next), 'replica')}: {per_node(job.next)}"
     yield from outlook(job, when)

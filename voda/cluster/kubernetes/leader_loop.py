@@ -50,6 +50,7 @@ class LeaderLoop:
             actuator=self.actuator,
             gates=self._gates,
             clock=clock,
+            api=api,
             recorded_stall=setup.log.stall,
             publish=publish_job,
         )
@@ -150,7 +151,7 @@ class LeaderLoop:
             with log_unexpected("sweeping", "refusals"):
                 self._gates.retry_refused({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
             with log_unexpected("sweeping", "stalls"):
-                self._stalls.look(job.spec.job_id for job in jobs)
+                await self._stalls.look(job.spec.job_id for job in jobs)
             self._inventory.dirty_jobs.update(self.actuator.unsettled())
             self._wake.set()
 

@@ -7,6 +7,7 @@ Rule: level, not edge: what is reported is what differs from the log, and never 
 sentence holds nothing that changes by itself (counts, times, messages of retries).
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,21 +16,26 @@ from msgspec import Struct
 
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
 from voda.cluster.kubernetes.convergence.gates import GateLifter
+from voda.cluster.kubernetes.convergence.pod_refusals import pod_refusal
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
-from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
 from voda.cluster.kubernetes.objects import ContainerStatus, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
+from voda.domain.errors import VodaError
 from voda.events.types import JobStalled
+
+_log = logging.getLogger(__name__)
 
 SOON_S: Final = 60.0
 LATE_S: Final = 300.0
 """Large images take minutes."""
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 """A kubelet reports them by turns."""
+_NO_POD: Final = "not all of its workers have a pod: "
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -40,6 +46,8 @@ class Stall(Struct, frozen=True):
     """One sentence; empty: for nothing."""
     may_take_long: bool = False
     """Whether minutes of it are nothing special."""
+    lacks_pods: bool = False
+    """Whether its controller has not made all pods, and may have said why in Events."""
 
 
 NONE: Final = Stall()
@@ -72,8 +80,9 @@ def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, waiting_re
         return
     if not all(index in workers for index in range(len(nodes))):
         yield Stall(
-            f"not all of its workers have a pod: see whether {_operator(kube_job.kind)} runs, and what it says of the"
-            f" {kube_job.kind.name} (kubectl describe)"
+            f"{_NO_POD}see whether {kube_job.kind.operator} runs, and what it says of the {kube_job.kind.name}"
+            " (kubectl describe)",
+            lacks_pods=True,
         )
     for index, pod in sorted(workers.items()):
         yield from _of_pod(f"worker {index}", pod)
@@ -87,7 +96,7 @@ def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, waiting_re
 def _halting(at: Situation, kube_job: KubeJob) -> Iterator[Stall]:
     yield from _leaving(at)
     if any(not pod.is_leaving for pod in at.workers.values()):
-        yield Stall(f"it is suspended and its workers are still there: see whether {_operator(kube_job.kind)} runs")
+        yield Stall(f"it is suspended and its workers are still there: see whether {kube_job.kind.operator} runs")
 
 
 def _leaving(at: Situation) -> Iterator[Stall]:
@@ -131,23 +140,20 @@ def _of_container(where: str, status: ContainerStatus) -> Iterator[Stall]:
     yield Stall(f"{where}: container {status.name} {what}")
 
 
-def _operator(kind: JobKind) -> str:
-    return "mpi-operator" if kind.api_version.endswith("/v2beta1") else "training-operator"
-
-
 @dataclass(kw_only=True)
 class StallWatch:
     inventory: Inventory
     actuator: Actuator
     gates: GateLifter
     clock: Clock
+    api: Api
     recorded_stall: Callable[[str], str]
     """job id -> the stall that the log has; empty: the job goes on."""
     publish: PublishJob
     _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
     """job id -> what it waits for and since when, where the log has something else."""
 
-    def look(self, live: Iterable[str]) -> None:
+    async def look(self, live: Iterable[str]) -> None:
         """Look at all live jobs, and report what has lasted long enough."""
         now, before, jobs = self.clock.now(), self._unreported, set(live)
         self._unreported = {}
@@ -158,14 +164,25 @@ class StallWatch:
                 continue
             situation = self.actuator.situation(job_id)
             stall = stall_of(desired or DesiredHalt(), situation, self.gates.waiting_reasons.get(job_id, ""))
-            if stall.reason == recorded_stall:
+            is_recorded = stall.lacks_pods and recorded_stall.startswith(_NO_POD)
+            if is_recorded or stall.reason == recorded_stall:
                 continue
             reason, since = before.get(job_id, ("", now))
             since = since if reason == stall.reason else now
             if now - since < (LATE_S if stall.may_take_long else SOON_S):
                 self._unreported[job_id] = (stall.reason, since)
             else:
-                self.publish(job_id, JobStalled(job_id=job_id, reason=stall.reason))
+                said = await self._refusal(situation) if stall.lacks_pods else ""
+                self.publish(job_id, JobStalled(job_id=job_id, reason=f"{_NO_POD}{said}" if said else stall.reason))
+
+    async def _refusal(self, at: Situation) -> str:
+        """Return why a job's controller could not make pods, as it says in Events; empty where it says nothing."""
+        assert at.kube_job is not None, "only a job with an object lacks pods"
+        try:
+            return await pod_refusal(self.api, at.kube_job.object.metadata)
+        except VodaError as error:
+            _log.info("events are not read job_id=%s reason=%s", at.job_id, error)
+            return ""
 
     def _desired(self, job_id: str) -> Desired | None:
         """Return what is desired of a job; of one that runs as planned without an action so far, that it runs."""

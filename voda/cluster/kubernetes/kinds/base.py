@@ -41,6 +41,8 @@ class JobKind:
     kind: ClassVar[type[JobManifest]]
     api_version: ClassVar[str]
     """kubeflow.org/v2beta1, kubeflow.org/v1 or batch/v1."""
+    operator: ClassVar[str] = "training-operator"
+    """The program that makes its pods."""
     has_fixed_templates: ClassVar[bool] = False
     """Whether containers of an object that exists cannot be changed, so that annotations tell its pods what variables
     tell those of other kinds; and its templates nowhere at all while it has pods."""

@@ -35,6 +35,7 @@ class IndexedJobV1(JobKind):
 
     kind: ClassVar[type[JobManifest]] = IndexedJob
     api_version: ClassVar[str] = "batch/v1"
+    operator: ClassVar[str] = "kube-controller-manager"
     has_fixed_templates: ClassVar[bool] = True
     replaces_failed_pods: ClassVar[bool] = True
     kept_fields: ClassVar[Collection[str]] = ("suspend",)

@@ -41,6 +41,7 @@ class MPIJobV2(_AnyMPIJob):
     """MPIJob v2beta1."""
 
     api_version: ClassVar[str] = V2
+    operator: ClassVar[str] = "mpi-operator"
 
     def outdated_paths(self, namespace: str, name: str) -> Sequence[str]:
         """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
