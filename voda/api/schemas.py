@@ -1,8 +1,7 @@
 """The records that travel over HTTP, shared by the server, the command line and the OpenAPI document.
 
-A record that is answered is called a `...View`, so that none has the name of a domain class, and a page of them a
-`...List`; a body that a use case reads is the use case's own type (voda.application). Rule: times are RFC 3339 in UTC;
-spans end in `_s`; a field is never renamed within /api/v1, only added.
+What is answered is called a `...View`, a page of them a `...List`; a body is its use case's own type. Rule: times are
+RFC 3339 in UTC; spans end in `_s`; a field is never renamed within /api/v1, only added.
 """
 
 from collections.abc import Mapping

@@ -42,6 +42,8 @@ _WRITTEN: Final = frozenset(
     }
 )
 """Annotations that voda writes, or wrote."""
+_RESUMERS: Final = ("JobSet",)
+"""Kinds of owners that resume their Jobs by themselves."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -57,6 +59,12 @@ def foreign_manager(kind: JobKind, job: JobObject) -> str:
         return f"left alone: {run_policy_path(kind.kind)}.managedBy gives it to {managed_by[:80]!r}"
     if job.metadata.labels.get(well_known.KUEUE_QUEUE):
         return f"left alone: its label {well_known.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
+    for owner in job.metadata.owner_references:
+        if owner.controller and owner.kind in _RESUMERS:
+            return (
+                f"left alone: it belongs to the {owner.kind} {owner.name}, which resumes what voda suspends: submit an"
+                f" Indexed Job of its own, or take the label {well_known.MANAGED} off"
+            )
     return ""
 
 

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from tests.kube.objects import an_mpijob
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
-from voda.cluster.kubernetes.objects import JobObject
+from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, OwnerReference
 from voda.cluster.kubernetes.state.job_annotations import (
     RECORDED_SPEC,
     changed_fields,
@@ -46,6 +47,15 @@ def test_object_of_another_manager_is_foreign_and_the_sentence_says_whose() -> N
     multikueue = foreign_manager(MPIJobV2(), an_object(policy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     assert "'kueue.x-k8s.io/multikueue'" in multikueue
     assert "Kueue" in foreign_manager(MPIJobV2(), an_object(labels={"kueue.x-k8s.io/queue-name": "research"}))
+
+
+@pytest.mark.parametrize(("kind", "said"), [("JobSet", "left alone: it belongs to the JobSet js"), ("CronJob", "")])
+def test_job_that_its_owner_resumes_is_left_alone(kind: str, said: str) -> None:
+    owners = (OwnerReference(kind=kind, name="js", uid="u2", controller=True),)
+    job = JobObject(metadata=ObjectMeta(name="js-node-0", namespace="team", uid="u1", owner_references=owners))
+    found = foreign_manager(IndexedJobV1(), job)
+    assert found.startswith(said)
+    assert bool(found) is bool(said)
 
 
 @pytest.mark.parametrize(
