@@ -45,3 +45,24 @@ def test_growth_that_does_not_pay_leaves_other_growths_as_they_are() -> None:
     replicas, reasons = without_thrash(view, {"dear": 3, "cheap": 3, "unknown": 2})
     assert replicas == {"dear": 1, "cheap": 3, "unknown": 2}
     assert set(reasons) == {"dear"}
+
+
+def test_gpus_of_a_growth_that_does_not_pay_undo_only_as_many_shrinks_as_they_are_enough_for() -> None:
+    growing = a_job("a", max_replicas=5, workers={0: "n1"})
+    shrunk = [
+        a_job(name, gpus_per_replica=2, max_replicas=3, submitted_at=at, workers=dict.fromkeys(range(3), "n1"))
+        for at, name in enumerate("bc", start=1)
+    ]
+    view = a_state(
+        jobs=[growing, *shrunk],
+        nodes=[a_node("n1", gpus=13)],
+        placement={"a": ("n1",), "b": ("n1",) * 3, "c": ("n1",) * 3},
+        estimates={
+            "a": Estimate(speedup=(0, 1, 2, 3, 4, 5), remaining_s=100.0, resize_cost_s=500.0),
+            "b": Estimate(speedup=(0, 1, 2, 3), remaining_s=100.0),
+            "c": Estimate(speedup=(0, 1, 2, 3), remaining_s=100.0),
+        },
+    )
+    # Four GPUs are left over: both replicas that b was to lose, and none of those of c.
+    replicas, _ = without_thrash(view, {"a": 5, "b": 1, "c": 1})
+    assert replicas == {"a": 1, "b": 3, "c": 1}

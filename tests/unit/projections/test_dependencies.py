@@ -12,6 +12,7 @@ from voda.events.types import (
     JobSubmitted,
     PlanAdopted,
 )
+from voda.projections.dependencies import LiveArray
 from voda.projections.live import LiveCluster
 
 
@@ -169,3 +170,10 @@ def test_job_gets_a_new_reason_once_its_dependencies_are_met() -> None:
     facts: list[AnyFact] = [job("a"), job("z", on("a")), plan]
     assert folded(*facts).undecided("default") == frozenset()
     assert folded(*facts, JobCompleted(job_id="a")).undecided("default") == {"z"}
+
+
+def test_array_awaits_the_tasks_that_were_not_submitted_until_it_is_canceled() -> None:
+    array = LiveArray(indices="0-2", seen={1: None})
+    assert [array.awaits(index) for index in range(3)] == [True, False, True]
+    array.is_canceled = True
+    assert [array.awaits(index) for index in range(3)] == [False, False, False]

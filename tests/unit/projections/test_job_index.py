@@ -24,6 +24,13 @@ def test_every_job_and_its_submission_is_found_and_no_other() -> None:
     assert len(ledger) == 30_000
 
 
+def test_job_with_the_least_digest_of_its_tier_is_found() -> None:
+    # Two digests each: one whole tier, and nothing beside it.
+    ledger = filled(4_096)
+    assert all(ledger.has(f"job-{number}") for number in range(4_096))
+    assert all(ledger.submitted_by(f"event-{number}") == f"job-{number}" for number in range(4_096))
+
+
 def test_state_when_dumped_and_loaded_goes_on_as_before() -> None:
     ledger, again = filled(20_000), JobIndex()
     again.load(ledger.dump())

@@ -106,6 +106,7 @@ def test_capacity_counts_no_gpu_that_other_programs_hold() -> None:
     log.add(NodeJoined(node=a_node("n1", gpus=4, foreign_gpus=Gpus(4))), at=0)
     log.add(NodeJoined(node=a_node("n2", gpus=4, foreign_gpus=Gpus(1))), at=1)
     assert timeline_of(log).steps().capacity.tolist() == [0, 3]
+    assert timeline_of(log).nodes == {"n1": 0, "n2": 3}
 
 
 def test_clock_set_back_makes_no_negative_span() -> None:
