@@ -1,6 +1,9 @@
-"""What Helm makes of the chart: the recorded manifests, and a clear sentence for values that cannot be."""
+"""What Helm makes of the chart: the recorded manifests, a clear sentence for values that cannot be, and `helm test`."""
 
+import asyncio
+import base64
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ import yaml
 
 from tests.kube import deployed
 from tests.kube.deployed import CHART
+from tests.service import a_service
 from tools import chart
 from voda.app.kubernetes.options import KubernetesOptions, read_options
+from voda.auth.tokens import Authenticator
 from voda.kinds.registry import KINDS
 
 REPOSITORY = ("--set", "image.repository=registry.example.com/voda")
@@ -138,3 +143,33 @@ def test_monitor_finds_the_service_by_its_labels_and_port_and_rules_are_the_aler
     alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text("utf-8"))
     assert made["PrometheusRule"]["spec"] == alerts
     assert made["PrometheusRule"]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+
+
+async def ended(url: str, token: str, command: list[str]) -> tuple[int | None, str]:
+    """Return the exit status and the output of a container's command that asks the voda at this address."""
+    told = [word.replace("http://voda.voda-system.svc:8470", url) for word in command]
+    environment = {"PATH": "/usr/bin:/bin", "VODA_SERVER": url, "VODA_TOKEN": token}
+    process = await asyncio.create_subprocess_exec(
+        *told, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    return process.returncode, output.decode()
+
+
+async def test_pod_of_helm_test_when_run_asks_with_the_token_that_the_chart_made(tmp_path: Path) -> None:
+    made = [each for each in yaml.safe_load_all(deployed.template("sqlite")) if each]
+    (access,) = [each for each in made if each["kind"] == "Secret"]
+    (pod,) = [each for each in made if each["kind"] == "Pod"]
+    for name, value in access["data"].items():
+        (tmp_path / name).write_bytes(base64.b64decode(value))
+    ready, jobs = pod["spec"]["initContainers"][0], pod["spec"]["containers"][0]
+    asks = [sys.executable, *ready["command"][1:], *ready["args"]]
+    lists = [str(Path(sys.executable).with_name("voda")), *jobs["args"]]
+    token = (tmp_path / "admin.token").read_text()
+    async with a_service(access=Authenticator.mounted(tmp_path)) as service:
+        assert await ended(service.url, token, asks) == (0, "ready\n")
+        status, said = await ended(service.url, token, lists)
+        assert (status, "no live job" in said) == (0, True)
+        assert (await ended(service.url, "wrong", lists))[0] != 0
+    assert (await ended(service.url, token, asks))[0] != 0
