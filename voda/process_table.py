@@ -15,6 +15,8 @@ from typing import Final
 REPLICA_MARK: Final = "VODA_REPLICA"
 """Names the folder of a local replica in the environment of all its processes."""
 _LOCKS_BYTES: Final = 1 << 20
+_LISTENS: Final = "0A"
+"""State of a socket, as /proc/net/tcp has it."""
 
 
 def boot_id() -> str:
@@ -81,6 +83,32 @@ def lock_holder(file: int) -> int | None:
             case [_, "FLOCK", _, _, pid, place, *_] if place.endswith(f":{inode}") and pid.isdecimal():
                 return int(pid) or None
     return None
+
+
+def listener_on(port: int) -> tuple[int, str] | None:
+    """Return id and program of a process that listens on a TCP port; None if the kernel does not tell us.
+
+    It tells of the processes of one's own user, and root of all.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _listening_sockets(port)}
+    for name in filter(str.isdigit, os.listdir("/proc")) if sockets else ():
+        with suppress(OSError), os.scandir(f"/proc/{name}/fd") as files:
+            for file in files:
+                if os.readlink(file.path) in sockets:
+                    program = Path(f"/proc/{name}/comm").read_bytes().decode(errors="replace")
+                    return int(name), "".join(filter(str.isprintable, program))
+    return None
+
+
+def _listening_sockets(port: int) -> Iterator[str]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError), open(table, encoding="ascii") as lines:
+            for line in lines:
+                match line.split():
+                    case [_, local, _, state, _, _, _, _, _, inode, *_] if state == _LISTENS and local.endswith(
+                        f":{port:04X}"
+                    ):
+                        yield inode
 
 
 def marked_processes(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None = None) -> Iterator[tuple[int, bytes]]:

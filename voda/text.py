@@ -10,8 +10,9 @@ from datetime import datetime
 from voda.domain.errors import InvalidInput
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_SPAN = re.compile(r"(?=.)(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_UNITS_S = (86_400, 3_600, 60, 1)
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+SPAN = re.compile(rf"{_NUMBER}|(?=.)(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:{_NUMBER}s)?")
+_UNITS_S = (1, 86_400, 3_600, 60, 1)
 _MOST_SPAN_S = 2**31 - 1
 
 
@@ -122,10 +123,12 @@ def _two(whole: int, unit_s: int, below_s: int, units: str) -> str:
     return f"{count}{units[0]}{rest}{units[1]}" if rest and count < 10 else f"{count}{units[0]}"
 
 
-def seconds_of(text: str, *, option: str) -> int:
-    """Return the seconds of a span such as 90m, 4h or 1d12h; raises InvalidInput naming the option."""
-    match = _SPAN.fullmatch(text)
-    total = sum(int(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True)) if match else 0
-    if not 1 <= total <= _MOST_SPAN_S:
-        raise InvalidInput(f"{option}: expected a span such as 90m, 4h or 1d12h, got {text[:40]!r}")
+def seconds_of(text: str, *, option: str = "", most_s: float = _MOST_SPAN_S) -> float:
+    """Return the seconds of a span such as 30 (seconds), 90m, 4h or 1d12h; raises InvalidInput naming the option."""
+    place = f"{option}: " if option else ""
+    if (match := SPAN.fullmatch(text)) is None:
+        raise InvalidInput(f"{place}expected a span such as 30 (seconds), 90m, 4h or 1d12h, got {text[:40]!r}")
+    total = sum(float(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True))
+    if total > most_s:
+        raise InvalidInput(f"{place}{text[:40]!r} is too long: expected a span of at most {most_s // _DAY:.0f}d")
     return total

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -88,7 +89,8 @@ def test_exit_status_and_output_are_those_of_the_command_and_failures_have_their
     assert machine.run("exec", "@held") == (
         2,
         "",
-        "voda: which command? say it after --, as in `voda exec @held -- nvidia-smi`\n",
+        "voda: which command? say it after --, as in `voda exec @held -- nvidia-smi`; `voda exec -it @held` opens a"
+        " shell, which needs both -i and -t\n",
     )
 
 
@@ -133,4 +135,20 @@ def test_terminal_takes_keys_and_sizes_and_is_put_right_at_the_end(machine: Mach
     while b"got keys" not in seen:
         seen += os.read(ours, 4096)
     assert running.wait(WAIT_S) == 4
+    os.close(ours)
+
+
+def test_terminal_without_a_command_is_the_users_shell(machine: Machine) -> None:
+    ours, theirs = pty.openpty()
+    words = command("exec", "-it", "@held")
+    running = subprocess.Popen(
+        words, env=environment(machine.home), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    os.write(ours, b"echo shell=$0 of=$VODA_JOB_NAME\r")
+    seen = b""
+    while not re.search(rb"shell=\S*sh of=held", seen):
+        seen += os.read(ours, 4096)
+    os.write(ours, b"exit 3\r")
+    assert running.wait(WAIT_S) == 3
     os.close(ours)

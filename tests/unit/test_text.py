@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from voda.domain.errors import InvalidInput
 from voda.simulator.report.svg import log_ticks, time_ticks
-from voda.text import instant_span, number, percent, short, since, span, time_of_day, until
+from voda.text import instant_span, number, percent, seconds_of, short, since, span, time_of_day, until
 
 
 @pytest.mark.parametrize(
@@ -99,3 +100,21 @@ def test_instant_when_it_is_over_is_expected_now() -> None:
 )
 def test_time_of_day_is_that_of_the_reader(instant: datetime, text: str) -> None:
     assert time_of_day(instant, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5", 5), ("0", 0), ("0.5", 0.5), ("1.5s", 1.5), ("90m", 5400), ("1d12h", 129_600)]
+)
+def test_span_is_read_with_its_units_and_a_bare_number_is_seconds(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5x", "h", "1h30", "-5", "five", "\u0665"])
+def test_span_that_is_none_is_refused_with_what_is_expected(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^--time: expected a span such as 30 \(seconds\), 90m, 4h or 1d12h, got "):
+        seconds_of(text, option="--time")
+
+
+def test_span_that_is_too_long_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="is too long: expected a span of at most 24855d"):
+        seconds_of("9" * 5_000 + "d")

@@ -29,6 +29,7 @@ from voda.application.backend import CallerLimits
 from voda.auth.callers import Caller
 from voda.auth.local_users import Peer
 from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.process_table import listener_on
 
 _log = logging.getLogger(__name__)
 
@@ -307,12 +308,22 @@ async def _listen(
 def _not_listening(error: OSError, host: str, port: int) -> AlreadyExists | InvalidInput:
     where = f"{host or 'all addresses'}, port {port}"
     if error.errno == errno.EADDRINUSE:
-        return AlreadyExists(f"{where}: another program listens there; stop it, or choose another with --port")
+        return AlreadyExists(
+            f"{where}: {_listener(port)}; stop it, or choose another port: --port 0 takes any that is free"
+        )
     if error.errno == errno.EACCES:
         return InvalidInput(f"{where}: this needs more rights; choose a port above 1023 with --port")
     if error.errno == errno.EADDRNOTAVAIL:
         return InvalidInput(f"{where}: this machine does not have that address; choose another with --host")
     return InvalidInput(f"{where}: cannot listen there ({error.strerror or error})")
+
+
+def _listener(port: int) -> str:
+    """Return who listens on a port, as the subject and verb of a sentence."""
+    if (found := listener_on(port)) is None:
+        return f"another program listens there (root sees which: ss -ltnp 'sport = :{port}')"
+    pid, program = found
+    return f"{program} (process {pid}) listens there"
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:

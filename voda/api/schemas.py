@@ -125,7 +125,8 @@ class JobView(View, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     phase: Phase
-    is_preempted: Annotated[bool, Meta(description="Whether it ran before and waits again.")]
+    is_preempted: Annotated[bool, Meta(description="Whether it waits because a plan gave its GPUs to others.")]
+    interruption: Annotated[str, Meta(description="Why its last workers left: preempted, halted, failed, ...")] = ""
     is_canceling: bool
     is_halted: Annotated[bool, Meta(description="Whether it gets no workers until it is resumed.")] = False
     min_replicas: int
@@ -151,6 +152,9 @@ class JobView(View, frozen=True, kw_only=True):
         int, Meta(description="Times that a replica's program failed and was started again; on one machine.")
     ] = 0
     last_failure: Annotated[str, Meta(description="How it failed the last time, with the last line it printed.")] = ""
+    next_try: Annotated[int, Meta(description="Number of the try that follows, or is under way; 0: not known.")] = 0
+    most_tries: Annotated[int, Meta(description="After so many failed tries it has failed; 0: not known.")] = 0
+    next_try_at: Annotated[Instant | None, Meta(description="When the next try follows, at the earliest.")] = None
     progress: ProgressView
     forecast: ForecastView
     revision: Annotated[
@@ -195,24 +199,6 @@ class SubmissionView(View, frozen=True, kw_only=True):
     tasks: Annotated[int, Meta(description="Jobs that the manifest stands for: 1, or the tasks of an array.")] = 1
     is_dry_run: bool = False
     warnings: tuple[WarningView, ...] = ()
-
-
-class ReportView(View, frozen=True, kw_only=True):
-    """One report of a job's progress, as recorded."""
-
-    epochs_done: float
-    reported_at: Instant
-    workers: int
-    epoch_s: Annotated[
-        float | None, Meta(description="Seconds of the epoch; None: not timed, or a resize fell into it.")
-    ] = None
-    metrics: Mapping[str, float] = {}
-
-
-class ReportList(View, frozen=True, kw_only=True):
-    """What a job reported, oldest first; the newest 1,000."""
-
-    items: tuple[ReportView, ...]
 
 
 class DecisionView(View, frozen=True, kw_only=True):
@@ -266,7 +252,9 @@ class ExplanationView(View, frozen=True, kw_only=True):
     position: int
     at: Instant
     phase: Phase
-    is_preempted: bool
+    is_preempted: Annotated[bool, Meta(description="Whether it waits because a plan gave its GPUs to others.")]
+    is_halted: Annotated[bool, Meta(description="Whether it gets no workers until it is resumed.")] = False
+    interruption: Annotated[str, Meta(description="As of the job: why its last workers left.")] = ""
     since: Annotated[Instant, Meta(description="Instant from which it has been in this phase.")]
     min_replicas: int
     max_replicas: int
@@ -277,8 +265,17 @@ class ExplanationView(View, frozen=True, kw_only=True):
     nodes: Annotated[tuple[str, ...], Meta(description="Of its workers as observed, by index.")]
     planned: Annotated[tuple[str, ...], Meta(description="By the plan in force.")]
     next: Annotated[tuple[str, ...], Meta(description="By the plan that would be decided now.")]
-    reason: Annotated[str, Meta(description="Of a job that has ended, why it failed or was canceled.")]
+    reason: Annotated[
+        str,
+        Meta(
+            description="That of the job: by the plan in force; of one that has ended, why it failed or was canceled."
+        ),
+    ]
     obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
+    next_reason: Annotated[str, Meta(description="By the plan that would be decided now.")] = ""
+    next_try: Annotated[int, Meta(description="As of the job, now: the try that follows, or is under way.")] = 0
+    most_tries: int = 0
+    next_try_at: Instant | None = None
     queue_level: int
     queue_position: Annotated[int, Meta(description="1 = first of those that wait; 0 = does not wait.")]
     queue_length: int

@@ -4,6 +4,7 @@ Rule: only paths that root has chosen are looked at: one that a user names could
 """
 
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from voda import config
+from voda import __version__, config
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest
 
 _PACKAGE: Final = Path(__file__).parents[1]
+_FOR_ALL: Final = "/opt/voda"
 
 
 def obstacle(path: Path) -> Path | None:
@@ -36,10 +38,19 @@ def python_warning(python: Path = Path(sys.executable), package: Path = _PACKAGE
         if (shut := obstacle(path)) is not None:
             return (
                 f"warning: users cannot reach {path}, because {shut} lets only its owner in: their jobs can use neither"
-                " this Python nor what is installed with it (voda run, voda.report, torchrun). Install Python and voda"
-                f" where everybody may read, such as /opt/voda, or let users pass: chmod o+x {shut}"
+                " this Python nor what is installed with it (voda run, voda.report, torchrun). Install voda where"
+                f" everybody may read, and start it there: {_installation(python, package)}"
             )
     return ""
+
+
+def _installation(python: Path, package: Path) -> str:
+    """Return the command that installs this voda where everybody may read."""
+    system = " PYTHON=/usr/bin/python3" if obstacle(python.resolve()) else ""
+    if not (package.parent / "Makefile").is_file():
+        return f"/usr/bin/python3 -m venv {_FOR_ALL} && {_FOR_ALL}/bin/pip install 'voda=={__version__}'"
+    checkout = f"git clone {shlex.quote(str(package.parent))} {_FOR_ALL} && make -C {_FOR_ALL}{system} setup"
+    return f"{checkout} && {_FOR_ALL}/.venv/bin/voda up"
 
 
 def reach_warnings(home: Path) -> list[str]:

@@ -157,7 +157,9 @@ async def restore_segments(source: Path, log: str, until: int | None, what: str)
 def archive(
     log: Annotated[str, Argument(help="The log; it may be in use.")],
     folder: Annotated[Path, Argument(help="Folder of segments, as 'voda log backup' writes them.")],
-    keep: Annotated[str, Option("--keep", metavar="SPAN", help="Keep the events of this long: 30d, 12h.")] = "",
+    keep: Annotated[
+        float | None, Option("--keep", metavar="SPAN", help="Keep the events of this long: 30d, 12h.", is_span=True)
+    ] = None,
     before: Annotated[
         int | None, Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")
     ] = None,
@@ -172,9 +174,9 @@ def archive(
     """
     from voda.log.factory import display_name
 
-    if bool(keep) == (before is not None):
+    if (keep is None) == (before is None):
         raise InvalidInput("expected --keep SPAN or --before POSITION: how much of the log is to stay")
-    retained, wanted = run_async(_archive(log, folder, _span_s(keep) if keep else None, before))
+    retained, wanted = run_async(_archive(log, folder, keep, before))
     name, first = display_name(log), retained.base + 1
     if output == "json":
         print_json(retained, log=name)
@@ -214,18 +216,6 @@ async def _existing_store(log: str) -> "AsyncIterator[DurableStore]":
         yield store
     finally:
         await store.close()
-
-
-def _span_s(text: str) -> float:
-    from voda.timetravel.moment import BeforeLast, parse_moment
-
-    try:
-        moment = parse_moment(f"-{text}")
-    except InvalidInput:
-        moment = None
-    if not isinstance(moment, BeforeLast):
-        raise InvalidInput(f"--keep {text[:80]!r} is no span: expected 30d, 12h or 1d12h")
-    return moment.span_s
 
 
 async def _archive(log: str, folder: Path, keep_s: float | None, before: int | None) -> "tuple[ArchiveResult, int]":

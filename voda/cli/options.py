@@ -19,15 +19,22 @@ OutputOption = Annotated[
     Output,
     Option("--output", "-o", help="For people (table, wide), for programs (json, yaml), or the names alone."),
 ]
-SlotsOption = Annotated[int | None, Option("--slots", help="CPU slots to offer; by default one per core.")]
+SlotsOption = Annotated[int | None, Option("--slots", help="CPU slots to offer.", default_text="one per core")]
 MachinePoolOption = Annotated[str, Option("--pool", help="Name of the pool of this machine.")]
 _LONGEST_EXEC_S = 31_536_000
 """A year."""
 ExecIdleOption = Annotated[
-    float, Option("--exec-idle", min=1, max=_LONGEST_EXEC_S, help="Seconds without input or output that end an exec.")
+    float,
+    Option(
+        "--exec-idle",
+        min=1,
+        max=_LONGEST_EXEC_S,
+        help="An exec ends after so long without input or output.",
+        is_span=True,
+    ),
 ]
 ExecTimeOption = Annotated[
-    float, Option("--exec-time", min=1, max=_LONGEST_EXEC_S, help="Seconds that an exec may take, at most.")
+    float, Option("--exec-time", min=1, max=_LONGEST_EXEC_S, help="The longest that an exec may take.", is_span=True)
 ]
 EXEC_IDLE_S, EXEC_TIME_S = 14_400.0, 86_400.0
 SelectorOption = Annotated[

@@ -15,10 +15,11 @@ from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin
 import click
 from rich_click.rich_parameter import RichArgument, RichOption
 
+from voda.domain.errors import InvalidInput
+from voda.text import seconds_of, short
+
 Complete = Callable[[click.Context, str], list[str]]
 """Returns what the text in the making may become."""
-_EMPTY = (None, "", False)
-"""Defaults that the help leaves out."""
 
 
 class Settings(TypedDict, total=False):
@@ -29,6 +30,10 @@ class Settings(TypedDict, total=False):
     min: float
     max: float
     autocompletion: Complete
+    default_text: str
+    """What holds where nothing is given, but that the help would not show by itself."""
+    is_span: bool
+    """Whether users write the seconds as a span: 30, 10m, 4h, 1d12h."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -63,6 +68,21 @@ class _Number(click.ParamType[float]):
         if self._most is not None and not number <= self._most:
             self.fail(f"expected {self._most:g} or less, got {_got(value)}", param, ctx)
         return number
+
+
+class _Span(_Number):
+    """Seconds, which may be written with units."""
+
+    def __init__(self, least: float | None, most: float | None) -> None:
+        super().__init__(float, least, most)
+        self.name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds; raises BadParameter."""
+        try:
+            return super().convert(seconds_of(str(value)), param, ctx)
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
 
 
 class _OneOf(click.Choice[str]):
@@ -113,10 +133,14 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     plain, is_list = _plain(kind), _is_list(parameter)
     settings = dict(declared.settings)
     least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
-    if least is not None or most is not None:
+    is_span = settings.pop("is_span", False)
+    default_text = settings.pop("default_text", not (default is None or default is False or default == ""))
+    if is_span:
+        default_text = default_text if default is None else _span_text(default)
+    elif least is not None or most is not None:
         settings["metavar"] = f"{settings.get('metavar', 'N')} [{_range(least, most)}]"
     shown: dict[str, Any] = {
-        "type": _type(plain, least, most),
+        "type": _Span(least, most) if is_span else _type(plain, least, most),
         "shell_complete": complete and (lambda ctx, _, incomplete: complete(ctx, incomplete)),
         "default": default,
         "panel": panel,
@@ -132,9 +156,13 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
         [parameter.name, *names],
         is_flag=plain is bool,
         multiple=is_list,
-        show_default=default not in _EMPTY,
+        show_default=default_text,
         **shown,
     )
+
+
+def _span_text(span_s: float) -> str:
+    return short(span_s) if span_s % 1 == 0 else f"{span_s:g}s"
 
 
 def _is_list(parameter: inspect.Parameter) -> bool:

@@ -42,10 +42,12 @@ def words_after_dashes(ctx: click.Context) -> tuple[str, ...] | None:
 class ProgramOptions:
     PANEL: ClassVar = "Program after --"
 
-    workers: Annotated[str, Option("--workers", metavar="N|MIN-MAX", help="Workers, such as 2 or 1-4.")] = ""
+    workers: Annotated[
+        str, Option("--workers", metavar="N|MIN-MAX", help="Workers, such as 2 or 1-4.", default_text="1")
+    ] = ""
     gpus: Annotated[
         int | None,
-        Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="By default 1; a process for each."),
+        Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="A process for each.", default_text="1"),
     ] = None
     env: Annotated[
         list[str] | None, Option("--env", metavar="NAME=VALUE", help="A variable; may be given several times.")

@@ -27,7 +27,10 @@ class JobOptions:
     namespace: Annotated[str, Option("--namespace", "-n", help="Namespace for manifests that name none.")] = ""
     least: Annotated[int | None, Option("--min", min=1, help="Fewest replicas.")] = None
     most: Annotated[int | None, Option("--max", min=1, help="Most replicas.")] = None
-    priority: Annotated[int | None, Option("--priority", help="Higher goes first, whatever the policy.")] = None
+    priority: Annotated[
+        int | None,
+        Option("--priority", help="Higher goes first, whatever the policy.", default_text="0, or as the manifest says"),
+    ] = None
     epochs: Annotated[int | None, Option("--epochs", min=0, help="Epochs to train.")] = None
     pool: Annotated[
         str | None, Option("--pool", help="Pool: the type of accelerator.", autocompletion=complete_pools)
@@ -120,7 +123,9 @@ class SubmitRequest:
         for number in range(1, _MOST_NAMES):
             name = base if number == 1 else f"{base}-{number}"
             try:
-                return self._send(ReadManifests([with_name_and_annotations(document, name=name, annotations={})]))
+                return self._send(
+                    ReadManifests([with_name_and_annotations(document, name=name, annotations={})]), is_program=True
+                )
             except AlreadyExists:
                 if self.job.name or self.how.key:
                     raise
@@ -133,13 +138,13 @@ class SubmitRequest:
                 ) from error
         raise AlreadyExists(f"{base} to {base}-{_MOST_NAMES - 1} are names of jobs: choose another one with --name")
 
-    def _send(self, read: "ReadManifests") -> bool:
+    def _send(self, read: "ReadManifests", *, is_program: bool = False) -> bool:
         from voda.cli.http.client import call_server
         from voda.cli.watch.submitted_jobs import BatchSubmit
         from voda.clock import SystemClock
 
         key, is_dry = self.how.key or SystemClock().new_id(), self.how.dry_run
-        batch = BatchSubmit(read, key=key, is_dry_run=is_dry, output=self.output)
+        batch = BatchSubmit(read, key=key, is_dry_run=is_dry, output=self.output, is_program=is_program)
         return call_server(self.where, batch.follow if self.how.watch and not is_dry else batch.run)
 
 

@@ -16,11 +16,13 @@ from voda.domain.job_array import ArrayTask
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 MOST_REPLICAS = 4_096
 """Of one job. Estimates hold a figure for every size a job can have, so a size without bounds would fill the memory."""
+PREEMPTED = "preempted"
+HALTED = "halted"
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
 class Phase(enum.StrEnum):
-    """Where a job stands. A preempted job is Waiting again."""
+    """Where a job stands. A job that lost all its workers is Waiting again."""
 
     SUBMITTED = "Submitted"
     WAITING = "Waiting"
@@ -112,6 +114,9 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_canceling: bool = False
     halt_reason: str = ""
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
+    interruption: str = ""
+    """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `halted` by a user, or what
+    happened to them (`failed`, `evicted`, `node_lost`, ...); empty while it has workers, or never had any."""
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     waits_for: tuple[Dependency, ...] = ()
@@ -130,6 +135,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_halted(self) -> bool:
         """Whether no plan gives it workers until it is resumed."""
         return bool(self.halt_reason)
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether it waits because a plan gave its GPUs to others."""
+        return self.phase is Phase.WAITING and self.interruption == PREEMPTED and not self.is_halted
 
     @property
     def gpus(self) -> Gpus:

@@ -95,7 +95,8 @@ def _of_job(fact: _JobObservation) -> str:
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
             return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
         case facts.ProgramFailed():
-            return f"{fact.replica} {fact.reason}; it is started again"
+            tries = f", try {fact.next_try} of {fact.most_tries}" if fact.next_try else ""
+            return f"{fact.replica} {fact.reason}; it is started again{tries}"
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"

@@ -233,6 +233,12 @@ class ProgramFailed(JobFact, frozen=True, kw_only=True):
     replica: str
     reason: str
     """How it ended, and the last line that it printed."""
+    next_try: int = 0
+    """Number of the try that follows; 0: not known, as in older logs."""
+    most_tries: int = 0
+    """After so many failed tries the job has failed."""
+    next_try_at: float | None = None
+    """When it follows, if GPUs are free then; seconds since the epoch."""
 
 
 class JobProgressed(JobFact, frozen=True, kw_only=True):

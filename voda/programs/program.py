@@ -3,6 +3,7 @@
 Rule: how it will be started, and why, can be said in one line before anything is sent.
 """
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -94,12 +95,18 @@ def start_of(options: Program) -> ProgramStart:
         env=tuple((name, str(value)) for name, value in options.env.items()),
         env_files=_env_files(options),
         working_dir=_folder(options),
-        time_limit_s=seconds_of(options.time, option="--time") if options.time else 0,
+        time_limit_s=_time_limit_s(options.time) if options.time else 0,
         image=options.image,
     )
     how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
     hint = "" if options.launcher else "; --launcher chooses another"
     return ProgramStart(job=job, program=shown, note=f"runs {shown} {how}, because {choice.reason}{hint}")
+
+
+def _time_limit_s(text: str) -> int:
+    if (limit_s := math.ceil(seconds_of(text, option="--time"))) < 1:
+        raise InvalidInput(f"--time: expected a second or more, got {text[:40]!r}")
+    return limit_s
 
 
 def _runnable(words: Sequence[str]) -> list[str]:

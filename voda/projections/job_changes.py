@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.job import MOST_REPLICAS, Job, JobSpec, Phase
+from voda.domain.job import HALTED, MOST_REPLICAS, PREEMPTED, Job, JobSpec, Phase
 from voda.events import types as facts
 from voda.events.types import JobChanged
 
@@ -167,6 +167,7 @@ def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
         job,
         phase=Phase.RUNNING,
         last_started_at=now,
+        interruption="",
         served_since_start_gpu_s=0.0,
         first_started_at=now if is_first else job.first_started_at,
         restarts=job.restarts if is_first else job.restarts + 1,
@@ -181,7 +182,8 @@ def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: 
     if not is_halt:
         return job
     started_at = now if job.last_started_at is None else job.last_started_at
-    return replace(job, phase=Phase.WAITING, last_halted_at=now, last_run_s=now - started_at)
+    by = (HALTED if job.is_halted else PREEMPTED) if cause == "stopped" else cause
+    return replace(job, phase=Phase.WAITING, last_halted_at=now, last_run_s=now - started_at, interruption=by)
 
 
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:

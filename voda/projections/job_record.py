@@ -77,6 +77,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """Times that the program of a replica failed, and was started again."""
     last_failure: str = ""
     """The last of them: `worker-0 ended with exit code 1: no data`."""
+    next_try: int = 0
+    """Number of the try that follows it, or is under way; 0: it never failed, or that is not known."""
+    most_tries: int = 0
+    """After so many failed tries it has failed."""
+    next_try_at: float | None = None
+    """When the next try follows, at the earliest; seconds since the epoch."""
 
     @property
     def spec(self) -> JobSpec:
@@ -119,8 +125,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def is_preempted(self) -> bool:
-        """Whether it ran before and now waits."""
-        return self.job.phase is Phase.WAITING and self.job.first_started_at is not None
+        """Whether it waits because a plan gave its GPUs to others."""
+        return self.job.is_preempted
 
     @property
     def reports(self) -> tuple[RecordedReport, ...]:
@@ -137,6 +143,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if isinstance(fact, facts.ProgramFailed):
             self.program_failures += 1
             self.last_failure = f"{fact.replica} {fact.reason}"
+            self.next_try, self.most_tries, self.next_try_at = fact.next_try, fact.most_tries, fact.next_try_at
             return True
         self.job = changed_job(self.job, fact, now)
         match fact:

@@ -1,6 +1,7 @@
 """Why a job has its workers, or why it waits: past decisions on it, the decision of this moment, and suggestions.
 
-Rule: pure; the reasons come from a new decision with the state of that moment, not from the log.
+Rule: pure; the reason is that of the plan in force, as everywhere; what a decision of that moment would change comes
+with its own.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -65,7 +66,10 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     at: float
     phase: Phase
     is_preempted: bool = False
-    """Whether it ran before and now waits."""
+    """Whether it waits because a plan gave its GPUs to others."""
+    is_halted: bool = False
+    interruption: str = ""
+    """Why its last workers left, as Job has it."""
     since: float
     """Instant from which it has been in this phase."""
     spec: JobSpec
@@ -78,9 +82,15 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     next: tuple[str, ...] = ()
     """By the plan that would be decided now."""
     reason: str = ""
-    """Given by that plan; of a job that has ended, why it failed or was canceled."""
+    """Given by the plan in force; of a job that is halted or has ended, why it is or has."""
     obstacle: str = ""
     """What keeps it from running as planned, as far as the log says; empty: nothing."""
+    next_reason: str = ""
+    """Given by the plan that would be decided now."""
+    next_try: int = 0
+    most_tries: int = 0
+    next_try_at: float | None = None
+    """As JobRecord has them; at present only."""
     queue_level: int = 0
     queue_position: int = 0
     """Its place among the jobs that the next plan lets wait, by priority, queue and submission; 0 = does not wait."""
@@ -111,7 +121,9 @@ def explain_live(
         position=state.position,
         at=at,
         phase=job.phase,
-        is_preempted=job.phase is Phase.WAITING and job.first_started_at is not None,
+        is_preempted=job.is_preempted,
+        is_halted=job.is_halted,
+        interruption=job.interruption,
         since=_since(job),
         spec=job.spec,
         policy=state.settings.policy,
@@ -119,7 +131,8 @@ def explain_live(
         nodes=tuple(job.workers[index] for index in sorted(job.workers)),
         planned=state.plan.placement.get(job_id, ()),
         next=plan.placement.get(job_id, ()),
-        reason=plan.reasons.get(job_id, "it is being canceled" if job.is_canceling else ""),
+        reason=_reason(state, job),
+        next_reason=plan.reasons.get(job_id, ""),
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
@@ -161,6 +174,12 @@ def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
         largest_free_gpus=max(free.values(), default=0),
         jobs_served=len(plan.placement),
     )
+
+
+def _reason(state: ClusterState, job: Job) -> str:
+    if job.is_canceling:
+        return "it is being canceled"
+    return job.halt_reason or state.plan.reasons.get(job.spec.job_id, "")
 
 
 def _since(job: Job) -> float:

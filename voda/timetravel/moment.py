@@ -12,10 +12,9 @@ from msgspec import Struct
 
 from voda.domain.errors import InvalidInput
 from voda.events.envelope import Event
+from voda.text import SPAN, seconds_of
 
-_SPAN = re.compile(r"([+-])(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
-_UNITS_S = (86_400.0, 3_600.0, 60.0, 1.0)
-_MOST_DAYS = 36_500
+_MOST_SPAN_S = 36_500 * 86_400.0
 """Of a span; no log is a hundred years long, and the calendar ends."""
 
 
@@ -66,11 +65,9 @@ def parse_moment(text: str) -> Moment:
     text = text.strip()
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
         return AtPosition(int(text))
-    if (span := _SPAN.fullmatch(text)) and len(text) > 1:
-        span_s = sum(unit * float(count or 0) for unit, count in zip(_UNITS_S, span.groups()[1:], strict=True))
-        if span_s > _MOST_DAYS * _UNITS_S[0]:
-            raise InvalidInput(f"{text[:80]!r} is too long: expected a span of at most {_MOST_DAYS}d")
-        return SinceFirst(span_s) if span[1] == "+" else BeforeLast(span_s)
+    if text.startswith(("+", "-")) and SPAN.fullmatch(text[1:]):
+        span_s = seconds_of(text[1:], most_s=_MOST_SPAN_S)
+        return SinceFirst(span_s) if text[0] == "+" else BeforeLast(span_s)
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:

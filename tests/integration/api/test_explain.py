@@ -3,14 +3,17 @@
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.api.schemas import ExplanationView, Problem
+from voda.api.schemas import ExplanationView, JobView, Problem
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCanceled,
     JobCancelRequested,
     JobCompleted,
     JobFailed,
+    JobHaltRequested,
+    JobResumeRequested,
     JobSubmitted,
+    ProgramFailed,
     WorkerExited,
     WorkerStarted,
 )
@@ -41,6 +44,69 @@ async def test_explain_when_a_job_waits_then_tells_what_it_lacks_and_what_would_
         assert told.expected_start_at is not None
         assert (told.expected_start_at - told.at).total_seconds() == 60
         assert [(decision.plan, decision.before, decision.after) for decision in told.decisions] == [(2, (), ())]
+
+
+async def shown(service: Service, job: str) -> JobView:
+    return (await service.ask("GET", f"/api/v1/jobs/{job}")).as_a(JobView)
+
+
+async def test_explain_gives_the_reason_that_the_job_has_everywhere_before_and_after_its_first_plan() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        leader = await a_leader(service)
+        await decided(service, leader)
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        told, job = await explained(service, "a"), await shown(service, "a")
+        assert (told.reason, told.next_reason != "", len(told.next)) == (job.reason, True, 1) == ("", True, 1)
+        await decided(service, leader)
+        told, job = await explained(service, "a"), await shown(service, "a")
+        assert told.reason == job.reason != ""
+
+
+async def test_job_that_was_halted_and_resumed_is_not_preempted_and_one_that_made_room_is() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        for name in ("a", "b", "c"):
+            await service.happens(JobSubmitted(spec=a_spec(name)))
+            await service.happens(WorkerStarted(job_id=name, workers={0: "n1"}))
+        await service.happens(JobHaltRequested(job_id="a", reason="halted by ada"))
+        for name in ("a", "b"):
+            await service.happens(WorkerExited(job_id=name, workers=(0,)))
+        await service.happens(WorkerExited(job_id="c", workers=(0,), cause="failed"))
+        told = await explained(service, "a")
+        assert (told.is_halted, told.is_preempted, told.reason) == (True, False, "halted by ada")
+        await service.happens(JobResumeRequested(job_id="a"))
+        jobs = [await shown(service, name) for name in ("a", "b", "c")]
+        assert [job.interruption for job in jobs] == ["halted", "preempted", "failed"]
+        assert [job.is_preempted for job in jobs] == [False, True, False]
+        assert [(await explained(service, job.job_id)).interruption for job in jobs] == [
+            "halted",
+            "preempted",
+            "failed",
+        ]
+        await service.happens(WorkerStarted(job_id="b", workers={0: "n1"}))
+        assert (await shown(service, "b")).interruption == ""
+
+
+async def test_try_that_follows_a_failure_is_told_with_its_time() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        due_at = service.backend.clock.now() + 8
+        await service.happens(
+            ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=due_at)
+        )
+        for told in (await shown(service, "a"), await explained(service, "a")):
+            assert (told.next_try, told.most_tries) == (2, 7)
+            assert told.next_try_at is not None
+            assert told.next_try_at.timestamp() == due_at
+
+
+async def test_places_in_the_queue_have_no_gaps_when_a_job_that_was_forecast_starts() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        for name in ("a", "b", "c"):
+            await service.happens(JobSubmitted(spec=a_spec(name)))
+        service.backend.view.forecasts = {name: ExpectedTimes(position=place) for place, name in enumerate("abc", 1)}
+        assert [(await shown(service, name)).forecast.position for name in "abc"] == [1, 2, 3]
+        await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
+        assert [(await shown(service, name)).forecast.position for name in "abc"] == [None, 1, 2]
 
 
 async def test_explain_when_a_job_runs_then_tells_who_decided_so() -> None:

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.schemas import ForecastView, JobList, JobView, Problem, ReportList, SubmissionView
+from voda.api.presenters.jobs import ReportList
+from voda.api.schemas import ForecastView, JobList, JobView, Problem, SubmissionView
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -239,7 +240,9 @@ async def test_answer_when_it_fails_half_way_is_cut_short() -> None:
 async def test_port_when_taken_is_one_clear_sentence() -> None:
     async with a_service() as service:
         port = int(service.url.rpartition(":")[2])
-        with pytest.raises(AlreadyExists, match=f"port {port}: another program listens there"):
+        with pytest.raises(
+            AlreadyExists, match=rf"port {port}: .* \(process {os.getpid()}\) listens there.* --port 0 takes any"
+        ):
             async with serving(web.Application(), "127.0.0.1", port):
                 pass
 

@@ -41,10 +41,22 @@ def test_python_in_a_folder_of_root_alone_is_told_with_what_to_do(folder: Path, 
     (folder / "venv" / "python").symlink_to(shut / "bin" / "train-it")
     said = python_warning(folder / "venv" / "python", folder)
     assert f"users cannot reach {folder}/venv/python, because {shut} lets only its owner in" in said
-    assert f"chmod o+x {shut}" in said
+    assert "/opt/voda && " in said
+    assert "/opt/voda/bin/pip install" in said
     assert shut.name in python_warning(folder, shut / "bin")
     (shut).chmod(0o755)
     assert python_warning(folder / "venv" / "python", folder) == ""
+
+
+def test_checkout_in_a_folder_of_root_alone_is_told_with_the_command_that_installs_it_for_all(
+    folder: Path, shut: Path
+) -> None:
+    (shut / "my voda").mkdir()
+    (shut / "my voda" / "Makefile").touch()
+    [*_, last] = python_warning(Path("/bin/sh"), shut / "my voda" / "voda").split(": ")
+    assert last == (f"git clone '{shut}/my voda' /opt/voda && make -C /opt/voda setup && /opt/voda/.venv/bin/voda up")
+    [*_, last] = python_warning(shut / "bin" / "train-it", shut / "my voda" / "voda").split(": ")
+    assert "make -C /opt/voda PYTHON=/usr/bin/python3 setup" in last
 
 
 def test_program_that_users_cannot_reach_is_told_at_submit_with_a_hint(shut: Path) -> None:

@@ -82,10 +82,12 @@ def test_prune_where_no_folders_are_kept_says_so(tmp_path: Path) -> None:
         assert "on Kubernetes a job's output goes with its pods" in server.voda("prune").stderr
 
 
-@pytest.mark.parametrize(("option", "value"), [("--older-than", "soon"), ("--keep-size", "much")])
-def test_prune_when_a_limit_is_none_names_the_option(kept: Server, option: str, value: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{option}: expected"):
-        kept.voda("prune", option, value)
+def test_prune_when_a_limit_is_none_names_the_option(kept: Server) -> None:
+    with pytest.raises(InvalidInput, match="--keep-size: expected"):
+        kept.voda("prune", "--keep-size", "much")
+    said = kept.voda("prune", "--older-than", "soon", exit_code=2).stderr
+    assert "--older-than" in said
+    assert "expected a span" in said
 
 
 def test_settings_of_folders_are_written_as_people_write_them(kept: Server) -> None:

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_submit_says_how_the_program_is_started_and_why(empty: Server) -> None:
     told = empty.voda("submit", "--workers", "1-4", "--epochs", "9", "--", "python", "train.py", "--name", "x")
-    assert told.stdout == "train submitted: PyTorchJob, 1 to 4 replicas, 9 epochs, pool default\n"
+    assert told.stdout == "train submitted: 1 to 4 workers, 9 epochs\n"
     assert told.stderr.splitlines()[0] == (
         "voda: runs train.py with torchrun, because it imports torch.distributed; --launcher chooses another"
     )
@@ -68,8 +68,11 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--min", "1", "--", "python", "train.py"], "--min and --max are for manifests"),
         (["--workers", "4", "--", "python", "plain_fit.py"], "has one worker, not 4, because it imports no library"),
         (["--workers", "4-1", "--", "python", "train.py"], "--workers: expected 1 to 4,096, such as 2 or 1-4"),
-        (["--time", "4", "--", "python", "train.py"], "--time: expected a span such as 90m, 4h or 1d12h, got '4'"),
-        (["--time", "0h", "--", "python", "train.py"], "--time: expected a span"),
+        (
+            ["--time", "4x", "--", "python", "train.py"],
+            "--time: expected a span such as 30 (seconds), 90m, 4h or 1d12h",
+        ),
+        (["--time", "0h", "--", "python", "train.py"], "--time: expected a second or more"),
         (["--env", "A", "--", "python", "train.py"], "--env: expected NAME=VALUE"),
         (["--env", "-A=1", "--", "python", "train.py"], "--env: expected NAME=VALUE"),
         (["--env", "A=\0", "--", "python", "train.py"], "NUL"),
@@ -99,7 +102,7 @@ def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
         with pytest.raises(InvalidInput, match="name its image with --image IMAGE"):
             server.voda("submit", "--", "python", "train.py")
         told = server.voda("submit", "--image", "train:1", "--workdir", "/w", "--", "python", "there.py")
-    assert told.stdout == "there submitted: Job, 1 replica, pool default\n"
+    assert told.stdout == "there submitted: 1 worker\n"
     assert "as a plain program, because it is not here to be read" in told.stderr
 
 

@@ -142,7 +142,8 @@ def test_serve_when_another_has_its_folder_or_its_port_says_so(tmp_path: Path) -
         port = line.rpartition(":")[2]
         (tmp_path / "other").mkdir()
         taken = refused(tmp_path / "other", "--kubeconfig", kubeconfig, "--host", "127.0.0.1", "--port", port)
-        assert f"port {port}: another program listens there" in taken
+        assert f"port {port}: " in taken
+        assert ") listens there; stop it" in taken
 
 
 def test_serve_when_the_api_server_is_away_serves_says_why_and_waits_for_it(tmp_path: Path) -> None:

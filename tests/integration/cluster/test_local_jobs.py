@@ -210,9 +210,11 @@ async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Groun
 
 async def test_program_when_it_fails_and_is_started_again_is_told_with_its_last_line(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", "echo try; echo no data; exit 3", policy={"backoff_limit": 1}))
-    failed = ProgramFailed(job_id="a", replica="launcher", reason="ended with exit code 3: no data")
-    await ground.until_told(failed, WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=3))
-    assert ground.told.count(failed) == 1
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=3))
+    [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
+    assert (failed.replica, failed.reason) == ("launcher", "ended with exit code 3: no data")
+    assert (failed.next_try, failed.most_tries) == (2, 2)
+    assert failed.next_try_at is not None
 
 
 async def test_worker_when_killed_is_told_with_its_exit_code_and_can_come_back(ground: Ground) -> None:

@@ -1,5 +1,6 @@
 """Claims about the program around the commands: its version, and output that cannot be written."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from click.testing import CliRunner
 
 from tests.needs import needs
 from voda import __version__
+from voda.app.pool_setup import ON_ONE_MACHINE
 from voda.cli import EXIT_PERMANENT, build_app
+from voda.domain.state import Settings
 
 MAIN = [sys.executable, "-c", "from voda.cli import main; main()"]
 FULL = Path("/dev/full")
@@ -49,9 +52,9 @@ def test_output_when_it_is_closed_ends_without_a_word() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["settings", "--ratelimit", "abc"], "expected a number, got 'abc'"),
-        (["settings", "--ratelimit", "nan"], "expected a number, got 'nan'"),
-        (["settings", "--ratelimit", "-inf"], "expected a number, got '-inf'"),
+        (["settings", "--ratelimit", "abc"], "expected a span such as 30 (seconds), 90m, 4h or 1d12h, got 'abc'"),
+        (["settings", "--span-penalty", "nan"], "expected a number, got 'nan'"),
+        (["settings", "--span-penalty", "-inf"], "expected a number, got '-inf'"),
         (["get", "-o", "xml"], "expected one of table, wide, json, yaml, name, got 'xml'"),
         (["get", "--limit", "-3"], "expected 0 or more, got"),
         (["scale", "digits", "--min", "x"], "expected a whole number, got 'x'"),
@@ -72,6 +75,40 @@ def test_help_texts_fit_a_terminal_of_80_columns() -> None:
     found = [app.get_command(Context(app), name) for name in app.list_commands(Context(app))]
     texts = [command.help or "" for command in found if command is not None and not isinstance(command, Group)]
     assert [line for text in texts for line in text.splitlines() if len(line) > WIDEST] == []
+
+
+def test_span_is_a_bare_number_of_seconds_too_wherever_one_is_asked_for() -> None:
+    context = Context(app := build_app())
+    assert isinstance(app, Group)
+    for command, option in (
+        ("wait", "timeout"),
+        ("prune", "older_than"),
+        ("settings", "ratelimit_s"),
+        ("up", "exec_time"),
+    ):
+        found = app.get_command(context, command)
+        assert found is not None
+        parameter = next(one for one in found.params if one.name == option)
+        assert [parameter.type.convert(text, None, None) for text in ("5", "5s", "1m30s")] == [5, 5, 90]
+
+
+def test_help_of_up_tells_the_defaults_also_those_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(build_app(), ["up", "--help"]).stdout
+    for option, default in (
+        ("--policy", Settings().policy),
+        ("--placer", Settings().placer),
+        ("--ratelimit", f"{ON_ONE_MACHINE.ratelimit_s:g}"),
+        ("--exec-idle", "4h"),
+        ("--port", "8470"),
+    ):
+        line = next(line for line in shown.splitlines() if f"│ {option} " in line)
+        assert re.search(rf"\[default: \(?{default}\b", line), line
+
+
+def test_python_m_voda_is_the_command_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "voda", "--version"], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.stdout == f"voda {__version__}\n"
 
 
 def test_help_of_simulate_tells_the_defaults() -> None:

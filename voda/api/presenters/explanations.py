@@ -19,6 +19,7 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
         gpus_per_replica=spec.gpus_per_replica,
         shortage=view_of(ShortageView, shortage) if shortage else None,
         expected_start_at=instant(expected_start_at),
+        next_try_at=instant(explanation.next_try_at),
         decisions=tuple(map(_decision, explanation.decisions)),
         ended=_ended(ended) if ended else None,
     )

@@ -5,20 +5,20 @@ Rule: the JSON is a cache: an entry never outlives a newer revision of the job o
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from voda.api.schemas import (
     ArrayTaskView,
     ArrayView,
     DependencyView,
     ForecastView,
+    Instant,
     JobView,
     ProgressView,
-    ReportList,
-    ReportView,
+    View,
     WorkerView,
     instant,
     view_of,
@@ -31,8 +31,33 @@ from voda.simulator.whatif.forecast import ExpectedTimes
 _NO_FORECAST = ForecastView()
 
 
-def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at: float | None = None) -> JobView:
-    """Return a job as the API shows it; the forecast was made at `forecast_at`, seconds since the epoch."""
+class ReportView(View, frozen=True, kw_only=True):
+    """One report of a job's progress, as recorded."""
+
+    epochs_done: float
+    reported_at: Instant
+    workers: int
+    epoch_s: Annotated[
+        float | None, Meta(description="Seconds of the epoch; None: not timed, or a resize fell into it.")
+    ] = None
+    metrics: Mapping[str, float] = {}
+
+
+class ReportList(View, frozen=True, kw_only=True):
+    """What a job reported, oldest first; the newest 1,000."""
+
+    items: tuple[ReportView, ...]
+
+
+def job_of(
+    record: JobRecord,
+    forecast: ExpectedTimes | None = None,
+    forecast_at: float | None = None,
+    place: int | None = None,
+) -> JobView:
+    """Return a job as the API shows it; the forecast was made at `forecast_at`, seconds since the epoch; its place is
+    that in the queue.
+    """
     spec, job = record.spec, record.job
     return JobView(
         job_id=spec.job_id,
@@ -45,6 +70,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         priority=spec.priority,
         phase=job.phase,
         is_preempted=record.is_preempted,
+        interruption=job.interruption,
         is_canceling=record.is_canceling,
         is_halted=record.is_halted,
         min_replicas=spec.min_replicas,
@@ -68,6 +94,9 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
         failures=job.failures,
         program_failures=record.program_failures,
         last_failure=record.last_failure,
+        next_try=record.next_try,
+        most_tries=record.most_tries,
+        next_try_at=instant(record.next_try_at),
         progress=ProgressView(
             epochs_done=job.epochs_done,
             epochs=spec.epochs,
@@ -75,7 +104,7 @@ def job_of(record: JobRecord, forecast: ExpectedTimes | None = None, forecast_at
             metrics=record.metrics,
             reported_at=instant(record.reported_at),
         ),
-        forecast=_forecast(record, forecast, forecast_at) if forecast is not None else _NO_FORECAST,
+        forecast=_forecast(record, forecast, forecast_at, place) if forecast is not None else _NO_FORECAST,
         revision=str(record.revision),
         after=tuple(view_of(DependencyView, dependency) for dependency in spec.after),
         array=view_of(ArrayTaskView, spec.array) if spec.array is not None else None,
@@ -107,6 +136,8 @@ def array_of(tasks: Sequence[JobRecord]) -> ArrayView:
 def _state(record: JobRecord) -> str:
     if record.is_canceling:
         return "Canceling"
+    if record.is_halted:
+        return "Halted"
     return "Preempted" if record.is_preempted else record.phase.value
 
 
@@ -115,12 +146,14 @@ def reports_of(record: JobRecord) -> ReportList:
     return ReportList(items=tuple(view_of(ReportView, one, reported_at=instant(one.at)) for one in record.reports))
 
 
-def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None) -> ForecastView:
-    # A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
-    waits = record.is_live and not (record.is_canceling or record.is_halted or record.job.replicas)
+def _waits(record: JobRecord) -> bool:
+    return record.is_live and not (record.is_canceling or record.is_halted or record.job.replicas)
+
+
+def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None, place: int | None) -> ForecastView:
     return ForecastView(
-        position=forecast.position if waits else None,
-        starts_at=instant(forecast.starts_at) if waits else None,
+        position=place,
+        starts_at=instant(forecast.starts_at) if _waits(record) else None,
         finishes_at=instant(forecast.finishes_at) if record.is_live and not record.is_halted else None,
         made_at=instant(made_at),
     )
@@ -137,7 +170,39 @@ class _Rendered(Struct, frozen=True, gc=False):
     revision: int
     forecasts: Mapping[str, ExpectedTimes]
     forecast: ExpectedTimes | None
+    place: int | None
     body: bytes
+
+
+class _Queues:
+    """The places of the waiting jobs of each pool, 1 to n, in the order of the forecast.
+
+    A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
+    """
+
+    def __init__(self, view: ReadModel) -> None:
+        self._view = view
+        self._counted: tuple[int, Mapping[str, ExpectedTimes]] = (-1, {})
+        self._places: Mapping[str, int] = {}
+
+    def place(self, job_id: str) -> int | None:
+        """Return the place of a job; None: it does not wait, or no forecast knows it yet."""
+        view = self._view
+        position, forecasts = self._counted
+        if position != view.position or forecasts is not view.forecasts:
+            self._counted, self._places = (view.position, view.forecasts), self._numbered()
+        return self._places.get(job_id)
+
+    def _numbered(self) -> Mapping[str, int]:
+        places: dict[str, int] = {}
+        waiting: Counter[str] = Counter()
+        known = self._view.job_registry.jobs()
+        order = [(forecast.position, job_id) for job_id, forecast in self._view.forecasts.items() if forecast.position]
+        for _, job_id in sorted(order):
+            if (record := known.get(job_id)) is not None and _waits(record):
+                waiting[record.spec.pool] += 1
+                places[job_id] = waiting[record.spec.pool]
+        return places
 
 
 class JobJsonCache:
@@ -146,19 +211,20 @@ class JobJsonCache:
     def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._cache: dict[str, _Rendered] = {}
+        self._queues = _Queues(view)
 
     def job(self, record: JobRecord) -> bytes:
         job_id = record.spec.job_id
         forecasts = self._view.forecasts
-        cached = self._cache.get(job_id)
-        if cached is not None and cached.revision == record.revision:
+        cached, place = self._cache.get(job_id), self._queues.place(job_id)
+        if cached is not None and cached.revision == record.revision and cached.place == place:
             if cached.forecasts is forecasts:
                 return cached.body
             if cached.forecast is None and job_id not in forecasts:
                 return cached.body
         forecast = forecasts.get(job_id) if record.is_live else None
-        body = _encode(job_of(record, forecast, self._view.forecast_at))
-        self._cache[job_id] = _Rendered(record.revision, forecasts, forecast, body)
+        body = _encode(job_of(record, forecast, self._view.forecast_at, place))
+        self._cache[job_id] = _Rendered(record.revision, forecasts, forecast, place, body)
         self._forget()
         return body
 

@@ -14,10 +14,9 @@ from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 
 from voda.api.operation import TEXT, WRITERS, YAML, Operation, RequestBody, Response, Routes
-from voda.api.presenters.jobs import reports_of
+from voda.api.presenters.jobs import ReportList, reports_of
 from voda.api.requests import body_of, json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.schemas import ReportList
 from voda.api.streams import StreamedResponse
 from voda.application.backend import Backend
 from voda.application.change_job import ProgressReport, report

@@ -32,6 +32,7 @@ from voda.application.lookup import job_id_then, job_of, spec_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import InvalidField, InvalidInput
+from voda.projections.job_record import JobRecord
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
 from voda.timetravel.moment import LogPlace, find, parse_moment
@@ -218,7 +219,8 @@ class ExplanationRoutes(Routes):
     @Operation(
         "GET",
         "/api/v1/jobs/{job_id}/explain",
-        description="The reason is not looked up: the policy is asked again, with the state of that moment.",
+        description="The policy is asked again, with the state of that moment: what it would change is told beside the"
+        " reason of the plan in force.",
         path_parameters=JOB_ID,
         query=ExplainQuery,
         answers=[Response(of=ExplanationView)],
@@ -244,9 +246,8 @@ class ExplanationRoutes(Routes):
     async def _now(self, job_id: str) -> JobExplanation:
         store, live, now = self.backend.store, self.backend.view.live, self.backend.clock.now()
         if (job := live.cluster.job(job_id)) is not None:
-            record = self.backend.view.job_registry.job(job_id)
             explanation = await explain_in(store, live.state(job.spec.pool), job_id, now)
-            return replace(explanation, obstacle=record.obstacle if record is not None else "")
+            return _as_everywhere(explanation, self.backend.view.job_registry.job(job_id))
         return await explain(store, job_id, LogPlace(position=self.backend.view.position, at=now))
 
     async def _place(self, at: str) -> LogPlace:
@@ -254,6 +255,22 @@ class ExplanationRoutes(Routes):
             return await find(self.backend.store, parse_moment(at))
         except InvalidInput as error:
             raise InvalidField("at", str(error)) from error
+
+
+def _as_everywhere(explanation: JobExplanation, record: JobRecord | None) -> JobExplanation:
+    """Return the explanation of a live job with the reason that all other answers give for it."""
+    # Policies were asked in a thread: the job may have gone on meanwhile.
+    if record is None or not record.is_live:
+        return explanation
+    return replace(
+        explanation,
+        # What holds it up has a line of its own here.
+        reason=record.explanation.removesuffix(record.obstacle).removesuffix("; "),
+        obstacle=record.obstacle,
+        next_try=record.next_try,
+        most_tries=record.most_tries,
+        next_try_at=record.next_try_at,
+    )
 
 
 def idempotency_key(request: web.Request) -> str:

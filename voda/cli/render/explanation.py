@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.cli.render.job_text import NOT_CONSIDERED, interruption, next_try, state
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, span
@@ -68,9 +69,8 @@ def decisions_table(decisions: Sequence[DecisionView], when: FormatInstant = in_
 
 
 def _head(job: ExplanationView, when: FormatInstant) -> str:
-    phase = "Waiting (preempted)" if job.is_preempted else str(job.phase)
     since_s = max(0.0, (job.at - job.since).total_seconds())
-    return f"{job.job_id}: {phase} since {when(job.since)} ({span(since_s)})"
+    return f"{job.job_id}: {state(job)} since {when(job.since)} ({span(since_s)})"
 
 
 def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
@@ -83,11 +83,19 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     )
     if job.planned != job.nodes:
         yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
-    yield f"why: {job.reason or 'no plan has considered this job yet'}"
+    if said := interruption(job):
+        yield said
+    yield f"why: {job.reason or NOT_CONSIDERED}"
     if job.obstacle:
         yield f"held up: {job.obstacle}"
+    if tries := next_try(job, job.at, when):
+        yield tries
     if job.next != job.planned:
-        yield f"a plan decided now would give it {counted(len(job.next), 'replica')}: {per_node(job.next)}"
+        nodes = f" on {per_node(job.next)}" if job.next else ""
+        why = f" ({job.next_reason})" if job.next_reason else ""
+        yield f"a plan decided now would give it {counted(len(job.next), 'replica')}{nodes}{why}"
+    elif not job.next and job.next_reason and job.next_reason != job.reason:
+        yield f"by now: {job.next_reason}"
     yield from outlook(job, when)
 
 

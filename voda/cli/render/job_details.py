@@ -19,11 +19,23 @@ from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog
 from voda.cli.render.arrays import after_text, bound_text
 from voda.cli.render.explanation import decisions_table, outlook
-from voda.cli.render.job_text import exactly, forecast, gpu_hours, has_ended, progress, ran_s, state_text, waited_s
+from voda.cli.render.job_text import (
+    NOT_CONSIDERED,
+    exactly,
+    forecast,
+    gpu_hours,
+    has_ended,
+    interruption,
+    next_try,
+    progress,
+    ran_s,
+    state_text,
+    waited_s,
+)
 from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
 from voda.events.event_text import TYPES, per_node
-from voda.text import counted, full, short, since, size
+from voda.text import clock, counted, full, short, since, size
 
 T = TypeVar("T")
 
@@ -109,7 +121,7 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
     yield "Replicas", _size(job)
     if job.reason or not has_ended(job):
-        yield "Why", job.reason or "no plan has considered this job yet"
+        yield "Why", job.reason or NOT_CONSIDERED
     if context.explanation and not has_ended(job):
         # The forecast already shows the expected start.
         yield from (("", line) for line in outlook(context.explanation) if not line.startswith("expected"))
@@ -125,6 +137,8 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     yield "Changes", _changes(job)
     if job.program_failures:
         yield "Failures", f"{job.program_failures:,} of its program, the last: {job.last_failure}"
+        if not has_ended(job) and (tries := next_try(job, at, lambda instant: clock(instant, at))):
+            yield "", tries
     if context.replicas is not None:
         yield "Output", _output(job, context.replicas, context.folder, at)
     if context.folder is not None and not context.folder.deleted_at:
@@ -132,11 +146,9 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
 
 
 def _state(job: JobView, at: datetime) -> Text:
-    text = state_text(job)
-    if job.is_halted:
-        text.append(": no plan gives it workers until it is resumed")
-    elif job.is_preempted:
-        text.append(": it ran, was halted, and waits to resume")
+    text = state_text(job, at)
+    if said := interruption(job):
+        text.append(f": {said}")
     return text
 
 

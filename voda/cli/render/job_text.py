@@ -3,10 +3,11 @@
 Rule: pure; a forecast is worded as an expectation.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from voda.api.schemas import JobView
+from voda.api.schemas import ExplanationView, JobView
 from voda.domain.job import Phase
 from voda.text import counted, short, since, time_of_day, until
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 NONE = "-"
+NOT_CONSIDERED = "no plan has considered this job yet"
 ENDED = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
 _STYLES = {
     "Running": "green",
@@ -28,6 +30,14 @@ _STYLES = {
     "Canceled": "dim",
 }
 
+_INTERRUPTIONS = {
+    "preempted": "a plan gave its GPUs to others, and it waits to go on",
+    "halted": "it was halted and resumed, and waits to go on",
+    "failed": "its program failed, and it waits to be tried again",
+    "evicted": "its workers were evicted, and it waits to go on",
+    "node_lost": "its node was lost, and it waits to go on",
+}
+
 
 def has_ended(job: JobView) -> bool:
     """Return whether the job has ended."""
@@ -39,21 +49,44 @@ def exactly(job: JobView) -> str:
     return f"@{job.job_id}"
 
 
-def state(job: JobView) -> str:
+def state(job: JobView | ExplanationView) -> str:
     """Return the phase, or Preempted, Halting, Halted or Canceling where that says more."""
-    if job.is_canceling and not has_ended(job):
+    if isinstance(job, JobView) and job.is_canceling and not has_ended(job):
         return "Canceling"
     if job.is_halted:
-        return "Halting" if job.replicas else "Halted"
+        return "Halting" if job.phase is Phase.RUNNING else "Halted"
     return "Preempted" if job.is_preempted else str(job.phase)
 
 
-def state_text(job: JobView) -> "Text":
-    """Return the state in its colour, and how often the program of a live job failed: `Running (3 failures)`."""
+def state_text(job: JobView, at: datetime) -> "Text":
+    """Return the state in its colour, and of a live job whose program failed the try: `Waiting (try 2 of 7 in 12s)`."""
     from rich.text import Text
 
-    failed = f" ({counted(job.program_failures, 'failure')})" if job.program_failures and not has_ended(job) else ""
-    return Text(f"{(word := state(job))}{failed}", style=_STYLES.get(word, ""))
+    said = ""
+    if job.program_failures and not has_ended(job):
+        said = f" ({next_try(job, at) or counted(job.program_failures, 'failure')})"
+    return Text(f"{(word := state(job))}{said}", style=_STYLES.get(word, ""))
+
+
+def next_try(job: JobView | ExplanationView, at: datetime, when: Callable[[datetime], str] | None = None) -> str:
+    """Return `try 2 of 7 in 12s`, with `when` `try 2 of 7, next at 14:05:09 (in 12s)`, and `try 2 of 7` once it is due.
+
+    Empty where the tries are not counted.
+    """
+    if not job.next_try:
+        return ""
+    said = f"try {job.next_try} of {job.most_tries}"
+    if job.next_try_at is None or job.next_try_at <= at:
+        return said
+    wait = "now" if (span := until(job.next_try_at, at)) == "now" else f"in {span}"
+    return f"{said} {wait}" if when is None else f"{said}, next at {when(job.next_try_at)} ({wait})"
+
+
+def interruption(job: JobView | ExplanationView) -> str:
+    """Return why a job that ran has no workers, as the rest of a sentence; empty where that is said otherwise."""
+    if job.is_halted:
+        return "no plan gives it workers until it is resumed"
+    return _INTERRUPTIONS.get(job.interruption, "") if job.phase is Phase.WAITING else ""
 
 
 def replicas(job: JobView) -> str:

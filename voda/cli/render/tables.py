@@ -179,7 +179,7 @@ def pools_table(pools: Sequence[PoolView], *, wide: bool = False, width: int | N
 def _job(job: JobView, at: datetime) -> list[str | Text]:
     return [
         plain(job.job_id),
-        state_text(job),
+        state_text(job, at),
         replicas(job),
         progress(job),
         queue(job),

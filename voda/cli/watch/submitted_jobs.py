@@ -26,17 +26,21 @@ from voda.domain.errors import AlreadyExists, InvalidInput, PermanentError, Voda
 from voda.text import counted
 
 _SEEN_BEFORE = 200
+_DEFAULT_POOL = "default"
 _SHARED = re.compile(r"^spec\.(?:mpi|pytorch)ReplicaSpecs\.|(?<=\.)template\.spec\.")
 
 
 class BatchSubmit:
-    """Submits the documents of one command; each gets its own idempotency key, derived from `key`."""
+    """Submits the documents of one command, or one that was made of a program; each gets its own idempotency key,
+    derived from `key`.
+    """
 
-    def __init__(self, read: ReadManifests, *, key: str, is_dry_run: bool, output: Output) -> None:
+    def __init__(self, read: ReadManifests, *, key: str, is_dry_run: bool, output: Output, is_program: bool) -> None:
         self._keyed = [(f"{key}-{number}" if number else key, one) for number, one in enumerate(read.documents)]
         self._refused = read.refused
         self._is_dry_run = is_dry_run
         self._output = output
+        self._is_program = is_program
         self._jobs: list[str] = []
 
     async def run(self, client: Client) -> bool:
@@ -98,7 +102,9 @@ class BatchSubmit:
         done = decode(answer.body, SubmissionView)
         named = _array_name(done) or done.job.job_id
         was_known = answer.status == _SEEN_BEFORE and not done.is_dry_run
-        print_answer(answer.body, self._output, [named], lambda: _text(done, was_known=was_known))
+        print_answer(
+            answer.body, self._output, [named], lambda: _text(done, was_known=was_known, is_program=self._is_program)
+        )
         for sentence in _warnings(done.warnings):
             note(f"{named}: {sentence}")
 
@@ -130,17 +136,21 @@ def _warnings(warnings: Sequence[WarningView]) -> Iterator[str]:
         yield f"{', '.join(_SHARED.sub('', path) for path in paths)}: {message}"
 
 
-def _text(done: SubmissionView, *, was_known: bool) -> str:
+def _text(done: SubmissionView, *, was_known: bool, is_program: bool) -> str:
     job = done.job
-    size = f"{job.min_replicas} to {job.max_replicas} replicas" if job.max_replicas > job.min_replicas else ""
-    size = size or counted(job.max_replicas, "replica")
+    noun = "worker" if is_program else "replica"
+    size = f"{job.min_replicas} to {job.max_replicas} {noun}s" if job.max_replicas > job.min_replicas else ""
+    size = size or counted(job.max_replicas, noun)
     gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
+    # Neither is a word of somebody who wrote no manifest.
+    kind = "" if is_program else f"{job.kind}, "
+    pool = "" if is_program and job.pool == _DEFAULT_POOL else f", pool {job.pool}"
     what = (
         "would be submitted" if done.is_dry_run else "was already submitted with this key" if was_known else "submitted"
     )
     epochs = f", {job.progress.epochs} epochs" if job.progress.epochs else ""
     after = f", after {_after(job)}" if job.after else ""
-    about = f"{job.kind}, {size}{gpus}{epochs}, pool {job.pool}{after}"
+    about = f"{kind}{size}{gpus}{epochs}{pool}{after}"
     if job.array is None or done.tasks == 1:
         return plain(f"{job.job_id} {what}: {about}")
     bound = f", at most {job.array.at_once} at once" if job.array.at_once else ""

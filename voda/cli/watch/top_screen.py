@@ -189,14 +189,14 @@ def _bar(node: NodeView, signs: Mapping[str, str], room: int) -> list[str | Text
 def _working(job: JobView, signs: Mapping[str, str], at: datetime) -> list[str | Text]:
     sign = signs.get(job.job_id, _OTHER)
     mark = Text(sign, style=_colour(sign))
-    return [mark, plain(job.job_id), state_text(job), replicas(job), progress(job), eta(job, at)]
+    return [mark, plain(job.job_id), state_text(job, at), replicas(job), progress(job), eta(job, at)]
 
 
 def _waiting(job: JobView, at: datetime) -> list[str | Text]:
     asks = f"{job.min_replicas}-{job.max_replicas}" if job.max_replicas > job.min_replicas else str(job.min_replicas)
     if job.planned_replicas:
         asks = f"{asks} (gets {job.planned_replicas})"
-    return [queue(job), plain(job.job_id), state_text(job), asks, eta(job, at), plain(job.reason) or NONE]
+    return [queue(job), plain(job.job_id), state_text(job, at), asks, eta(job, at), plain(job.reason) or NONE]
 
 
 def _decided(change: PlanChange, at: datetime) -> list[str | Text]:

@@ -312,11 +312,22 @@ class LocalJob:
 
 
 def _report_failure(state: JobState, name: str, ended: Exit) -> None:
-    """Tell users how a program failed that is started again, and what it printed last."""
+    """Tell users how a program failed that is started again and when, and what it printed last."""
+    record, run_spec = state.record, state.run_spec()
+    most = run_spec.policy.backoff_limit + 1 if run_spec is not None else 0
+    tries, due_at = record.failures + 1 if most else 0, record.not_before
 
     def read(printed: str) -> None:
         last = f": {printed[-_LAST_LINE:]}" if printed else ""
-        reason = describe_exit(ended) + last
-        state.context.tell(ProgramFailed(job_id=state.record.job_id, replica=name, reason=reason))
+        state.context.tell(
+            ProgramFailed(
+                job_id=record.job_id,
+                replica=name,
+                reason=describe_exit(ended) + last,
+                next_try=tries,
+                most_tries=most,
+                next_try_at=due_at,
+            )
+        )
 
     state.context.in_thread(lambda: last_lines(state.folder, name, ended.run, lines=1), read, within_s=_LAST_LINES_S)

@@ -3,7 +3,17 @@
 from datetime import timedelta
 
 from tests.wire import NOW, a_wire_job, ago
-from voda.cli.render.job_text import forecast, gpu_hours, ordinal, state, summary, waited_s
+from voda.cli.render.job_text import (
+    forecast,
+    gpu_hours,
+    interruption,
+    next_try,
+    ordinal,
+    state,
+    state_text,
+    summary,
+    waited_s,
+)
 from voda.domain.job import Phase
 
 
@@ -24,6 +34,24 @@ def test_state_tells_more_than_the_phase() -> None:
     assert state(a_wire_job(is_preempted=True)) == "Preempted"
     assert state(a_wire_job(on=("n1",), is_canceling=True)) == "Canceling"
     assert state(a_wire_job(phase=Phase.CANCELED, is_canceling=True, finished_at=NOW)) == "Canceled"
+
+
+def test_interruption_says_why_a_job_that_ran_waits() -> None:
+    assert interruption(a_wire_job(interruption="halted")) == "it was halted and resumed, and waits to go on"
+    assert interruption(a_wire_job(is_halted=True, interruption="halted")) == (
+        "no plan gives it workers until it is resumed"
+    )
+    assert interruption(a_wire_job(on=("n1",), interruption="")) == ""
+    assert interruption(a_wire_job(phase=Phase.FAILED, interruption="failed", finished_at=NOW)) == ""
+
+
+def test_next_try_is_told_with_its_time_until_it_is_due() -> None:
+    job = a_wire_job(program_failures=1, next_try=2, most_tries=7, next_try_at=NOW + timedelta(seconds=12))
+    assert state_text(job, NOW).plain == "Waiting (try 2 of 7 in 12s)"
+    assert next_try(job, NOW, lambda instant: f"{instant:%H:%M:%S}") == "try 2 of 7, next at 14:05:21 (in 12s)"
+    later = NOW + timedelta(minutes=1)
+    assert (next_try(job, later), state_text(job, later).plain) == ("try 2 of 7", "Waiting (try 2 of 7)")
+    assert state_text(a_wire_job(program_failures=2), NOW).plain == "Waiting (2 failures)"
 
 
 def test_gpu_hours_go_on_while_workers_hold_gpus() -> None:

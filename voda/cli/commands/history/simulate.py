@@ -34,10 +34,12 @@ class WorkloadArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterArguments:
-    ratelimit: Annotated[float, Option(min=0, help="Seconds between two plans; 0 = at once.")] = 30.0
-    node_mtbf: Annotated[float, Option(min=0, help="Mean seconds between failures of a node; 0 = never.")] = 0.0
-    node_repair: Annotated[float, Option(min=1, help="Mean seconds until it is back.")] = 1800.0
-    worker_mtbf: Annotated[float, Option(min=0, help="Mean seconds between failures of any worker.")] = 0.0
+    ratelimit: Annotated[float, Option(min=0, help="Between two plans; 0 = at once.", is_span=True)] = 30.0
+    node_mtbf: Annotated[
+        float, Option(min=0, help="Mean time between failures of a node; 0 = never.", is_span=True)
+    ] = 0.0
+    node_repair: Annotated[float, Option(min=1, help="Mean time until it is back.", is_span=True)] = 1800.0
+    worker_mtbf: Annotated[float, Option(min=0, help="Mean time between failures of any worker.", is_span=True)] = 0.0
 
 
 @command("simulate")

@@ -38,7 +38,7 @@ def timeline(
         out.write_text(timeline_page(run), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {out}: the page cannot be written ({error.strerror})") from error
-    print(f"{out}: open it in a browser")
+    print(f"{out.absolute()}: open it in a browser")
 
 
 async def _read(log: str) -> "RunOutcome":

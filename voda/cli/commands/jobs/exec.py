@@ -14,6 +14,12 @@ from voda.domain.errors import InvalidInput, VodaError
 
 EXIT_VODA = 125
 """As that of env, timeout and docker exec where they themselves failed."""
+_OWN_SHELL = """\
+case ${SHELL##*/} in nologin | false) SHELL=/bin/sh ;; esac
+[ -x "${SHELL:-}" ] || SHELL=/bin/sh
+exec "$SHELL"
+"""
+"""The account of a service may have a shell that ends at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,8 @@ def exec_(
     It runs in the job's folder, with the job's environment and rights; on
     Kubernetes in the replica's container. By default beside the launcher of an
     MPIJob, or the first worker of any other job. It ends with the replica, and
-    with this program (^C, or a lost connection).
+    with this program (^C, or a lost connection). Without a command, -it opens a
+    shell: the user's own where the job has SHELL, else /bin/sh.
 
     The exit status is that of the command; 125: voda could not run it, 126: it
     is no program, 127: it was not found, 130: ^C.
@@ -47,12 +54,11 @@ def exec_(
     Examples:
       voda exec resnet-7 -- nvidia-smi
       voda exec resnet-7 --replica 1 -- sh -c 'ls -l checkpoints'
+      voda exec -it resnet-7
       voda exec resnet-7 -it -- bash
       voda exec resnet-7 -i -- tar x < data.tar
     """
-    words = words_after_dashes(ctx)
-    if not words:
-        raise InvalidInput(f"which command? say it after --, as in `voda exec {job} -- nvidia-smi`")
+    words = words_after_dashes(ctx) or _shell(job, options)
     from voda.cli.command_terminal import run_command
 
     try:
@@ -61,6 +67,16 @@ def exec_(
         print(f"voda: {error}", file=sys.stderr)
         status = EXIT_VODA
     sys.exit(status)
+
+
+def _shell(job: str, options: ExecOptions) -> tuple[str, ...]:
+    """Return the command that becomes the user's shell; raises InvalidInput where it would have no terminal."""
+    if not (options.stdin and options.tty):
+        raise InvalidInput(
+            f"which command? say it after --, as in `voda exec {job} -- nvidia-smi`; `voda exec -it {job}` opens a"
+            " shell, which needs both -i and -t"
+        )
+    return ("/bin/sh", "-c", _OWN_SHELL)
 
 
 def _meant(where: ServerOptions, named: str, *, is_sure: bool) -> str:

@@ -8,7 +8,6 @@ from voda.cli.command_group import command
 from voda.cli.options import ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
-from voda.text import seconds_of
 
 Goal = Literal["completed", "ended", "running", "waiting", "halted", "failed", "canceled"]
 _EXIT_OTHERWISE = 1
@@ -28,7 +27,10 @@ def wait(
         Goal,
         Option("--for", metavar="STATE", help="completed, ended, running, waiting, halted, failed, canceled."),
     ] = "completed",
-    timeout: Annotated[str, Option("--timeout", metavar="10m", help="Give up after this time.")] = "",
+    timeout: Annotated[
+        float | None,
+        Option("--timeout", metavar="SPAN", help="Give up after so long: 30 (seconds), 10m, 4h.", is_span=True),
+    ] = None,
 ) -> None:
     """Wait until all jobs are in a state: by default, until they have completed.
 
@@ -50,9 +52,8 @@ def wait(
 
     if bool(jobs) == bool(selector):
         raise InvalidInput("expected the names of jobs, or labels that choose them with -l")
-    limit_s = seconds_of(timeout, option="--timeout") if timeout else None
     try:
-        if not call_server(where, lambda client: wait_for(client, jobs or selector, goal, limit_s=limit_s)):
+        if not call_server(where, lambda client: wait_for(client, jobs or selector, goal, limit_s=timeout)):
             raise click.exceptions.Exit(_EXIT_OTHERWISE)
     except TimedOut as error:
         from voda.cli.render.terminal import note

@@ -20,8 +20,9 @@ _EXIT_NOT_WANTED = 1
 def prune(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     older_than: Annotated[
-        str, Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.")
-    ] = "",
+        float | None,
+        Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.", is_span=True),
+    ] = None,
     keep_size: Annotated[
         str,
         Option("--keep-size", metavar="5GB", help="The oldest of whoever takes the most, until the rest fits."),
@@ -45,11 +46,11 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
       voda prune --older-than 1d --yes -o json
     """
     from voda.cli.http.client import call_server
-    from voda.cli.quantities import size_bytes, span_s
+    from voda.cli.quantities import size_bytes
 
     params: dict[str, str | int | list[str]] = {"user": user} if user else {}
-    if older_than:
-        params["older_than_s"] = str(span_s(older_than, "--older-than"))
+    if older_than is not None:
+        params["older_than_s"] = str(older_than)
     if keep_size:
         params["keep_bytes"] = size_bytes(keep_size, "--keep-size")
     call_server(where, lambda client: _prune(client, params, is_dry=dry_run, is_sure=yes, output=output))

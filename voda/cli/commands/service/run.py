@@ -36,10 +36,10 @@ def run(  # noqa: PLR0913 - one parameter per option
     max_np: Annotated[
         int, Option("--max-np", metavar="N", min=0, help="Most processes; 0 = all the slots there are.")
     ] = 0,
-    grace: Annotated[float, Option(metavar="S", min=0, max=86_400, help="Seconds for a checkpoint.")] = 30.0,
+    grace: Annotated[float, Option(metavar="S", min=0, max=86_400, help="Time for a checkpoint.", is_span=True)] = 30.0,
     max_failures: Annotated[int, Option(metavar="N", min=1, help="Give up after so many failures in a row.")] = 3,
     interval: Annotated[
-        float, Option(metavar="S", min=0.05, max=3_600, help="Seconds between looks at the hosts.")
+        float, Option(metavar="S", min=0.05, max=3_600, help="Time between looks at the hosts.", is_span=True)
     ] = 0.5,
     settle: Annotated[
         float,

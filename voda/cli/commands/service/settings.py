@@ -22,10 +22,11 @@ class SettingsArguments:
     ] = None
     placer: Annotated[str | None, Option("--placer", help="Where they go: steady or packed.")] = None
     ratelimit_s: Annotated[
-        float | None, Option("--ratelimit", metavar="SECONDS", help="Between two plans; 0 = at once.")
+        float | None,
+        Option("--ratelimit", metavar="SPAN", help="Between two plans: 5 (seconds), 1m; 0 = at once.", is_span=True),
     ] = None
     resize_cost_s: Annotated[
-        float | None, Option("--resize-cost", metavar="SECONDS", help="Of a restart, until it is measured.")
+        float | None, Option("--resize-cost", metavar="SPAN", help="Of a restart, until it is measured.", is_span=True)
     ] = None
     heeds_resize_cost: Annotated[
         bool | None, Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
@@ -34,10 +35,12 @@ class SettingsArguments:
         float | None, Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
     ] = None
     node_grace_s: Annotated[
-        float | None, Option("--node-grace", metavar="SECONDS", help="Workers stay on a silent node so long.")
+        float | None,
+        Option("--node-grace", metavar="SPAN", help="Workers stay on a silent node so long.", is_span=True),
     ] = None
-    retention: Annotated[
-        str | None, Option("--retention", metavar="30d", help="Ended jobs' folders are kept so long; 0 = always.")
+    retention_s: Annotated[
+        float | None,
+        Option("--retention", metavar="30d", help="Ended jobs' folders are kept so long; 0 = always.", is_span=True),
     ] = None
     retention_size: Annotated[
         str | None, Option("--retention-size", metavar="20GB", help="Together they take no more; 0 = any size.")
@@ -48,11 +51,9 @@ class SettingsArguments:
 
     def given(self) -> dict[str, object]:
         """Return the settings to change, by their names in the API."""
-        from voda.cli.quantities import size_bytes, span_s
+        from voda.cli.quantities import size_bytes
 
         values = provided(**asdict(self))
-        if (text := values.pop("retention", None)) is not None:
-            values["retention_s"] = span_s(str(text), "--retention")
         for name in ("retention", "output"):
             if (text := values.pop(f"{name}_size", None)) is not None:
                 values[f"{name}_bytes"] = size_bytes(str(text), f"--{name}-size")

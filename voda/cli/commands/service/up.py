@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineArguments:
     home: Annotated[Path | None, Option("--home", help="Folder of log, jobs, tokens; default VODA_HOME.")] = None
-    log: Annotated[str, Option("--log", help="The log: a path, or a postgresql:// or nats:// URL.")] = ""
+    log: Annotated[
+        str, Option("--log", help="A path, or a postgresql:// or nats:// URL.", default_text="voda.db in --home")
+    ] = ""
     slots: SlotsOption = None
     pool: MachinePoolOption = "default"
     metrics_dir: Annotated[
@@ -47,9 +49,16 @@ class DecisionArguments:
 
     PANEL: ClassVar = "Decisions"
 
-    policy: Annotated[str | None, Option("--policy", help="See voda policies.")] = None
-    placer: Annotated[str | None, Option("--placer", help="Where workers go: steady or packed.")] = None
-    ratelimit: Annotated[float | None, Option("--ratelimit", help="Seconds between plans, at least.")] = None
+    policy: Annotated[
+        str | None, Option("--policy", help="See voda policies.", default_text="elastic-fifo in a new pool")
+    ] = None
+    placer: Annotated[
+        str | None, Option("--placer", help="Where workers go: steady or packed.", default_text="steady in a new pool")
+    ] = None
+    ratelimit: Annotated[
+        float | None,
+        Option("--ratelimit", help="Least time between plans.", default_text="5 in a new pool", is_span=True),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
