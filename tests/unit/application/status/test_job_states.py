@@ -35,7 +35,7 @@ def a_record(*, job: dict[str, Any] | None = None, **fields: Any) -> JobRecord:
         (a_record(planned=("n1", "n2")), "Starting 0/2"),
         (a_record(planned=("n1", "n2"), job={"workers": {0: "n1"}}), "Running 1/2"),
         (a_record(job={"workers": {0: "n1"}}), "Halting 1/0"),
-        (a_record(job={"first_started_at": 1.0}), "Preempted"),
+        (a_record(job={"interruption": "preempted"}), "Preempted"),
         (a_record(planned=("n1",), job={"workers": {0: "n1"}, "is_canceling": True}), "Canceling"),
         (a_record(finished_at=2.0, job={"phase": Phase.COMPLETED}), "Completed"),
         (a_record(finished_at=2.0, job={"phase": Phase.FAILED, "workers": {0: "n1"}}), "Failed"),
