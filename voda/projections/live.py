@@ -318,7 +318,7 @@ def _settings_changed(
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-6"
+    FORMAT: ClassVar[str] = "live-7"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:
