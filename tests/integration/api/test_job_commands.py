@@ -195,10 +195,10 @@ async def test_input_beyond_the_window_ends_the_command(tmp_path: Path) -> None:
         a_scene(tmp_path) as scene,
         scene.socket(argv=["sh", "-c", "echo $$ > pid; exec sleep 1000"], has_input=True) as opened,
     ):
+        pid = await scene.pid()
         for _ in range(2 * WINDOW_BYTES // 60_000 + 1):
             await opened.send_bytes(b"x" * 60_000)
         assert "ahead of what the command reads" in (await the_end(opened))["problem"]
-        pid = await scene.pid()
         await until(lambda: not is_alive(pid))
 
 

@@ -191,14 +191,15 @@ async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs,
 async def test_logs_are_chosen_by_a_time_or_a_span_before_now(outputs: KeptOutputs) -> None:
     async with a_service(outputs=outputs) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
-        for query in ("", "?since=1h30m", "?since=2023-11-14T22:00:00Z&timestamps=true", "?since=2023-11-14"):
+        for query in ("", "?since=1h30m", "?since=5400", "?since=2023-11-14T22:00:00Z&timestamps=true", "?since=2023-11-14"):
             assert (await service.ask("GET", f"/api/v1/jobs/a/logs{query}")).status == 200
         assert outputs.times == [
             LineTimes(),
             LineTimes(since=START - 5_400),
+            LineTimes(since=START - 5_400),
             LineTimes(since=1_699_999_200.0, are_shown=True),
             LineTimes(since=1_699_920_000.0),
         ]
-        for wrong in ("soon", "42", "%2B10m", "10", "9999999999999h"):
+        for wrong in ("soon", "%2B10m", "9999999999999h"):
             answer = await service.ask("GET", f"/api/v1/jobs/a/logs?since={wrong}")
             assert (answer.status, answer.as_a(Problem).field) == (422, "since"), wrong
