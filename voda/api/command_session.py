@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from aiohttp import WSMessage, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from msgspec import Struct
 
 from voda.application.backend import CallerLimits
@@ -115,8 +115,16 @@ class CommandSession:
                 await self._socket.close()
         except TimeoutError:
             self._abort()
+        except asyncio.CancelledError:
+            # Also where this voda is not stopped: once a write was canceled halfway, aiohttp cancels the next one.
+            self._abort()
+            raise
         except ConnectionError:
             _log.debug("caller gone before it heard how its command ended")
+        else:
+            # A caller that did not answer may never take what is left, which a mere close would wait for.
+            if self._socket.close_code == WSCloseCode.ABNORMAL_CLOSURE:
+                self._abort()
 
     async def _say(self, what: object) -> None:
         await self._socket.send_str(msgspec.json.encode(what).decode())

@@ -17,7 +17,8 @@ from aiohttp import WSMsgType
 from tests.builders import a_spec
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.service import Service, a_service
-from tests.waiting import DEADLINE_S, is_alive, until
+from tests.waiting import DEADLINE_S, is_alive, until, until_it_is
+from voda.api import command_session
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator, Role
 from voda.client import AsyncClient, ExecResult, InvalidInput, NotAllowed, NotFound, PermanentError, WaitTimeout
@@ -227,17 +228,40 @@ async def test_caller_that_answers_no_sign_of_life_is_gone(tmp_path: Path) -> No
         await until(lambda: not is_alive(pid))
 
 
-async def test_caller_that_takes_nothing_any_more_keeps_no_command(tmp_path: Path) -> None:
-    limits = CallerLimits(command_s=1.0, heartbeat_s=3600.0, request_s=3600.0)
+async def test_caller_that_takes_nothing_any_more_keeps_neither_command_nor_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_session, "_GOODBYE_S", 0.3)
+    limits = CallerLimits(heartbeat_s=3600.0, request_s=3600.0)
     async with (
         a_scene(tmp_path, limits=limits) as scene,
         scene.socket(argv=["sh", "-c", "echo $$ > pid; exec yes"]) as opened,
     ):
         pid = await scene.pid()
-        # Its answers fill what the kernel keeps for a connection, so that the server can say nothing more.
-        for _ in range(64):
-            await opened.send_json({"taken": WINDOW_BYTES})
+        # Its output fills what the kernel keeps for a connection, so that the server can say nothing more.
+        before = -1
+        while before < (before := _written_bytes(pid)):
+            for _ in range(20):
+                await opened.send_json({"taken": WINDOW_BYTES})
+                await asyncio.sleep(0.02)
+        await opened.send_str("nonsense")
         await until(lambda: not is_alive(pid))
+
+        async def is_cut() -> bool:
+            try:
+                await opened.send_str("?")
+            except ConnectionError:
+                return True
+            return False
+
+        # A caller that reads no farther sees an end of the connection by what it sends alone.
+        await until_it_is(is_cut, what="the server cuts the connection")
+
+
+def _written_bytes(pid: int) -> int:
+    found = re.search(r"wchar: (\d+)", Path(f"/proc/{pid}/io").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 async def test_caller_that_says_nothing_is_asked_to_leave(tmp_path: Path) -> None:

@@ -191,7 +191,13 @@ async def test_logs_when_of_somebody_else_then_are_refused(outputs: KeptOutputs,
 async def test_logs_are_chosen_by_a_time_or_a_span_before_now(outputs: KeptOutputs) -> None:
     async with a_service(outputs=outputs) as service:
         await service.happens(JobSubmitted(spec=a_spec("a")))
-        for query in ("", "?since=1h30m", "?since=5400", "?since=2023-11-14T22:00:00Z&timestamps=true", "?since=2023-11-14"):
+        for query in (
+            "",
+            "?since=1h30m",
+            "?since=5400",
+            "?since=2023-11-14T22:00:00Z&timestamps=true",
+            "?since=2023-11-14",
+        ):
             assert (await service.ask("GET", f"/api/v1/jobs/a/logs{query}")).status == 200
         assert outputs.times == [
             LineTimes(),
