@@ -24,7 +24,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def said(world: World, name: str) -> str:
-    return str((await world.job(name))["metadata"].get("annotations", {}).get("voda.dev/explanation", ""))
+    state = await world.client.find(api.JOB_STATES, f"{name}.mpijob", world.namespace)
+    return "" if state is None else str(state["explanation"])
 
 
 async def told(it: Voda, name: str) -> list[str]:

@@ -24,7 +24,7 @@ async def test_object_waits_for_another_that_is_applied_after_it(world: World) -
     async with a_registry(world) as registry:
         await registry.settle(lambda: bool(registry.announced))
         assert [told.reason for told in registry.announced] == ["NotAccepted"]
-        assert "there is no job or array 'train'" in str(await registry.note("report", "voda.dev/explanation"))
+        assert "there is no job or array 'train'" in await registry.why_refused("report")
         await world.submit(a_job(world, "train", suspend=True))
         await has_object(registry, world, "train", "report")
         spec = registry.record(job_id(world, "report")).spec
@@ -50,7 +50,7 @@ async def test_object_that_says_that_it_is_a_whole_array_is_refused(world: World
     async with a_registry(world) as registry:
         await registry.settle(lambda: bool(registry.announced))
         assert [told.reason for told in registry.announced] == ["Invalid"]
-        assert "an object is one task" in str(await registry.note("sweep", "voda.dev/explanation"))
+        assert "an object is one task" in await registry.why_refused("sweep")
 
 
 async def test_submitted_array_gets_an_object_for_each_task(world: World) -> None:

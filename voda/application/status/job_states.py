@@ -86,7 +86,7 @@ def settled_finish(shown: str | None, expected: float | None, now: float) -> str
 
 
 def _instant(text: str | None) -> float | None:
-    """Return the instant that an annotation names; None where it names none: others may write there, too."""
+    """Return the instant that an estimate names; None where there is none."""
     if not text:
         return None
     try:
