@@ -121,7 +121,8 @@ def _terminal(options: "ExecOptions") -> Iterator[int | None]:
     handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, resized)
     try:
         if options.stdin:
-            tty.setraw(_IN)
+            # What was typed before is the command's, too.
+            tty.setraw(_IN, termios.TCSADRAIN)
         yield read
     finally:
         termios.tcsetattr(_IN, termios.TCSADRAIN, before)

@@ -35,7 +35,7 @@ ON_JOBS = ("get", "list", "watch", "create", "patch", "delete")
 OF_KINDS = {
     "Job": (
         *(Right(verb, "jobs", "batch") for verb in ON_JOBS),
-        *(Right(verb, "services") for verb in ("get", "create", "patch")),
+        *(Right(verb, "services") for verb in ("get", "list", "create", "patch")),
     ),
     "MPIJob": (*(Right(verb, "mpijobs", JOBS) for verb in ON_JOBS), Right("delete", "jobs", "batch")),
     "PyTorchJob": (
@@ -48,7 +48,7 @@ ALWAYS = (
     *(Right(verb, "pods") for verb in ("list", "watch", "patch", "delete")),
     Right("get", "namespaces"),
     Right("get", "pods/log"),
-    Right("create", "events"),
+    *(Right(verb, "events") for verb in ("create", "list")),
     *(Right(verb, "jobstates", "voda.dev") for verb in ("create", "patch")),
     Right("create", "leases", "coordination.k8s.io", is_at_home=True),
     *(
@@ -84,7 +84,7 @@ DENIED = (
         Right("create", kind, "admissionregistration.k8s.io")
         for kind in ("mutatingwebhookconfigurations", "mutatingadmissionpolicies")
     ),
-    *(Right(verb, "services") for verb in ("list", "watch", "delete")),
+    *(Right(verb, "services") for verb in ("watch", "delete")),
     Right("patch", "jobs/status", "batch"),
     Right("*", "*", "*"),
 )
