@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
 from tests.kube.client import Object, Resource
-from tests.kube.objects import a_node, a_pytorchjob, an_mpijob
+from tests.kube.objects import a_node, a_pod, a_pytorchjob, an_mpijob
 from tests.kube.world import World
 from voda.cluster.kubernetes.well_known import GATE, HOSTNAME, NODE
 from voda.events.types import ActionFailed, WorkerRefused
@@ -54,7 +54,12 @@ async def test_gate_that_somebody_else_lifts_is_closed_again_and_gates_of_others
             pods = await world.workers_of("a")
             return first["uid"] not in {pod["metadata"]["uid"] for pod in pods} and await all_wait()
 
+        async def is_recorded() -> bool:
+            return bool(await it.facts(ActionFailed, it.id("a")))
+
         await it.until(is_another)
+        # The log has it once the deletion was answered: the operator may be faster.
+        await it.until(is_recorded)
         [failed, *_] = await it.facts(ActionFailed, it.id("a"))
         assert f"the scheduling gate {GATE} of {first['name']} was lifted by somebody else" in failed.error
 
@@ -69,6 +74,19 @@ async def test_gate_that_somebody_else_lifts_is_closed_again_and_gates_of_others
         for pod in await world.workers_of("a"):
             node = pod["spec"]["nodeName"]
             assert (pod["spec"]["nodeSelector"][HOSTNAME], pod["metadata"]["annotations"][NODE]) == (node, node)
+
+
+async def test_pod_of_anybody_that_claims_a_node_by_annotation_and_stays_gated_keeps_no_job_from_it(
+    world: World, tmp_path: Path
+) -> None:
+    await world.add_nodes(a_node("gpu-1", 2))
+    spec = {"schedulingGates": [{"name": QUOTA}]}
+    claim = a_pod("claim", world.namespace, gpus=4, annotations={NODE: "gpu-1"}, spec=spec)
+    await world.client.create(api.PODS, claim)
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, 2, least=2, most=2))
+        await it.until_runs("a", 2)
+        assert it.nodes(it.id("a")) == ["gpu-1"] * 2
 
 
 async def test_worker_that_names_its_host_itself_gets_it_and_refuses_others(world: World, tmp_path: Path) -> None:

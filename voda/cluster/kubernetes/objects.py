@@ -252,14 +252,20 @@ class Pod(_Object, frozen=True):
 
     @property
     def placed_on(self) -> str:
-        """Name of the node where it is, or where alone kube-scheduler may put it by now; empty: none yet."""
-        lifted_for = "" if well_known.GATE in self.gates else self.metadata.annotations.get(well_known.NODE, "")
+        """Name of the node where it is, or, of a worker, where alone kube-scheduler may put it by now; empty: none.
+
+        Of other pods the annotation says nothing.
+        """
+        lifted_for = "" if self.gates else self.metadata.annotations.get(well_known.NODE, "")
         return self.spec.node_name or lifted_for
 
     @property
     def takes_from(self) -> str:
-        """Name of the node whose resources are its own: where it is, or is about to be; empty: no node's."""
-        return "" if self.is_over else self.placed_on or self.status.nominated_node_name
+        """Name of the node whose resources are its own: where it is, or kube-scheduler makes room; empty: no node's.
+
+        Not by the annotation: with it any pod that is kept from being bound would use up a node.
+        """
+        return "" if self.is_over else self.spec.node_name or self.status.nominated_node_name
 
     @property
     def is_leaving(self) -> bool:

@@ -176,11 +176,22 @@ class Actuator:
         if desired is None:
             return
         at = self.situation(job_id)
+        self._keep_room(desired, at)
         todo = steps(desired, at)
         for step in todo:
             await self._execute(step, at)
         if isinstance(desired, DesiredStop) and not todo and all(map(_is_at_rest, at.workers.values())):
             self.desired.pop(job_id, None)
+
+    def _keep_room(self, desired: Desired, at: Situation) -> None:
+        """Keep the room of workers that a former leader let go to where the plan has them."""
+        if not isinstance(desired, DesiredRun) or at.kube_job is None:
+            return
+        planned, uid = self.nodes(at.job_id), at.kube_job.object.metadata.uid
+        for key, pod in at.workers.items():
+            is_own = any(reference.uid == uid for reference in pod.metadata.owner_references)
+            if is_own and pod.placed_on and not pod.spec.node_name and pod.placed_on == planned.get(at.indices[key]):
+                self._gates.room.keep(pod, pod.placed_on)
 
     async def _execute(self, step: Step, at: Situation) -> None:
         match step:

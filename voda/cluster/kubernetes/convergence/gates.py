@@ -1,7 +1,7 @@
 """Lifts the scheduling gates of workers, each for its planned node alone, where kube-scheduler then binds it.
 
-Rules: the gates of a job are lifted together or not at all, and only while the GPUs that it needs are seen to be free;
-a node that cannot take a worker is reported to the log, so that plans avoid it for a while.
+Rules: the gates of a job are lifted together or not at all, and only while the GPUs that it needs are seen to be free,
+and kept for no other job; a node that cannot take a worker is reported to the log, so that plans avoid it for a while.
 """
 
 from collections import defaultdict
@@ -12,8 +12,9 @@ from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.client.errors import Conflict
+from voda.cluster.kubernetes.convergence.room import Room
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, NodeStock, taken_milli
+from voda.cluster.kubernetes.state.inventory import Inventory, taken_milli
 from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
 from voda.metrics import GATE_DURATION, GATES_LIFTED, WORKER_REFUSALS, Telemetry
@@ -39,6 +40,7 @@ class GateLifter:
         self._clock = clock
         self._publish = publish
         self._telemetry = telemetry
+        self.room = Room(inventory)
         self._refused: dict[tuple[str, str], float] = {}
         """(job id, node) -> since when, as far as known here."""
         self.waiting_reasons: dict[str, str] = {}
@@ -52,7 +54,7 @@ class GateLifter:
         """
         placed = [(pod, nodes[key]) for key, pod in pods.items()]
         self.waiting_reasons.pop(job_id, None)
-        if reason := _shortage(placed, self._inventory.stock):
+        if reason := self._shortage(placed):
             # The next plan sees by itself which nodes went and which GPUs others took.
             self.waiting_reasons[job_id] = reason
             return
@@ -62,13 +64,19 @@ class GateLifter:
         if refusals:
             return
         laps: list[float] = []
+        for pod, node in placed:
+            # Before anything is waited for: other jobs converge at the same time.
+            self.room.begin(pod, node)
         try:
             with stopwatch(laps):
                 await gather_all(self._lift(pod, node) for pod, node in placed)
         finally:
+            for pod, _ in placed:
+                self.room.end(pod)
             self._telemetry.observe(GATE_DURATION, laps[-1])
 
     def keep_only(self, live: Collection[str]) -> None:
+        self.room.tidy()
         self.waiting_reasons = {job_id: reason for job_id, reason in self.waiting_reasons.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
@@ -89,6 +97,21 @@ class GateLifter:
             if now - since >= AVOIDED_S:
                 del self._refused[job_id, node]
                 self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
+
+    def _shortage(self, placed: Sequence[tuple[Pod, str]]) -> str:
+        """Return why workers have to wait for their nodes, one sentence; empty: all are there, with enough GPUs."""
+        stock = self._inventory.stock
+        needed: defaultdict[str, int] = defaultdict(int)
+        for pod, node in placed:
+            needed[node] += taken_milli(pod, stock.rule.resource)
+        for node, amount in needed.items():
+            if node not in stock.nodes:
+                return f"node {node} is not there any more"
+            free = max(0, self.room.free_milli(node))
+            if amount > free:
+                resource = stock.rule.resource
+                return f"node {node} has {free / 1000:g} {resource} free, workers on it need {amount / 1000:g}"
+        return ""
 
     def _hostname(self, node: str) -> str:
         return self._inventory.stock.nodes[node].metadata.labels.get(well_known.HOSTNAME, node)
@@ -116,18 +139,3 @@ class GateLifter:
         if now is not None:
             self._telemetry.count(GATES_LIFTED)
             self._inventory.update_pod(now)
-
-
-def _shortage(placed: Sequence[tuple[Pod, str]], stock: NodeStock) -> str:
-    """Return why workers have to wait for their nodes, one sentence; empty: all are there, with enough GPUs."""
-    needed: defaultdict[str, int] = defaultdict(int)
-    for pod, node in placed:
-        needed[node] += taken_milli(pod, stock.rule.resource)
-    for node, amount in needed.items():
-        if node not in stock.nodes:
-            return f"node {node} is not there any more"
-        free = max(0, stock.free_milli(node))
-        if amount > free:
-            resource = stock.rule.resource
-            return f"node {node} has {free / 1000:g} {resource} free, workers on it need {amount / 1000:g}"
-    return ""

@@ -190,7 +190,7 @@ class NodeStock:
         self._touch(name)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:
-        """Return the pods on a node, or about to be, by key."""
+        """Return the pods on a node, or for which kube-scheduler makes room there, by key."""
         return self._pods.get(name, _NO_PODS)
 
     def add_pod(self, key: str, pod: Pod) -> None:
@@ -229,7 +229,7 @@ class NodeStock:
         return {name: node for name, node in found if node is not None and node.pool == pool}
 
     def free_milli(self, name: str) -> int:
-        """Return the thousandths of the pools' resource that no pod on a node has, or is about to have."""
+        """Return the thousandths of the pools' resource that no pod on a node has, or has room made for."""
         resource = self.rule.resource
         taken = sum(taken_milli(pod, resource) for pod in self.pods_on(name).values())
         return allocatable_milli(self.nodes[name], self.rule) - taken

@@ -41,12 +41,12 @@ def test_gates_when_all_gpus_are_free_are_lifted_for_the_planned_node_and_count_
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert let_go(stage) == {"a-worker-0": "n1", "a-worker-1": "n1"}
         assert stage.pod("a-worker-0")["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
-        assert stage.inventory.stock.free_milli("n1") == 2000
+        assert stage.gates.room.free_milli("n1") == 2000
         assert stage.inventory.gpu_nodes("a") == {}
         stage.schedule()
         stage.watch()
         assert stage.inventory.gpu_nodes("a") == {0: "n1", 1: "n1"}
-        assert stage.inventory.stock.free_milli("n1") == 2000
+        assert stage.gates.room.free_milli("n1") == 2000
 
     virtually(act())
 
@@ -79,6 +79,66 @@ def test_gates_when_others_have_the_gpus_still_stay_closed_and_no_node_is_refuse
             "b": "node n9 is not there any more",
             "c": "node n1 has 2 nvidia.com/gpu free, workers on it need 3",
         }
+
+    virtually(act())
+
+
+def test_gates_of_two_jobs_that_converge_together_are_lifted_for_the_one_that_fits() -> None:
+    async def act() -> None:
+        stage = Stage(Wire(longest_s=1.0))
+        stage.add_node("n1")
+        for job_id in ("a", "b"):
+            stage.add_job(job_id, workers=3)
+            for index in range(3):
+                stage.add_worker(job_id, index)
+            stage.actuator.desired[job_id] = DesiredRun(("n1",) * 3)
+        await stage.actuator.converge(["a", "b"])
+        assert set(let_go(stage)) == {"a-worker-0", "a-worker-1", "a-worker-2"}
+        assert stage.gates.room.free_milli("n1") == 1000
+        assert stage.gates.waiting_reasons == {"b": "node n1 has 1 nvidia.com/gpu free, workers on it need 3"}
+        for index in range(3):
+            stage.remove_pod(f"a-worker-{index}")
+        stage.watch()
+        await stage.actuator.converge(["b"])
+        assert set(let_go(stage)) == {"b-worker-0", "b-worker-1", "b-worker-2"}
+
+    virtually(act())
+
+
+def test_room_is_kept_until_the_workers_are_bound_and_nothing_is_left_of_it_then() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        stage.watch()
+        stage.gates.keep_only(["a"])
+        assert stage.gates.room.free_milli("n1") == 2000
+        stage.schedule()
+        stage.watch()
+        stage.gates.keep_only(["a"])
+        assert stage.gates.room.free_milli("n1") == 2000
+        assert not any(vars(stage.gates.room)[name] for name in ("_kept", "_under_way"))
+
+    virtually(act())
+
+
+@pytest.mark.parametrize(("node", "owner", "free"), [("n1", "own", 3000), ("n2", "own", 4000), ("n1", "x", 4000)])
+def test_worker_that_a_former_leader_let_go_has_its_room_where_the_plan_has_it_alone(
+    node: str, owner: str, free: int
+) -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.add_node("n2")
+        uid = stage.add_job("a", workers=1)
+        stage.add_worker("a", 0, schedulingGates=[])
+        # More workers than planned: whoever owns the job can make such pods.
+        stage.add_worker("a", 7, schedulingGates=[])
+        reference = {"apiVersion": "v1", "kind": "MPIJob", "name": "a", "uid": uid if owner == "own" else owner}
+        for index in (0, 7):
+            metadata = {"annotations": {"voda.dev/node": node}, "ownerReferences": [reference]}
+            stage.change_pod(f"a-worker-{index}", {"metadata": metadata})
+        stage.watch()
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert (stage.gates.room.free_milli(node), stage.inventory.stock.free_milli(node)) == (free, 4000)
 
     virtually(act())
 
@@ -177,7 +237,7 @@ def test_gates_when_the_server_does_not_answer_are_lifted_later() -> None:
         stage.wire.is_down = True
         await stage.actuator.converge(["a"])
         stage.wire.is_down = False
-        assert stage.inventory.stock.free_milli("n1") == 4000
+        assert stage.gates.room.free_milli("n1") == 4000
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert len(let_go(stage)) == 2
 

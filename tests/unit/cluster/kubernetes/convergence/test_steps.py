@@ -350,6 +350,15 @@ def test_replica_whose_gate_was_lifted_is_waited_for_on_its_node_and_deleted_els
     assert todo(BOTH, a_plain_job(), wrong, kind=JOB) == [DeletePods(("ns/a-1-abcde",), "misplaced")]
 
 
+def test_replica_that_says_itself_where_it_is_let_go_to_and_keeps_a_gate_of_its_own_is_not_there() -> None:
+    found = a_gated(0, lifted_for="n1")
+    spec = msgspec.structs.replace(found.spec, scheduling_gates=({"name": "example.com/own"},))
+    own = msgspec.structs.replace(found, spec=spec)
+    assert own.placed_on == ""
+    there = [own, a_gated(1)]
+    assert todo(BOTH, a_plain_job(), there, kind=JOB) == [DeletePods(("ns/a-0-abcde",), "misplaced")]
+
+
 def test_failed_replica_of_a_plain_job_stays_and_its_successor_is_let_go() -> None:
     failed = a_gated(1, node="n2", phase="Failed")
     there = [a_gated(0, node="n1", phase="Running"), failed]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -104,6 +105,33 @@ def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_s
     node = inventory.stock.node("n1")
     assert node is not None
     assert node.foreign_gpus == 1
+
+
+@pytest.mark.parametrize("gates", [[], [{"name": "example.com/own"}], [{"name": "voda.dev/placement"}]])
+@pytest.mark.parametrize("job", ["", "a", "c"])
+def test_pod_that_says_itself_which_node_it_is_let_go_to_takes_nothing_of_it(
+    gates: list[dict[str, str]], job: str
+) -> None:
+    inventory = Inventory(PoolRule(), LIVE.get)
+    inventory.put_node("n1", a_node_object("n1", labels={"vodascheduler/accelerator": "a100"}))
+    before = inventory.stock.node("n1"), inventory.stock.free_milli("n1")
+    pod = {
+        "metadata": {
+            "name": f"{job or 'other'}-worker-0",
+            "namespace": "elsewhere",
+            "uid": "p",
+            "labels": {"training.kubeflow.org/job-name": job} if job else {},
+            "annotations": {"voda.dev/node": "n1", **({"voda.dev/job-id": job} if job else {})},
+        },
+        "spec": {"schedulingGates": gates, "containers": [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
+        "status": {"phase": "Pending"},
+    }
+    inventory.put_pod("elsewhere/p", msgspec.convert(pod, Pod))
+    assert (inventory.stock.node("n1"), inventory.stock.free_milli("n1")) == before
+    # The room that kube-scheduler makes for it is another matter.
+    making_room = {**pod, "status": {"phase": "Pending", "nominatedNodeName": "n1"}}
+    inventory.put_pod("elsewhere/p", msgspec.convert(making_room, Pod))
+    assert inventory.stock.free_milli("n1") == before[1] - 4000
 
 
 class Watched(RuleBasedStateMachine):
