@@ -17,6 +17,7 @@ from tests.kube.world import World
 
 LEASES_OF_NODES = "kube-node-lease"
 _LEASE_S = 3.0
+_STALLED_S = 45.0
 _PAUSE_S = 0.02
 
 
@@ -90,6 +91,9 @@ class PeeredWorld(World):
         await self.client.patch(api.NODES, node, {"metadata": {"labels": {KUBELET: None}}})
 
     async def _check(self) -> None:
+        # After a conflict mpi-operator may stand still for minutes; whoever waits for it starts it anew.
+        if self.cluster.mpi_operator.quiet_s() > _STALLED_S:
+            self.cluster.mpi_operator.crash()
         if any(peer.is_over() for peer in self.cluster.peers):
             await asyncio.to_thread(self.cluster.tend)
 
