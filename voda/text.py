@@ -123,11 +123,17 @@ def _two(whole: int, unit_s: int, below_s: int, units: str) -> str:
     return f"{count}{units[0]}{rest}{units[1]}" if rest and count < 10 else f"{count}{units[0]}"
 
 
-def seconds_of(text: str, *, option: str = "", most_s: float = _MOST_SPAN_S) -> float:
-    """Return the seconds of a span such as 30 (seconds), 90m, 4h or 1d12h; raises InvalidInput naming the option."""
+def seconds_of(text: str, *, option: str = "", most_s: float = _MOST_SPAN_S, needs_unit: bool = False) -> float:
+    """Return the seconds of a span such as 30 (seconds), 90m, 4h or 1d12h; raises InvalidInput naming the option.
+
+    With `needs_unit` a bare number is refused, but for 0: where data goes, or a job ends, nobody's guess is good enough.
+    """
     place = f"{option}: " if option else ""
-    if (match := SPAN.fullmatch(text)) is None:
+    match = SPAN.fullmatch(text)
+    if match is None and not needs_unit:
         raise InvalidInput(f"{place}expected a span such as 30 (seconds), 90m, 4h or 1d12h, got {text[:40]!r}")
+    if match is None or (needs_unit and float(match[1] or 0)):
+        raise InvalidInput(f"{place}expected a span with its unit: 30d, 12h, 90m, 30s or 1d12h, got {text[:40]!r}")
     total = sum(float(part or 0) * unit_s for part, unit_s in zip(match.groups(), _UNITS_S, strict=True))
     if total > most_s:
         raise InvalidInput(f"{place}{text[:40]!r} is too long: expected a span of at most {most_s // _DAY:.0f}d")

@@ -115,6 +115,17 @@ def test_span_that_is_none_is_refused_with_what_is_expected(text: str) -> None:
         seconds_of(text, option="--time")
 
 
+@pytest.mark.parametrize("text", ["30", "0.5", "30x", "007"])
+def test_span_that_needs_a_unit_is_refused_without_one(text: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^--time: expected a span with its unit: 30d, 12h, .*, got '{text}'$"):
+        seconds_of(text, option="--time", needs_unit=True)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("30d", 2_592_000), ("1.5s", 1.5)])
+def test_span_that_needs_a_unit_is_read_with_one_and_nothing_is_nothing(text: str, seconds: float) -> None:
+    assert seconds_of(text, needs_unit=True) == seconds
+
+
 def test_span_that_is_too_long_is_refused() -> None:
     with pytest.raises(InvalidInput, match="is too long: expected a span of at most 24855d"):
         seconds_of("9" * 5_000 + "d")

@@ -158,7 +158,8 @@ def archive(
     log: Annotated[str, Argument(help="The log; it may be in use.")],
     folder: Annotated[Path, Argument(help="Folder of segments, as 'voda log backup' writes them.")],
     keep: Annotated[
-        float | None, Option("--keep", metavar="SPAN", help="Keep the events of this long: 30d, 12h.", is_span=True)
+        float | None,
+        Option("--keep", metavar="SPAN", help="Keep the events of this long: 30d, 12h.", is_span=True, needs_unit=True),
     ] = None,
     before: Annotated[
         int | None, Option("--before", min=1, metavar="POSITION", help="Keep the events from this position on.")

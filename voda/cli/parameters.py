@@ -34,6 +34,8 @@ class Settings(TypedDict, total=False):
     """What holds where nothing is given, but that the help would not show by itself."""
     is_span: bool
     """Whether users write the seconds as a span: 30, 10m, 4h, 1d12h."""
+    needs_unit: bool
+    """Whether the span is refused without its unit: where it says what is deleted."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -73,14 +75,15 @@ class _Number(click.ParamType[float]):
 class _Span(_Number):
     """Seconds, which may be written with units."""
 
-    def __init__(self, least: float | None, most: float | None) -> None:
+    def __init__(self, least: float | None, most: float | None, *, needs_unit: bool) -> None:
         super().__init__(float, least, most)
         self.name = "span"
+        self._needs_unit = needs_unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; raises BadParameter."""
         try:
-            return super().convert(seconds_of(str(value)), param, ctx)
+            return super().convert(seconds_of(str(value), needs_unit=self._needs_unit), param, ctx)
         except InvalidInput as error:
             self.fail(str(error), param, ctx)
 
@@ -133,14 +136,14 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     plain, is_list = _plain(kind), _is_list(parameter)
     settings = dict(declared.settings)
     least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
-    is_span = settings.pop("is_span", False)
+    is_span, needs_unit = settings.pop("is_span", False), settings.pop("needs_unit", False)
     default_text = settings.pop("default_text", not (default is None or default is False or default == ""))
     if is_span:
         default_text = default_text if default is None else _span_text(default)
     elif least is not None or most is not None:
         settings["metavar"] = f"{settings.get('metavar', 'N')} [{_range(least, most)}]"
     shown: dict[str, Any] = {
-        "type": _Span(least, most) if is_span else _type(plain, least, most),
+        "type": _Span(least, most, needs_unit=needs_unit) if is_span else _type(plain, least, most),
         "shell_complete": complete and (lambda ctx, _, incomplete: complete(ctx, incomplete)),
         "default": default,
         "panel": panel,

@@ -116,7 +116,11 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     interruption: str = ""
     """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `halted` by a user, or what
-    happened to them (`failed`, `evicted`, `node_lost`, ...); empty while it has workers, or never had any."""
+    happened to them (`failed`, `evicted`, `node_lost`, ...); empty while it has workers, or never had any, and where a
+    plan only changes them."""
+    loss: str = ""
+    """Of a job with workers: `halted` once that was requested, else the first cause since its last start for which it
+    lost one, unless a plan took it; it becomes the interruption once all have left."""
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     waits_for: tuple[Dependency, ...] = ()

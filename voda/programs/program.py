@@ -104,7 +104,7 @@ def start_of(options: Program) -> ProgramStart:
 
 
 def _time_limit_s(text: str) -> int:
-    if (limit_s := math.ceil(seconds_of(text, option="--time"))) < 1:
+    if (limit_s := math.ceil(seconds_of(text, option="--time", needs_unit=True))) < 1:
         raise InvalidInput(f"--time: expected a second or more, got {text[:40]!r}")
     return limit_s
 

@@ -3,7 +3,7 @@
 Rule: all events of one instant are one change of the job; every projection of jobs uses these functions.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -34,15 +34,18 @@ JobChange = (
 """Facts that change a live job and nothing else."""
 
 
-def changed_job(job: Job, fact: JobChange, now: float) -> Job:
-    """Return a live job after a fact about it; the same object where the fact says nothing new."""
+def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -> Job:
+    """Return a live job after a fact about it; the same object where the fact says nothing new.
+
+    `planned` is the node of each of its workers, by the plan in force.
+    """
     match fact:
         case facts.JobProgressed():
             return replace(job, epochs_done=fact.epochs_done) if fact.epochs_done > job.epochs_done else job
         case facts.WorkerStarted():
             return _start_workers(job, fact.workers, now)
         case facts.WorkerExited():
-            return _exit_workers(job, fact.workers, fact.cause, now)
+            return _exit_workers(job, fact.workers, fact.cause, now, planned)
         case facts.ActionFailed():
             return replace(job, failures=job.failures + 1)
         case facts.JobRegistered():
@@ -52,9 +55,12 @@ def changed_job(job: Job, fact: JobChange, now: float) -> Job:
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True)
         case facts.JobHaltRequested():
-            return replace(job, halt_reason=fact.reason or "halted")
+            loss = HALTED if job.workers else job.loss
+            return replace(job, halt_reason=fact.reason or "halted", loss=loss)
         case facts.JobResumeRequested():
-            return replace(job, halt_reason="")
+            # While it is still planned, no plan has halted it: its workers stay.
+            loss = "" if planned and job.loss == HALTED else job.loss
+            return replace(job, halt_reason="", loss=loss)
         case facts.JobQueueLevelChanged():
             return replace(job, queue_level=fact.queue_level, queued_since=now)
         case _:
@@ -161,29 +167,48 @@ def charge(job: Job, now: float) -> Job:
 def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
     job = replace(charge(job, now), workers={**job.workers, **workers})
     if job.phase is Phase.RUNNING:
-        return job
+        # What was lost has come back; a halt goes on.
+        return replace(job, loss=HALTED if job.loss == HALTED else "")
     is_first = job.first_started_at is None
     return replace(
         job,
         phase=Phase.RUNNING,
         last_started_at=now,
         interruption="",
+        loss="",
         served_since_start_gpu_s=0.0,
         first_started_at=now if is_first else job.first_started_at,
         restarts=job.restarts if is_first else job.restarts + 1,
     )
 
 
-def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: float) -> Job:
+def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: float, planned: Sequence[str]) -> Job:
+    loss = job.loss or _loss(job, cause, planned)
     left = {index: node for index, node in job.workers.items() if index not in gone}
     # A job whose workers all move is on its way, not halted: it keeps its start and its service.
     is_halt = bool(job.workers) and not left and cause != "migrated"
-    job = replace(charge(job, now), workers=left)
+    job = replace(charge(job, now), workers=left, loss=loss)
     if not is_halt:
         return job
     started_at = now if job.last_started_at is None else job.last_started_at
-    by = (HALTED if job.is_halted else PREEMPTED) if cause == "stopped" else cause
-    return replace(job, phase=Phase.WAITING, last_halted_at=now, last_run_s=now - started_at, interruption=by)
+    by = loss or _unforced(job, cause, planned)
+    return replace(job, phase=Phase.WAITING, last_halted_at=now, last_run_s=now - started_at, interruption=by, loss="")
+
+
+def _loss(job: Job, cause: facts.ExitCause, planned: Sequence[str]) -> str:
+    """Return the cause if it took workers that the plan wants as they are; empty where the plan changes them."""
+    # Where a job is resized as a whole, the workers that its next size has too are seen to go as evicted.
+    is_resize = cause == "evicted" and bool(planned) and job.workers != dict(enumerate(planned))
+    return "" if is_resize or cause in ("stopped", "migrated", "finished") else cause
+
+
+def _unforced(job: Job, cause: facts.ExitCause, planned: Sequence[str]) -> str:
+    """Return why the last worker left of a job that lost none."""
+    if cause == "finished":
+        return cause
+    if job.is_halted:
+        return HALTED
+    return "" if planned or job.is_canceling else PREEMPTED
 
 
 def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:

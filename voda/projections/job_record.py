@@ -145,7 +145,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.last_failure = f"{fact.replica} {fact.reason}"
             self.next_try, self.most_tries, self.next_try_at = fact.next_try, fact.most_tries, fact.next_try_at
             return True
-        self.job = changed_job(self.job, fact, now)
+        self.job = changed_job(self.job, fact, now, self.planned)
         match fact:
             case facts.JobProgressed():
                 self._report(fact, now)

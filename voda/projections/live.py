@@ -216,7 +216,8 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
             live._pool_of[fact.job_id].undecided[fact.job_id] = event.position
         elif isinstance(fact, facts.JobCancelRequested) and fact.with_array and job.spec.array is not None:
             live._dependencies.cancel_array(job.spec.array)
-        if (changed := changed_job(job, fact, event.recorded_at)) is not job:
+        planned = live._pool_of[fact.job_id].plan.placement.get(fact.job_id, ())
+        if (changed := changed_job(job, fact, event.recorded_at, planned)) is not job:
             live._store(changed)
     elif (pool := live._outlived_in.get(fact.job_id)) is not None:
         _outlived_job_changed(live, pool.outlived, fact)

@@ -10,6 +10,7 @@ from voda.domain.job_array import ArrayTask
 from voda.events.types import (
     ActionFailed,
     AnyFact,
+    ExitCause,
     JobCanceled,
     JobCancelRequested,
     JobChanged,
@@ -102,6 +103,58 @@ def test_job_when_preempted_waits_again_and_says_so() -> None:
     log.add(WorkerExited(job_id="a", workers=(0,)), at=3)
     record = the(log)
     assert (record.is_preempted, record.planned, record.reason) == (True, (), "b goes first")
+
+
+def exits(cause: ExitCause, *workers: int) -> WorkerExited:
+    return WorkerExited(job_id="a", workers=workers, cause=cause)
+
+
+def placed(*nodes: str) -> PlanAdopted:
+    return a_plan(2, 1, placed={"a": nodes})
+
+
+RELEASED = a_plan(2, 1, released=("a",))
+HALT, RESUME = JobHaltRequested(job_id="a"), JobResumeRequested(job_id="a")
+
+
+@pytest.mark.parametrize(
+    ("happened", "expected"),
+    [
+        ([RELEASED, exits("stopped", 0, 1)], "preempted"),
+        ([HALT, RELEASED, exits("stopped", 0, 1)], "halted"),
+        ([HALT, RELEASED, RESUME, exits("stopped", 0, 1)], "halted"),
+        ([HALT, RELEASED, RESUME, placed("n2", "n2"), exits("stopped", 0), exits("failed", 1)], "halted"),
+        ([HALT, RESUME, RELEASED, exits("stopped", 0, 1)], "preempted"),
+        ([exits("failed", 0), exits("stopped", 1)], "failed"),
+        ([exits("node_lost", 0), RELEASED, exits("stopped", 1)], "node_lost"),
+        ([exits("evicted", 0), exits("failed", 1)], "evicted"),
+        (
+            [exits("failed", 0), WorkerStarted(job_id="a", workers={0: "n1"}), RELEASED, exits("stopped", 0, 1)],
+            "preempted",
+        ),
+        ([placed("n1"), exits("evicted", 0), exits("stopped", 1)], ""),
+        ([placed("n1", "n1", "n1"), exits("evicted", 0, 1)], ""),
+        ([placed("n1"), exits("stopped", 1), exits("evicted", 0)], "evicted"),
+        ([RELEASED, placed("n2", "n2"), exits("stopped", 0, 1)], ""),
+        ([JobCancelRequested(job_id="a"), RELEASED, exits("stopped", 0, 1)], ""),
+        ([exits("stopped", 0), exits("finished", 1)], "finished"),
+    ],
+)
+def test_interruption_is_what_took_the_workers_and_preemption_only_a_plan_that_released_them(
+    happened: list[AnyFact], expected: str
+) -> None:
+    log = a_submitted_job(max_replicas=3)
+    log.add(a_plan(1, 1, placed={"a": ("n1", "n1")}), at=1)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=2)
+    for at, fact in enumerate(happened, start=3):
+        log.add(fact, at=at)
+    live = LiveCluster()
+    for event in log.events:
+        live.apply(event)
+    record, job = the(log), live.job("a")
+    assert job is not None
+    assert (record.phase, record.job.interruption, job.interruption) == (Phase.WAITING, expected, expected)
+    assert record.is_preempted == (expected == "preempted")
 
 
 def test_job_that_failed_or_was_canceled_says_why() -> None:

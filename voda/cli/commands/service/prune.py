@@ -21,7 +21,9 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     older_than: Annotated[
         float | None,
-        Option("--older-than", metavar="7d", help="Of jobs that ended longer ago than this.", is_span=True),
+        Option(
+            "--older-than", metavar="7d", help="Of jobs that ended longer ago than this.", is_span=True, needs_unit=True
+        ),
     ] = None,
     keep_size: Annotated[
         str,

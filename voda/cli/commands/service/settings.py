@@ -40,7 +40,13 @@ class SettingsArguments:
     ] = None
     retention_s: Annotated[
         float | None,
-        Option("--retention", metavar="30d", help="Ended jobs' folders are kept so long; 0 = always.", is_span=True),
+        Option(
+            "--retention",
+            metavar="30d",
+            help="Ended jobs' folders are kept so long; 0 = always.",
+            is_span=True,
+            needs_unit=True,
+        ),
     ] = None
     retention_size: Annotated[
         str | None, Option("--retention-size", metavar="20GB", help="Together they take no more; 0 = any size.")
