@@ -126,7 +126,7 @@ def _two(whole: int, unit_s: int, below_s: int, units: str) -> str:
 def seconds_of(text: str, *, option: str = "", most_s: float = _MOST_SPAN_S, needs_unit: bool = False) -> float:
     """Return the seconds of a span such as 30 (seconds), 90m, 4h or 1d12h; raises InvalidInput naming the option.
 
-    With `needs_unit` a bare number is refused, but for 0: where data goes, or a job ends, nobody's guess is good enough.
+    With `needs_unit` a bare number is refused, but for 0: data is deleted by such spans, or a job ends.
     """
     place = f"{option}: " if option else ""
     match = SPAN.fullmatch(text)

@@ -268,7 +268,7 @@ def test_archive_keeps_what_is_young_enough(voda: Voda, log: Path, tmp_path: Pat
     assert (told["base"], told["events"]) == (4, 4)
     again = json.loads(voda("log", "archive", log, tmp_path / "a", "--keep", "30d", "-o", "json").out)
     assert (again["base"], again["events"]) == (4, 0)
-    for wrong in (["--keep", "soon"], [], ["--keep", "1d", "--before", "3"]):
+    for wrong in (["--keep", "soon"], ["--keep", "30"], [], ["--keep", "1d", "--before", "3"]):
         assert voda("log", "archive", log, tmp_path / "a", *wrong).status == 2
 
 

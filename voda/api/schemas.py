@@ -97,7 +97,10 @@ class DependencyView(View, frozen=True, kw_only=True):
     """What a job comes after."""
 
     job_id: Annotated[str, Meta(description="Of the other job; of an array, its id.")]
-    owner: Annotated[str, Meta(description="Of the other job, unless only its submitter has a job of that name.")]
+    owner: Annotated[
+        str,
+        Meta(description="Of the other job; empty where only the submitter of the dependent job has one of that name."),
+    ]
     array: Annotated[str, Meta(description="Name of the array, of which every task counts; empty: a single job.")]
     condition: Annotated[Condition, Meta(description="ok: it has to complete; any: it has to end, however.")]
 
@@ -254,6 +257,7 @@ class ExplanationView(View, frozen=True, kw_only=True):
     phase: Phase
     is_preempted: Annotated[bool, Meta(description="Whether it waits because a plan gave its GPUs to others.")]
     is_halted: Annotated[bool, Meta(description="Whether it gets no workers until it is resumed.")] = False
+    is_canceling: Annotated[bool, Meta(description="Whether it is live and its cancellation was requested.")] = False
     interruption: Annotated[str, Meta(description="As of the job: why its last workers left.")] = ""
     since: Annotated[Instant, Meta(description="Instant from which it has been in this phase.")]
     min_replicas: int
@@ -267,9 +271,7 @@ class ExplanationView(View, frozen=True, kw_only=True):
     next: Annotated[tuple[str, ...], Meta(description="By the plan that would be decided now.")]
     reason: Annotated[
         str,
-        Meta(
-            description="That of the job: by the plan in force; of one that has ended, why it failed or was canceled."
-        ),
+        Meta(description="That of the job: by the plan in force; once it has ended, why it failed or was canceled."),
     ]
     obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
     next_reason: Annotated[str, Meta(description="By the plan that would be decided now.")] = ""

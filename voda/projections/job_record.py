@@ -65,7 +65,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     packed: list[bytes] = []
     """Encoded `RecordedReport`s."""
     last_error: str = ""
-    """Of the last action on it that failed: which, and why."""
+    """Of the last action on it that failed: which, and why; empty once it succeeded, or another plan has it changed."""
     last_error_at: float | None = None
     folder_deleted_at: float | None = None
     """When its output and all else in its folder was deleted; None: it was not."""
@@ -152,6 +152,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             case facts.WorkerStarted():
                 self._changes_at(now).start(fact.workers)
                 self._count_changes()
+                if len(self.job.workers) == len(self.planned):
+                    self._forget_error()
             case facts.WorkerExited():
                 self._changes_at(now).exit(fact.workers, fact.cause)
                 self._count_changes()
@@ -192,6 +194,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """Take over what a plan says about the job."""
         job_id = self.spec.job_id
         self.reason = fact.reasons.get(job_id, "" if job_id in fact.released else self.reason)
+        if job_id in fact.placed or job_id in fact.released:
+            # What failed was an action of the plan before.
+            self._forget_error()
         if job_id in fact.placed:
             self.planned = fact.placed[job_id]
         elif job_id in fact.released:
@@ -201,9 +206,13 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
         self._count_changes()
         self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
+        self.next_try, self.next_try_at = 0, None
         self.reason = self.cancel_reason
         if not isinstance(fact, facts.JobCanceled):
             self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""
+
+    def _forget_error(self) -> None:
+        self.last_error, self.last_error_at = "", None
 
     def _changes_at(self, now: float) -> WorkerChanges:
         if self.changes is None:

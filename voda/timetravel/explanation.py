@@ -68,6 +68,7 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     is_preempted: bool = False
     """Whether it waits because a plan gave its GPUs to others."""
     is_halted: bool = False
+    is_canceling: bool = False
     interruption: str = ""
     """Why its last workers left, as Job has it."""
     since: float
@@ -123,6 +124,7 @@ def explain_live(
         phase=job.phase,
         is_preempted=job.is_preempted,
         is_halted=job.is_halted,
+        is_canceling=job.is_canceling,
         interruption=job.interruption,
         since=_since(job),
         spec=job.spec,

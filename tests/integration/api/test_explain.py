@@ -4,6 +4,7 @@ from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
 from voda.api.schemas import ExplanationView, JobView, Problem
+from voda.cli.render.job_text import state
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCanceled,
@@ -84,6 +85,16 @@ async def test_job_that_was_halted_and_resumed_is_not_preempted_and_one_that_mad
         ]
         await service.happens(WorkerStarted(job_id="b", workers={0: "n1"}))
         assert (await shown(service, "b")).interruption == ""
+
+
+async def test_explanation_of_a_job_that_is_canceled_says_so() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
+        assert not (await explained(service, "a")).is_canceling
+        await service.happens(JobCancelRequested(job_id="a", reason="not needed"))
+        told = await explained(service, "a")
+        assert (told.is_canceling, state(told)) == (True, "Canceling")
 
 
 async def test_try_that_follows_a_failure_is_told_with_its_time() -> None:

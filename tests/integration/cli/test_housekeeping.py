@@ -90,6 +90,13 @@ def test_prune_when_a_limit_is_none_names_the_option(kept: Server) -> None:
     assert "expected a span" in said
 
 
+@pytest.mark.parametrize("command", [("prune", "--yes", "--older-than"), ("settings", "--retention")])
+def test_age_of_what_is_deleted_needs_a_unit(kept: Server, command: tuple[str, ...]) -> None:
+    said = kept.voda(*command, "30", exit_code=2).stderr
+    assert command[-1] in said
+    assert "expected a span with its unit" in said
+
+
 def test_settings_of_folders_are_written_as_people_write_them(kept: Server) -> None:
     told = kept.voda("settings", "--retention", "14d", "--retention-size", "0", "--output-size", "2GB").stdout
     assert "retention_s 2592000 (30d) -> 1209600 (14d)" in told

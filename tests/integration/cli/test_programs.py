@@ -70,8 +70,9 @@ def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) ->
         (["--workers", "4-1", "--", "python", "train.py"], "--workers: expected 1 to 4,096, such as 2 or 1-4"),
         (
             ["--time", "4x", "--", "python", "train.py"],
-            "--time: expected a span such as 30 (seconds), 90m, 4h or 1d12h",
+            "--time: expected a span with its unit: 30d, 12h, 90m, 30s or 1d12h",
         ),
+        (["--time", "90", "--", "python", "train.py"], "--time: expected a span with its unit"),
         (["--time", "0h", "--", "python", "train.py"], "--time: expected a second or more"),
         (["--env", "A", "--", "python", "train.py"], "--env: expected NAME=VALUE"),
         (["--env", "-A=1", "--", "python", "train.py"], "--env: expected NAME=VALUE"),

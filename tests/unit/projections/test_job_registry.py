@@ -189,6 +189,29 @@ def test_action_that_failed_is_counted_and_told() -> None:
     assert (record.job.failures, record.last_error, record.last_error_at) == (1, "start: no such command", 7)
 
 
+def test_error_of_an_action_holds_up_a_job_until_it_succeeds_or_another_plan_changes_the_job() -> None:
+    log = a_submitted_job(max_replicas=3)
+    log.add(a_plan(1, 1, placed={"a": ("n1",)}), at=1)
+    log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=2)
+    assert the(log).obstacle == "start: no such command"
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=3)
+    log.add(exits("failed", 0), at=4)
+    assert (the(log).last_error, the(log).obstacle) == ("", "")
+    log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=5)
+    log.add(a_plan(2, 5, placed={"a": ("n2", "n2")}), at=6)
+    assert the(log).obstacle == ""
+
+
+def test_job_that_has_ended_has_no_next_try() -> None:
+    log = a_submitted_job()
+    log.add(
+        ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=9.0), at=2
+    )
+    assert (the(log).next_try, the(log).next_try_at) == (2, 9.0)
+    log.add(JobCanceled(job_id="a"), at=3)
+    assert (the(log).next_try, the(log).next_try_at, the(log).program_failures) == (0, None, 1)
+
+
 def test_touched_names_the_jobs_of_the_last_event_alone() -> None:
     log = a_submitted_job("a")
     log.add(JobSubmitted(spec=a_spec("b")), at=1)

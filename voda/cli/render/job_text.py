@@ -39,7 +39,7 @@ _INTERRUPTIONS = {
 }
 
 
-def has_ended(job: JobView) -> bool:
+def has_ended(job: JobView | ExplanationView) -> bool:
     """Return whether the job has ended."""
     return job.phase in ENDED
 
@@ -51,7 +51,7 @@ def exactly(job: JobView) -> str:
 
 def state(job: JobView | ExplanationView) -> str:
     """Return the phase, or Preempted, Halting, Halted or Canceling where that says more."""
-    if isinstance(job, JobView) and job.is_canceling and not has_ended(job):
+    if job.is_canceling and not has_ended(job):
         return "Canceling"
     if job.is_halted:
         return "Halting" if job.phase is Phase.RUNNING else "Halted"
