@@ -6,6 +6,7 @@ object that voda cannot run, or that another controller runs, gets an Event that
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -50,6 +51,14 @@ _SUSPENDED: Final = (
 )
 
 
+_FIRST_TO_FREE: Final = (1, 36)
+"""Kubernetes from which the template of a Job that ran can be changed once the Job is suspended."""
+_RAN_BEFORE: Final = (
+    "it has started already, and Kubernetes older than 1.36 lets nobody change the template of such a Job again: delete"
+    " it, and create it with suspend: true"
+)
+
+
 class ObjectRefused(InvalidInput):
     """voda does not adopt the object as it stands; an Event on it says why."""
 
@@ -60,6 +69,11 @@ def too_old(kind: JobKind) -> str:
         f"the {kind.name} of this cluster ({kind.api_version}) knows no suspend, so voda cannot halt it:"
         " install mpi-operator v0.4 or training-operator v1.7, or newer"
     )
+
+
+class _Version(Struct, frozen=True):
+    major: str = ""
+    minor: str = ""
 
 
 class TemplateValues(Struct, frozen=True, kw_only=True):
@@ -96,9 +110,10 @@ class Adoption:
             who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
             warnings = self.submits.check(manifest, who)
+            known = await self._known(kind, job, found)
             if not job.is_suspended:
                 # Pods that the operator has made by now are not placed by voda: they go first.
-                found = await self._patched(kind, meta, kind.suspend_patch().body, {"uid": meta.uid})
+                found = await self._patched(kind, meta, kind.suspend_patch().body, known)
                 self._announce_on(kind, meta, "Suspended", _SUSPENDED)
             submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
         except (AlreadyExists, TooManyJobs, UnknownDependency) as error:
@@ -114,6 +129,24 @@ class Adoption:
         self._warn(kind, meta, warnings)
         # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
+
+    async def _known(self, kind: JobKind, job: JobObject, found: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return what must hold of an object to suspend it; ObjectRefused: it could never be made ready after that."""
+        known = {"uid": job.metadata.uid}
+        is_fixed = _is_fixed(kind, found)
+        if kind.has_fixed_templates and (is_fixed or not job.is_suspended) and not await self._frees_templates():
+            if is_fixed:
+                raise ObjectRefused(_RAN_BEFORE)
+            # It may start at this very moment.
+            known["resourceVersion"] = found["metadata"]["resourceVersion"]
+        return known
+
+    async def _frees_templates(self) -> bool:
+        """Say whether the server lets templates of suspended Jobs that ran be changed; it may be upgraded meanwhile."""
+        version = await self.objects.api.get("/version", _Version) or _Version()
+        major, minor = (re.match(r"\d{1,9}", part) for part in (version.major, version.minor))
+        # Clouds write "35+".
+        return major is not None and minor is not None and (int(major[0]), int(minor[0])) >= _FIRST_TO_FREE
 
     def _refuse_namesake(self, kind: JobKind, meta: ObjectMeta) -> None:
         """Raise where a live job of another kind has the object's name: the pods of both would be named alike."""
@@ -178,7 +211,10 @@ class Adoption:
         if (spec := self._spec(job_id)) is None:
             return
         if _is_fixed(kind, found):
-            raise Conflict(f"{meta.key} is suspended, and its controller has not taken its pods away yet")
+            raise Conflict(
+                f"the template of {meta.key} cannot be changed yet: the Job is suspended, and its status still has a"
+                " startTime; if that stays so, delete it and create it with suspend: true"
+            )
         await make_companions(self.objects.api, kind, msgspec.convert(found, JobObject))
         body = kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body
         # The patch must meet the version that was read: it replaces lists as a whole.

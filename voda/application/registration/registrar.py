@@ -20,7 +20,7 @@ from voda.application.registration.adoption import Adoption, Announce, MarkRefus
 from voda.application.registration.companions import restore_companions
 from voda.application.registration.creation import ACTOR, Creation, NameTaken
 from voda.application.registration.object_duties import Duty, ObjectDuties, SpecAnnotations, Work
-from voda.application.submit_job import JobSubmitter
+from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.client.errors import Conflict
@@ -52,6 +52,8 @@ _FIRST_DELAY_S: Final = 0.5
 _LONGEST_DELAY_S: Final = 120.0
 _REFUSED_S: Final = 600.0
 """After which an object that was refused is looked at again though nobody changed it: pools come and go."""
+_MOST_CONFLICTS: Final = 8
+"""In a row, within a minute, after which the log says so: what somebody else just changed is not the reason."""
 _RETRY_S: Final = 1.0
 _UNEXPECTED_S: Final = 60.0
 
@@ -220,7 +222,8 @@ class Registrar:
 
     async def _handle(self, job: JobObject, duty: Duty) -> None:
         """Do what is to be done about an object; once done, it is looked at again when it changes."""
-        if not await self._succeeds(duty):
+        job_id = self._backend.view.job_registry.submission(adoption_id(job.metadata.uid)) or ""
+        if not await self._succeeds(duty, job_id=job_id, action="PrepareObject"):
             return
         latest = self._objects.get(job.metadata.uid)
         if latest is None or latest.object is not job:
@@ -236,7 +239,7 @@ class Registrar:
         else:
             self._wake.set()
 
-    async def _succeeds(self, duty: Duty, *, job_id: str = "") -> bool:
+    async def _succeeds(self, duty: Duty, *, job_id: str = "", action: str = "CreateObject") -> bool:
         """Do a duty and say whether it is done; raises only what makes a leader stop."""
         key, work = duty
         try:
@@ -246,15 +249,22 @@ class Registrar:
         except ObjectRefused as error:
             _log.info("refused key=%s reason=%s", key[:80], error)
             self._delay(key, _REFUSED_S)
-        except (NameTaken, Conflict):
-            # Nothing failed: the name is not free yet, or the object changed and the mirror will show how.
+        except NameTaken:
+            # Nothing failed: the name is not free yet.
             self._delay(key)
+        except Conflict as error:
+            # The object changed, and the mirror will show how; unless it goes on.
+            attempt = self._delay(key)
+            if attempt >= _MOST_CONFLICTS:
+                _log.warning("registrar meets conflicts key=%s attempt=%d reason=%s", key[:80], attempt, error)
+                if job_id:
+                    await self._report(job_id, action, error, attempt)
         except VodaError as error:
             attempt = self._delay(key, getattr(error, "retry_after_s", 0.0))
             if attempt == 1:
                 _log.warning("registrar tries again key=%s reason=%s", key[:80], error)
             if job_id and isinstance(error, ActionRefused):
-                await self._report(job_id, error, attempt)
+                await self._report(job_id, action, error, attempt)
         except Exception:  # whatever it is, one object must not stop all others
             self._delay(key, _UNEXPECTED_S)
             _log.exception("registrar failed key=%s", key[:80])
@@ -268,10 +278,10 @@ class Registrar:
         self._retry_at = min(self._retry_at, self._backoff.due_at(key))
         return attempt
 
-    async def _report(self, job_id: str, error: VodaError, attempt: int) -> None:
-        """Record that the server refused a job's object, so that the log says why the job does not start."""
+    async def _report(self, job_id: str, action: str, error: VodaError, attempt: int) -> None:
+        """Record what keeps a job from having its object ready, so that the log says why the job does not start."""
         backend = self._backend
-        data = ActionFailed(job_id=job_id, action="CreateObject", error=str(error), attempt=attempt)
+        data = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt)
         fact = Fact(data=data, event_id=backend.clock.new_id(), recorded_at=backend.clock.now(), actor=ACTOR)
         try:
             await backend.store.append(data.stream, ANY_VERSION, [fact])
