@@ -110,10 +110,10 @@ class Adoption:
             who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
             warnings = self.submits.check(manifest, who)
-            known = await self._known(kind, job, found)
+            precondition = await self._precondition(kind, job, found)
             if not job.is_suspended:
                 # Pods that the operator has made by now are not placed by voda: they go first.
-                found = await self._patched(kind, meta, kind.suspend_patch().body, known)
+                found = await self._patched(kind, meta, kind.suspend_patch().body, precondition)
                 self._announce_on(kind, meta, "Suspended", _SUSPENDED)
             submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
         except (AlreadyExists, TooManyJobs, UnknownDependency) as error:
@@ -130,16 +130,16 @@ class Adoption:
         # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
-    async def _known(self, kind: JobKind, job: JobObject, found: Mapping[str, Any]) -> Mapping[str, str]:
+    async def _precondition(self, kind: JobKind, job: JobObject, found: Mapping[str, Any]) -> Mapping[str, str]:
         """Return what must hold of an object to suspend it; ObjectRefused: it could never be made ready after that."""
-        known = {"uid": job.metadata.uid}
+        precondition = {"uid": job.metadata.uid}
         is_fixed = _is_fixed(kind, found)
         if kind.has_fixed_templates and (is_fixed or not job.is_suspended) and not await self._frees_templates():
             if is_fixed:
                 raise ObjectRefused(_RAN_BEFORE)
             # It may start at this very moment.
-            known["resourceVersion"] = found["metadata"]["resourceVersion"]
-        return known
+            precondition["resourceVersion"] = found["metadata"]["resourceVersion"]
+        return precondition
 
     async def _frees_templates(self) -> bool:
         """Say whether the server lets templates of suspended Jobs that ran be changed; it may be upgraded meanwhile."""
