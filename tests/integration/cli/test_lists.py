@@ -11,7 +11,7 @@ from tests.served import Server
 from tests.service import a_manifest
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import InvalidInput, NotFound
-from voda.events.types import JobCompleted, PlanAdopted, WorkerExited
+from voda.events.types import JobCompleted, WorkerExited
 
 
 def fetched(server: Server, path: str) -> bytes:
