@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def said(world: World, name: str) -> str:
     state = await world.client.find(api.JOB_STATES, f"{name}.mpijob", world.namespace)
-    return "" if state is None else str(state["explanation"])
+    return str((state or {}).get("explanation", ""))
 
 
 async def told(it: Voda, name: str) -> list[str]:

@@ -11,7 +11,7 @@ from tests.served import Server
 from tests.service import a_manifest
 from tests.waiting import DEADLINE_S
 from voda.domain.errors import InvalidInput, NotFound
-from voda.events.types import JobCompleted, WorkerExited
+from voda.events.types import JobCompleted, PlanAdopted, WorkerExited
 
 
 def fetched(server: Server, path: str) -> bytes:
@@ -82,7 +82,20 @@ def test_get_when_a_filter_or_a_kind_is_unknown_says_what_is_expected(server: Se
 
 
 def test_get_filters_by_the_state_that_it_shows(server: Server) -> None:
-    server.happens(WorkerExited(job_id="digits", workers=(0, 1), cause="stopped"))
+    server.happens(
+        PlanAdopted(
+            pool="default",
+            number=2,
+            based_on=9,
+            policy="elastic-fifo",
+            placer="steady",
+            cause="job.submitted",
+            released=("digits",),
+            placed={"resnet": ("n1",)},
+            reasons={"digits": "4 -> 0"},
+        ),
+        WorkerExited(job_id="digits", workers=(0, 1), cause="stopped"),
+    )
     assert server.voda("get", "digits").stdout.splitlines()[1].split()[1] == "Preempted"
     server.voda("delete", "bert")
     assert server.voda("get", "--phase", "preempted", "-o", "name").stdout == "digits\n"

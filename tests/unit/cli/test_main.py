@@ -82,7 +82,6 @@ def test_span_is_a_bare_number_of_seconds_too_wherever_one_is_asked_for() -> Non
     assert isinstance(app, Group)
     for command, option in (
         ("wait", "timeout"),
-        ("prune", "older_than"),
         ("settings", "ratelimit_s"),
         ("up", "exec_time"),
     ):
