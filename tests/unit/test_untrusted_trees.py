@@ -187,8 +187,8 @@ def test_tree_when_something_writes_into_it_meanwhile_takes_bounded_steps(root: 
         number = 0
         while not stop.is_set():
             number += 1
-            (root / "job" / "sub").mkdir(parents=True, exist_ok=True)
             try:
+                (root / "job" / "sub").mkdir(parents=True, exist_ok=True)
                 (root / "job" / "sub" / str(number)).touch()
             except OSError:
                 continue
