@@ -7,6 +7,8 @@ WORKERS ?= 2
 # Of the simulated control planes: how many, and from which on.
 SEEDS ?= 200
 FROM ?= 0
+# Of the random user: how many steps of each seed.
+STEPS ?= 1000
 # Of the torture: chance, how often disks suffer, for how long processes do (empty: until enough were killed), and
 # which stores' (empty: all).
 SEED ?= 1
@@ -17,16 +19,18 @@ ROUNDS ?= 200
 SECONDS =
 STORES =
 DISKS = $(or $(STORES),sqlite postgres jetstream)
-# They share control planes, so they run in one process.
+# The tests of one process share control planes.
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
+# Kubelets and containers of their own, by hand.
+NODE_TESTS = tests/e2e/node
 # All other tests are either slow or not, so that `make test` and `make check` leave none out and run none twice.
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(KUBERNETES_TESTS:%=--ignore=%)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(patsubst %,--ignore=%,$(KUBERNETES_TESTS) $(NODE_TESTS))
 # Each process of the tests would compile voda anew, were nothing kept.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo compare test check slow dst torture torture-disks e2e lint type bench bench-kube bench-log fidelity
-.PHONY: chart format lock house mutants clean
+.PHONY: help setup demo demo-vc compare test check slow dst torture torture-disks e2e e2e-older e2e-node monkey lint type
+.PHONY: bench bench-kube bench-log fidelity chart format lock house mutants clean
 
 help: ## Print this text.
 	@echo "voda: a control plane for elastic deep-learning training"
@@ -38,6 +42,9 @@ setup: ## Make .venv from the lock and install voda into it (at once when nothin
 
 demo: setup ## Run three real training jobs on this machine, and watch them shrink and grow.
 	@$(BIN)/python examples/demo.py --out out/demo
+
+demo-vc: setup ## Run two teams of four slots each on this machine; one borrows from the other and gives back.
+	@$(BIN)/python examples/demo.py --virtual-clusters --out out/demo-vc
 
 compare: setup ## Compare all policies on measured workloads; pictures under out/compare.
 	@rm -rf out/compare
@@ -87,7 +94,22 @@ torture-disks: setup
 
 e2e: setup ## Run the tests on a real Kubernetes with real operators (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS).
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	$(BIN)/python -m pytest $(KUBERNETES_TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(KUBERNETES_TESTS)
+
+# What depends on the version most: Jobs and their templates, gates, and each operator's job from its start to its end.
+e2e-older: setup ## Run some of these tests on the oldest Kubernetes that is supported upstream, 1.35.4.
+	@$(PYTHON) tools/bootstrap.py --kubernetes
+	ENVTEST_K8S_VERSION=1.35.4 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile \
+	  $(patsubst %,tests/e2e/kubernetes/test_%.py,jobs gates lifecycle)
+
+monkey: SEEDS = 1
+monkey: setup ## Let a random user and random faults loose on a real Kubernetes (STEPS=1000 SEEDS=10 FROM=0).
+	@$(PYTHON) tools/bootstrap.py --kubernetes
+	$(BIN)/python -m tests.monkey --seed $(FROM) --seeds $(SEEDS) --steps $(STEPS)
+
+e2e-node: setup ## Install voda by its chart on two real nodes, as root, and train there.
+	@$(PYTHON) tools/bootstrap.py --nodes
+	$(BIN)/python -m pytest -p no:xdist -s --durations=8 -o faulthandler_timeout=900 $(NODE_TESTS)
 
 lint: setup ## Check style, format and who may import whom.
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.table import Row
 from voda.cluster.port import Observed
+from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
@@ -23,6 +24,7 @@ from voda.events.types import (
     JobProgressed,
     JobSubmitted,
     NodeJoined,
+    VirtualClustersApplied,
     WorkerExited,
     WorkerStarted,
 )
@@ -40,16 +42,22 @@ _GO_PACKED_400_S = 0.12
 """The ancestor's placement of 400 nodes, in Go; its specification names the figure."""
 
 
-class _Cluster:
+class ChangingPool:
     """A pool that changes at random, and does at once what a plan says."""
 
-    def __init__(self, *, nodes: int, gpus_per_node: int, jobs: int) -> None:
+    def __init__(self, *, nodes: int, gpus_per_node: int, jobs: int, virtual_clusters: int = 0) -> None:
+        """Begin with a pool; its virtual clusters are owed all nodes, in equal parts."""
         self.live = Live()
+        self._virtual_clusters = virtual_clusters
         self._rng = rng_at(0, f"replan-{nodes}-{jobs}")
         self._now = 0.0
         self._submitted = 0
         for index in range(nodes):
             self.record(NodeJoined(node=Node(name=f"node-{index:04}", gpus=Gpus(gpus_per_node))))
+        if virtual_clusters:
+            quota = QuotaSpec(cell_type="node", cell_number=nodes // virtual_clusters)
+            teams = {f"team-{each}": VirtualClusterSpec(virtual_cells=(quota,)) for each in range(virtual_clusters)}
+            self.record(VirtualClustersApplied(pool=_POOL, cells=CellsSpec(virtual_clusters=teams)))
         for _ in range(jobs):
             self.submit()
 
@@ -83,8 +91,15 @@ class _Cluster:
             min_replicas=least,
             max_replicas=2 * least,
             epochs=self._rng.randint(5, 200),
+            virtual_cluster=self._virtual_cluster(),
         )
         self.record(JobSubmitted(spec=spec))
+
+    def _virtual_cluster(self) -> str:
+        """Return a virtual cluster; some are asked for more than others."""
+        if not self._virtual_clusters:
+            return ""
+        return f"team-{min(self._rng.randrange(self._virtual_clusters) for _ in range(2))}"
 
     def complete(self) -> None:
         """Let a job be done, and its GPUs be free."""
@@ -139,12 +154,13 @@ class _Cluster:
 def run() -> Sequence[Row]:
     """Measure whole re-plans, and how long `packed` needs at the size its ancestor was measured at."""
     large = {"nodes": 1_000, "gpus_per_node": 8, "jobs": 2_000}
-    rows = [*_replans("steady", _Cluster(**large), goal_ms=50.0), *_replans("packed", _Cluster(**large))]
-    rows += _replans("steady", _Cluster(nodes=128, gpus_per_node=4, jobs=300))
+    rows = [*replans("steady", ChangingPool(**large), goal_ms=50.0), *replans("packed", ChangingPool(**large))]
+    rows += replans("steady", ChangingPool(nodes=128, gpus_per_node=4, jobs=300))
     return [*rows, _packing_anew()]
 
 
-def _replans(placer_name: str, cluster: _Cluster, *, goal_ms: float | None = None) -> Sequence[Row]:
+def replans(placer_name: str, cluster: ChangingPool, *, goal_ms: float | None = None) -> Sequence[Row]:
+    """Measure whole re-plans of a pool that changes."""
     state = cluster.live.state(_POOL)
     size = f"{placer_name}, {len(state.nodes):,} nodes, {state.capacity_gpus:,} GPUs, {len(state.jobs):,} jobs"
     spent = [_turn(cluster, placer_name, turn) for turn in range(_WARM_UP + _TURNS)][_WARM_UP:]
@@ -159,7 +175,7 @@ def _replans(placer_name: str, cluster: _Cluster, *, goal_ms: float | None = Non
     return rows
 
 
-def _turn(cluster: _Cluster, placer_name: str, turn: int) -> Mapping[str, float]:
+def _turn(cluster: ChangingPool, placer_name: str, turn: int) -> Mapping[str, float]:
     """Change the cluster a little, make the next plan, adopt and reach it; return the seconds of each part."""
     (cluster.submit, cluster.complete, cluster.widen)[turn % 3]()
     cluster.progress(20)
@@ -182,7 +198,7 @@ def _turn(cluster: _Cluster, placer_name: str, turn: int) -> Mapping[str, float]
 
 def _packing_anew() -> Row:
     """Time `packed` alone, with 400 nodes full of jobs that are already placed."""
-    cluster = _Cluster(nodes=400, gpus_per_node=8, jobs=1_600)
+    cluster = ChangingPool(nodes=400, gpus_per_node=8, jobs=1_600)
     for turn in range(3):
         _turn(cluster, "packed", turn)
     state = cluster.live.state(_POOL)

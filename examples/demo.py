@@ -1,6 +1,7 @@
-"""Three real training jobs share four slots of this machine; watch them start, shrink and grow.
+"""Real training jobs share the slots of this machine; watch them start, shrink and grow.
 
-Starts `voda up` in a folder of its own, submits digits-mpi three times, and follows the log until all have ended.
+Starts `voda up` in a folder of its own, submits digits-mpi several times, and follows the log until all have ended:
+three jobs on four slots, or with --virtual-clusters two teams of four slots each, one of which borrows from the other.
 Rule: it does only what a user can do, with the commands a user would type.
 """
 
@@ -17,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -27,12 +28,43 @@ from voda.client import AsyncClient
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "digits-mpi"
-SLOTS = 4
 COLOURS = ("cyan", "magenta", "yellow")
-SUBMITS = ((0.0, "digits-1"), (12.0, "digits-2"), (24.0, "digits-3"))
-"""Seconds after the start, name."""
-LIMIT_S = 170.0
-_SIZE = re.compile(r"^(?:starts on \d+, |(?:grown|shrunk) \d+ -> \d+: )")
+LIMIT_S = 300.0
+
+
+class Submit(NamedTuple):
+    """A job, and when it comes."""
+
+    at_s: float
+    name: str
+    options: tuple[str, ...] = ()
+
+
+class Scenario(NamedTuple):
+    """What the demo shows."""
+
+    title: str
+    slots: int
+    submits: tuple[Submit, ...]
+    virtual_clusters: str = ""
+    """As `voda vc apply` takes them; empty: none."""
+
+
+PLAIN = Scenario(
+    "Three jobs of 1 to 4 workers, four slots",
+    slots=4,
+    submits=(Submit(0.0, "digits-1"), Submit(12.0, "digits-2"), Submit(24.0, "digits-3")),
+)
+TEAMS = Scenario(
+    "Two teams are guaranteed four slots each; vision's job borrows what speech leaves idle, until speech needs it",
+    slots=8,
+    submits=(
+        Submit(0.0, "vision-1", ("--vc", "vision", "--min", "1", "--max", "8")),
+        Submit(15.0, "speech-1", ("--vc", "speech", "--min", "4", "--max", "4")),
+    ),
+    virtual_clusters="virtualClusters:\n  vision: {cells: {node.gpu: 4}}\n  speech: {cells: {node.gpu: 4}}\n",
+)
+_SIZE = re.compile(r"^(?:starts with [\d,]+ workers?[,:] |(?:grown|shrunk) from [\d,]+ to [\d,]+ workers?: )")
 """What of a reason says again how the size changed."""
 
 console = Console(highlight=False, soft_wrap=True)
@@ -41,7 +73,8 @@ console = Console(highlight=False, soft_wrap=True)
 class Story:
     """What the log told so far, and how to show it."""
 
-    def __init__(self) -> None:
+    def __init__(self, scenario: Scenario = PLAIN) -> None:
+        self.scenario = scenario
         self.began_at = time.monotonic()
         self.workers: dict[str, set[int]] = {}
         self.sizes: dict[str, list[int]] = {}
@@ -72,9 +105,9 @@ class Story:
         held = [(name, len(indices)) for name, indices in sorted(self.workers.items()) if indices]
         line = Text(f"{time.monotonic() - self.began_at:5.0f} s  ")
         for name, count in held:
-            line.append("██ " * count, style=_colour(name))
-        line.append("·· " * max(0, SLOTS - sum(count for _, count in held)), style="bright_black")
-        line.append(f" {job_id:<9}", style=_colour(job_id)).append(words)
+            line.append("██ " * count, style=self._colour(name))
+        line.append("·· " * max(0, self.scenario.slots - sum(count for _, count in held)), style="bright_black")
+        line.append(f" {job_id:<9}", style=self._colour(job_id)).append(words)
         console.print(line)
 
     def _resized(self, job_id: str) -> None:
@@ -95,10 +128,9 @@ class Story:
             return ""
         return f" [epoch {told['epochs_done']:g}, accuracy {told['metrics'].get('accuracy', 0):.1%}]"
 
-
-def _colour(job_id: str) -> str:
-    names = [name for _, name in SUBMITS]
-    return COLOURS[names.index(job_id)] if job_id in names else "white"
+    def _colour(self, job_id: str) -> str:
+        names = [each.name for each in self.scenario.submits]
+        return COLOURS[names.index(job_id)] if job_id in names else "white"
 
 
 def voda(*arguments: str, env: Mapping[str, str], cwd: Path = ROOT, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -109,9 +141,9 @@ def voda(*arguments: str, env: Mapping[str, str], cwd: Path = ROOT, **options: A
 
 
 @asynccontextmanager
-async def service(home: Path, env: Mapping[str, str]) -> AsyncIterator[str]:
+async def service(home: Path, env: Mapping[str, str], slots: int) -> AsyncIterator[str]:
     """Run `voda up` for the length of the block, and yield its URL."""
-    arguments = ["up", "--slots", str(SLOTS), "--port", "0", "--ratelimit", "2", "--halt-on-exit"]
+    arguments = ["up", "--slots", str(slots), "--port", "0", "--ratelimit", "2", "--halt-on-exit"]
     console.print(f"[bold]$ voda {' '.join(arguments)} &[/bold]")
     command = [str(Path(sys.executable).with_name("voda")), *arguments]
     with (home / "up.log").open("wb") as log:
@@ -140,21 +172,30 @@ async def follow(client: AsyncClient, story: Story) -> None:
     """Take the log's events as they come, until all jobs have ended."""
     async for event in client.events(after=0):
         story.take(event.type, event.data)
-        if len(story.ended) == len(SUBMITS):
+        if len(story.ended) == len(story.scenario.submits):
             return
 
 
 async def submit(env: Mapping[str, str], story: Story) -> None:
     """Submit the jobs, each at its time."""
-    for at_s, name in SUBMITS:
+    for at_s, name, options in story.scenario.submits:
         await asyncio.sleep(max(0.0, story.began_at + at_s - time.monotonic()))
-        arguments = ("submit", "job.yaml", "--name", name)
+        arguments = ("submit", "job.yaml", "--name", name, *options)
         done = await asyncio.to_thread(voda, *arguments, env=env, cwd=EXAMPLE, capture_output=True)
         if done.returncode:
             raise SystemExit(f"demo: {done.stderr.strip() or done.stdout.strip()}")
 
 
-async def run(out: Path) -> Story:
+def guarantee(home: Path, scenario: Scenario, env: Mapping[str, str]) -> None:
+    """Give the teams their slots."""
+    if scenario.virtual_clusters:
+        file = home / "virtual-clusters.yaml"
+        file.write_text(scenario.virtual_clusters)
+        if voda("vc", "apply", os.path.relpath(file, ROOT), env=env).returncode:
+            raise SystemExit("demo: the virtual clusters were not applied")
+
+
+async def run(out: Path, scenario: Scenario) -> Story:
     """Run the jobs to their ends and return what happened."""
     home = out / "home"
     if home.exists() and not (home / "lock").exists():
@@ -165,8 +206,9 @@ async def run(out: Path) -> Story:
     env = {**os.environ, "VODA_HOME": str(home), "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"}
     for variable in ("VODA_SERVER", "VODA_TOKEN"):
         env.pop(variable, None)
-    story = Story()
-    async with service(home, env) as url:
+    story = Story(scenario)
+    async with service(home, env, scenario.slots) as url:
+        guarantee(home, scenario, env)
         token = (home / "admin.token").read_text().strip()
         client = AsyncClient(url, token)
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
@@ -182,7 +224,7 @@ def conclude(story: Story, out: Path) -> int:
     table = Table(title="What became of the jobs", title_justify="left")
     for head in ("job", "outcome", "epochs", "accuracy", "workers over time", "resizes"):
         table.add_column(head)
-    for _, name in SUBMITS:
+    for _, name, _ in story.scenario.submits:
         told, sizes = story.progress.get(name, {}), story.sizes.get(name, [0])[1:]
         accuracy = f"{told.get('metrics', {}).get('accuracy', 0.0):.1%}"
         resizes = max(0, len(sizes) - 1)
@@ -193,18 +235,22 @@ def conclude(story: Story, out: Path) -> int:
     env = dict(os.environ)
     drawn = voda("timeline", str(log), "--out", str(page), env=env)
     verified = voda("replay", str(log), "--verify", env=env)
-    is_done = all(outcome == "completed" for outcome in story.ended.values()) and len(story.ended) == len(SUBMITS)
+    is_done = all(story.ended.get(each.name) == "completed" for each in story.scenario.submits)
     return 0 if is_done and drawn.returncode == 0 and verified.returncode == 0 else 1
 
 
 def main() -> int:
     """Run the demo; return the exit status."""
-    parser = argparse.ArgumentParser(description="Three real training jobs share four slots of this machine.")
+    parser = argparse.ArgumentParser(description="Real training jobs share the slots of this machine.")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for log, jobs and picture")
-    out = parser.parse_args().out.resolve()
-    console.print("Three jobs of 1 to 4 workers, four slots: each slot is a ██, each job a colour.\n")
+    parser.add_argument(
+        "--virtual-clusters", action="store_true", help="two teams of four slots each, one of which borrows"
+    )
+    options = parser.parse_args()
+    out, scenario = options.out.resolve(), TEAMS if options.virtual_clusters else PLAIN
+    console.print(f"{scenario.title}: each slot is a ██, each job a colour.\n")
     try:
-        story = asyncio.run(run(out))
+        story = asyncio.run(run(out, scenario))
     except TimeoutError:
         console.print(
             f"demo: not done within {LIMIT_S:.0f} s; see {out / 'home' / 'up.log'} and {out / 'home' / 'jobs'}"

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from voda.cluster.kubernetes.client.api import Api, ObjectList, WatchEvent
-from voda.cluster.kubernetes.client.errors import Conflict
 from voda.domain.errors import ClusterUnavailable
+from voda.kubernetes_client.api import Api, ObjectList, WatchEvent
+from voda.kubernetes_client.errors import Conflict
 
 T = TypeVar("T")
 LATENCY_S = 0.01

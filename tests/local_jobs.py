@@ -1,6 +1,7 @@
 """A local cluster for tests: jobs made by hand, real processes, and waiting with a deadline."""
 
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -22,7 +23,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
-from voda.events.types import Observation
+from voda.events.types import Observation, WorkerExited
 from voda.manifests.programs import FailurePolicy, Program
 
 FOREVER = "while :; do sleep 0.05; done"
@@ -117,9 +118,9 @@ class Ground:
         await self.apply(StartJob(job_id=job_id, nodes=("n1",) * workers))
         return job_id
 
-    async def resize(self, job_id: str, workers: int) -> None:
-        """Grow or shrink a job."""
-        await self.apply(ResizeJob(job_id=job_id, nodes=("n1",) * workers))
+    async def resize(self, job_id: str, workers: int, *, planned: int = 0) -> None:
+        """Grow or shrink a job, for good or on the way to a plan of more workers."""
+        await self.apply(ResizeJob(job_id=job_id, nodes=("n1",) * workers, planned=planned))
 
     async def halt(self, job_id: str) -> None:
         """Preempt a job."""
@@ -145,10 +146,15 @@ class Ground:
 
         await until_it_is(there, within_s=within_s)
 
+    async def try_again(self, workers: int = 1, *, job_id: str = "a") -> None:
+        """Start a job anew whose program failed, once all its workers are gone, as the next plan does."""
+        await self.until_workers(job_id=job_id)
+        await self.resize(job_id, workers)
+
     async def until_told(self, *expected: Observation) -> None:
-        """Wait until all of these were told."""
+        """Wait until all of these were told; when an exit lets its job be tried again is not compared."""
         try:
-            await until(lambda: all(notice in self.notices() for notice in expected))
+            await until(lambda: all(notice in map(_without_retry, self.notices()) for notice in expected))
         except AssertionError:
             raise AssertionError(f"expected {expected}, told were {self.told}") from None
 
@@ -158,7 +164,11 @@ class Ground:
         return self.told
 
     def log(self, job_id: str = "a", replica: str = "launcher") -> str:
-        """Return what a replica printed so far."""
+        """Return what a replica printed so far, without the lines between its runs."""
+        return re.sub(r"\[voda: started again at [^]]*\]\n", "", self.output(job_id, replica))
+
+    def output(self, job_id: str = "a", replica: str = "launcher") -> str:
+        """Return all that its log holds."""
         path = JobFolder(self.folder, job_id).mpi.parent / "logs" / f"{replica}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -177,6 +187,10 @@ class Ground:
         if spec.job_id not in self.run_specs:
             raise ActionRefused(f"job {spec.job_id}: not known to the cluster")
         return self.run_specs[spec.job_id]
+
+
+def _without_retry(notice: Observation) -> Observation:
+    return replace(notice, retry_at=None) if isinstance(notice, WorkerExited) else notice
 
 
 def base_environment() -> dict[str, str]:

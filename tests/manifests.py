@@ -56,6 +56,13 @@ def an_indexed_job(
     }
 
 
+def a_jobset(replicas: int = 2, **job: Any) -> dict[str, Any]:
+    """Return a JobSet of one replicated job; see `an_indexed_job`, whose arguments are the Job's."""
+    made = an_indexed_job(replicas, **job)
+    spec = {"replicatedJobs": [{"name": "node", "template": {"spec": made["spec"]}}]}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": made["metadata"], "spec": spec}
+
+
 def _replica(container: dict[str, Any], replicas: int | None) -> dict[str, Any]:
     found: dict[str, Any] = {"template": {"spec": {"containers": [container]}}}
     if replicas is not None:

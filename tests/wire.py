@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from voda.api.presenters.pools import settings_of
-from voda.api.schemas import ForecastView, JobView, NodeView, PoolView, ProgressView, SettingsView, WorkerView
+from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, WorkerView
+from voda.api.schemas.pools import NodeView, PoolView, SettingsView
 from voda.domain import state
 from voda.domain.job import Phase
 
@@ -77,7 +78,15 @@ def a_wire_node(name: str = "n1", *, jobs: Mapping[str, int] | None = None, gpus
         used_gpus=used,
         free_gpus=gpus - used - foreign,
         jobs=jobs or {},
-        **{"pool": "default", "is_ready": True, "is_schedulable": True, "is_draining": False, "labels": {}, **fields},
+        **{
+            "pool": "default",
+            "is_ready": True,
+            "is_schedulable": True,
+            "is_draining": False,
+            "drain_reason": "",
+            "labels": {},
+            **fields,
+        },
     )
 
 

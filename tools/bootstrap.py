@@ -28,6 +28,20 @@ CANDIDATES = ("python3.13", "python3.12", "python3.11")
 # A borrowed pip must know --python, which came with 22.3.
 OLDEST_PIP = (22, 3)
 TORCH = "torch==2.13.0"
+# What nodes of Kubernetes need of a machine, and Debian's package that has it.
+NODE_PROGRAMS = {
+    "runc": "runc",
+    "iptables": "iptables",
+    "nft": "nftables",
+    "conntrack": "conntrack",
+    "socat": "socat",
+    "busybox": "busybox-static",
+    "sshd": "openssh-server",
+    "mpirun": "openmpi-bin",
+    "torchrun": "python3-torch",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+}
+SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
 
 
@@ -41,6 +55,9 @@ def main() -> int:
     parser.add_argument("--postgres", action="store_true", help="only see to PostgreSQL's binaries, for tests")
     parser.add_argument("--compiler", action="store_true", help="only see to a C compiler, for tests")
     parser.add_argument("--kubernetes", action="store_true", help="only see to a Kubernetes control plane, for tests")
+    parser.add_argument(
+        "--nodes", action="store_true", help="only see to what real nodes of Kubernetes need, for tests"
+    )
     parser.add_argument("--torch", action="store_true", help="only see to PyTorch, for the test of its example")
     options = parser.parse_args()
     try:
@@ -50,6 +67,8 @@ def main() -> int:
             find_compiler()
         elif options.kubernetes:
             find_kubernetes()
+        elif options.nodes:
+            find_nodes()
         elif options.torch:
             find_torch()
         else:
@@ -151,10 +170,13 @@ def borrowed_pip() -> list[str]:
 
 def install(pip: list[str], arguments: list[str]) -> None:
     """Run pip install; the user's own pip configuration (index, proxy, certificates) stays in force."""
-    command = [*pip, "--disable-pip-version-check", "install", "--quiet", "--progress-bar", "off", *arguments]
-    done = run(command, PIP_S)
+    is_watched = sys.stdout.isatty()
+    quiet = [] if is_watched else ["--quiet", "--progress-bar", "off"]
+    command = [*pip, "--disable-pip-version-check", "install", *quiet, *arguments]
+    # It takes minutes: somebody who watches sees pip at work.
+    done = run(command, PIP_S, is_shown=is_watched)
     if done.returncode != 0:
-        print(done.stdout + done.stderr, file=sys.stderr)
+        print((done.stdout or "") + (done.stderr or ""), file=sys.stderr)
         raise SetupError("pip could not install the dependencies; what it said stands above.")
 
 
@@ -192,6 +214,18 @@ def find_kubernetes() -> None:
         say("no kube-apiserver found: set KUBEBUILDER_ASSETS (`setup-envtest use 1.37.2 -p path` prints one)")
 
 
+def find_nodes() -> None:
+    """See to it that the tests on real nodes find what Debian has of these."""
+    find_kubernetes()
+    if not all(map(apt_install, absent := absent_of_nodes())):
+        say(f"not there: {' '.join(absent)} (apt-get install brings them); the tests that need them will say so")
+
+
+def absent_of_nodes() -> list[str]:
+    """Return the packages of Debian that nodes of Kubernetes still need."""
+    return [package for program, package in NODE_PROGRAMS.items() if not shutil.which(program, path=SYSTEM_PATH)]
+
+
 def find_compiler() -> None:
     """See to it that the tests that cut the power under a log find a C compiler, and what it compiles against."""
     if any(map(shutil.which, ("cc", "gcc", "clang"))):
@@ -222,11 +256,14 @@ def has_bundled_postgres() -> bool:
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in Path(found[0]).parents)
 
 
-def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, never longer than `timeout_s`; a command that is not there exits with 127."""
+def run(command: list[str], timeout_s: float, *, is_shown: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, never longer than `timeout_s`; a command that is not there exits with 127.
+
+    What it prints is returned, or, if `is_shown`, goes where this program's own output goes.
+    """
     try:
         return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=not is_shown, text=True, timeout=timeout_s, check=False
         )
     except FileNotFoundError as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))

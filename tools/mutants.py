@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tools.trials import ROOT, Executed, Finder, attempt, measure, warm_up
 
-ROOMS = ("domain", "policies", "planner", "projections")
+ROOMS = ("cells", "domain", "policies", "planner", "projections")
 HARMLESS = ROOT / "tests" / "harmless_mutants.toml"
 GOAL = 0.9
 """The share of mutants that the tests shall find."""
@@ -130,7 +130,7 @@ class Result:
     @property
     def change(self) -> tuple[str, str, str]:
         """What tells a mutant from others while lines move."""
-        return self.path, self.before, self.after
+        return self.path, self.before.strip(), self.after.strip()
 
     def __str__(self) -> str:
         signs = [

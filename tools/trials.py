@@ -31,6 +31,8 @@ ARGUMENTS = (
     *("-x", "-q", "-m", "not slow and not postgres and not nats"),
     *("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
+RULES = "tests/unit/test_pure_values.py"
+"""Rules about all classes of the pure core: they find mutants of headers, though they execute no line of them."""
 LIBRARIES = (
     *("aiohttp.web", "hypothesis", "msgspec", "numpy", "scipy.optimize", "sqlalchemy.ext.asyncio", "click"),
     *("_pytest.config", "pytest_asyncio.plugin", "schemathesis.pytest.plugin", "xdist.plugin"),
@@ -63,7 +65,7 @@ class Executed:
         names = self._of({f"{path}:{line}" for line in lines})
         if not lines or "" in names:
             room = path.rpartition("/")[0]
-            names = self._of_module(f"{path}:") or self._of_module(f"{room}/")
+            names = (self._of_module(f"{path}:") or self._of_module(f"{room}/")) | {f"{RULES}::"}
         files = tuple(name for name in names if name.endswith("::"))
         return {test for test in self.seconds if test in names or test.startswith(files)}.difference(self.failed)
 

@@ -37,6 +37,11 @@ def server_url() -> str:
     return _variable("VODA_SERVER")
 
 
+def kubernetes_namespace() -> str:
+    """Return the namespace of the cluster's voda that VODA_NAMESPACE names; empty where it is unset."""
+    return _variable("VODA_NAMESPACE")
+
+
 def token() -> str:
     """Return the access token in VODA_TOKEN; empty where it is unset."""
     return _variable("VODA_TOKEN")

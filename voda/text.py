@@ -74,6 +74,11 @@ def counted(things: int, noun: str) -> str:
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"
 
 
+def number_are(things: int) -> str:
+    """Return a number of things as the beginning of a clause: none is, 1 is, 2 are."""
+    return "none is" if things == 0 else "1 is" if things == 1 else f"{things:,} are"
+
+
 def short(seconds: float) -> str:
     """Return a span in its largest unit: 42s, 9m, 3h, 5d; below ten of it with the next one: 9m30s, 3h20m, 2d4h."""
     whole = max(0, round(seconds))

@@ -8,7 +8,10 @@ import sys
 from benchmarks.figures import chosen, take
 from benchmarks.kube.options import Options
 
-FIGURES = ("reaction", "throughput", "gates", "takeover", "memory", "idle")
+FIGURES = (
+    *("start", "running", "resumed", "reaction", "flaps", "resizes", "rest"),
+    *("throughput", "gates", "takeover", "memory", "idle"),
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -16,7 +19,7 @@ def main(arguments: list[str]) -> None:
     names, options = _parsed(arguments)
     # The stand-ins ask again whenever a connection breaks, as it does at the end of each figure.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    take("benchmarks.kube", chosen(names, FIGURES), options, asyncio.run)
+    take("benchmarks.kube.figures", chosen(names, FIGURES), options, asyncio.run)
 
 
 def _parsed(arguments: list[str]) -> tuple[list[str], Options]:

@@ -1,6 +1,10 @@
 """What can be asked of the figures."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
+
+from tests.served_process import PROGRAM
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -12,7 +16,12 @@ class Options(Struct, frozen=True, kw_only=True):
     has_pools: bool = False
     within_s: float = 600.0
     profile: str = ""
-    """File; empty: nothing is profiled."""
+    """File where cProfile writes what voda did, once it ends by itself; empty: nowhere."""
+
+    @property
+    def program(self) -> Sequence[str]:
+        """What is run as voda."""
+        return ("-m", "benchmarks.kube.profiled", self.profile) if self.profile else PROGRAM
 
     def scaled(self, count: int, least: int = 1) -> int:
         """Return a count at this scale."""

@@ -30,7 +30,7 @@ class Replica(ServedProcess):
         folder: of this replica alone.
         log: a path or URL.
         settings: fields of the settings file beside the usual ones.
-        profile: where cProfile writes what it did, once it ends by itself; empty: nowhere.
+        program: what is run instead of voda; gets the same arguments.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Replica(ServedProcess):
         log: str,
         *,
         settings: Mapping[str, Any] | None = None,
-        profile: str = "",
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "said").unlink(missing_ok=True)
@@ -55,7 +55,6 @@ class Replica(ServedProcess):
         }
         path = folder / "voda.yaml"
         path.write_text(yaml.safe_dump(fields))
-        program = ("-m", "benchmarks.kube.profiled", profile) if profile else PROGRAM
         arguments = ("serve", "--config", str(path), "--no-tokens", "--verbose", "--kubeconfig")
         super().__init__(folder / "said", [*arguments, str(plane.kubeconfig())], program=program)
 

@@ -5,7 +5,7 @@ Rule: for figures to which launchers add nothing but load.
 
 from typing import ClassVar
 
-from tests.kube.client import Object, now_text
+from tests.kube.client import JOBS, Object, now_text
 from tests.kube.operators.base import is_suspended
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.operators.status import set_condition
@@ -14,7 +14,7 @@ from tests.kube.operators.status import set_condition
 class WorkersOnly(MpiOperatorV2):
     """See the module."""
 
-    owned: ClassVar = {}
+    owned: ClassVar = {JOBS: ""}
 
     async def reconcile(self, job: Object) -> None:
         """See Operator.reconcile."""

@@ -13,7 +13,19 @@ import pytest
 from msgspec import UnsetType
 
 from tests.wire import a_wire_job
-from voda.api import schemas
+from voda.api.schemas.base import WarningView
+from voda.api.schemas.events import EventView
+from voda.api.schemas.jobs import (
+    ArrayTaskView,
+    DependencyView,
+    ForecastView,
+    JobList,
+    JobView,
+    ProgressView,
+    SubmissionView,
+    WorkerView,
+)
+from voda.api.schemas.pools import SettingsView
 from voda.application.change_job import JobChange
 from voda.application.change_settings import SettingsChange
 from voda.auth.callers import Caller
@@ -22,17 +34,17 @@ from voda.client.decoding import decode
 from voda.domain.state import ParameterValue
 
 RECORDS: list[tuple[type, type]] = [
-    (records.Job, schemas.JobView),
-    (records.Replica, schemas.WorkerView),
-    (records.Progress, schemas.ProgressView),
-    (records.Forecast, schemas.ForecastView),
-    (records.JobDependency, schemas.DependencyView),
-    (records.ArrayPlace, schemas.ArrayTaskView),
-    (records.JobsPage, schemas.JobList),
-    (records.Submission, schemas.SubmissionView),
-    (records.IgnoredField, schemas.WarningView),
-    (records.Event, schemas.EventView),
-    (records.Settings, schemas.SettingsView),
+    (records.Job, JobView),
+    (records.Replica, WorkerView),
+    (records.Progress, ProgressView),
+    (records.Forecast, ForecastView),
+    (records.JobDependency, DependencyView),
+    (records.ArrayPlace, ArrayTaskView),
+    (records.JobsPage, JobList),
+    (records.Submission, SubmissionView),
+    (records.IgnoredField, WarningView),
+    (records.Event, EventView),
+    (records.Settings, SettingsView),
     (records.Identity, Caller),
     (client.JobChanges, JobChange),
     (client.SettingsChanges, SettingsChange),

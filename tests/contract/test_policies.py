@@ -16,6 +16,7 @@ from voda.domain.state import ClusterState
 from voda.planner.priority import allocate as by_priority
 from voda.policies import POLICIES, Policy
 from voda.policies.toolkit.estimates import speedup
+from voda.text import counted, number_are
 
 RIGID = frozenset({"fifo", "srjf", "tiresias"})
 """Policies that give what was requested, and nothing of what is left over."""
@@ -90,16 +91,18 @@ def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(policy: Poli
     free = free_gpus(view, dict(answer.replicas))
     for job_id, count in answer.replicas.items():
         spec, had = view.jobs[job_id].spec, len(view.plan.placement.get(job_id, ()))
-        reason = answer.reasons[job_id]
+        reason, workers = answer.reasons[job_id], counted(count, "worker")
         if not count:
-            found = re.fullmatch(rf"{'preempted' if had else 'waits'}: needs (\d+), {free} free", reason)
+            left = re.escape(number_are(free))
+            found = re.fullmatch(rf"{'preempted' if had else 'waits'}: needs (\d+) GPUs?, {left} free", reason)
             assert found, reason
             sizes = (spec.requested, spec.min_replicas)
             assert free < int(found[1]) in [size * spec.gpus_per_replica for size in sizes]
         elif count == had:
-            assert reason == f"keeps {count}"
+            assert reason == f"keeps {workers}"
         else:
-            change = f"{'grown' if count > had else 'shrunk'} {had} -> {count}: " if had else f"starts on {count}, "
+            resized = f"{'grown' if count > had else 'shrunk'} from {had} to {workers}: "
+            change = resized if had else f"starts with {workers}, "
             assert reason.startswith(change)
             assert len(reason) > len(change)
 

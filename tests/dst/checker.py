@@ -5,9 +5,11 @@ Rule: it reads the log as it was committed and the cluster as it is, and believe
 
 from collections.abc import Iterable, Sequence
 
+from tests.dst.invariants.arrays import Arrays
 from tests.dst.invariants.broken import Broken
 from tests.dst.invariants.order import Order
 from tests.dst.invariants.plans import Plans
+from tests.dst.invariants.tries import Tries
 from tests.dst.invariants.truth import refuse_untrue
 from tests.dst.journal import Journal
 from tests.dst.world import World
@@ -21,6 +23,8 @@ class Checker:
     def __init__(self, world: World, journal: Journal) -> None:
         self.order = Order()
         self.plans = Plans()
+        self.arrays = Arrays(self.plans)
+        self.tries = Tries()
         self._journal = journal
         self._world = world
 
@@ -33,8 +37,10 @@ class Checker:
         for event in events:
             self.order.see(event, by)
             self.plans.see(event)
+            self.tries.see(event)
             self._journal.committed(event)
             self._refuse_false_end(event)
+        self.arrays.see(events)
 
     def changed(self, what: str) -> None:
         """Check the cluster.

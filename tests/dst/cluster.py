@@ -100,6 +100,8 @@ class TrueCluster:
         self.ended: dict[str, JobCompleted | JobFailed] = {}
         self.listeners: list[Callable[[str, Observation], None]] = []
         """Are told (pool, fact)."""
+        self.stuck: dict[str, object] = {}
+        """Job -> why none of its workers gets a GPU."""
         self._work: dict[str, _Work] = {}
         self._around = around
         self._pace = pace or Pace()
@@ -160,6 +162,8 @@ class TrueCluster:
         new = [index for index in range(len(nodes)) if index not in held]
         moved = [index for index, worker in held.items() if index < len(nodes) and worker.node != nodes[index]]
         self._refuse_crowd(work, Counter(nodes[index] for index in (*new, *moved)))
+        if work.spec.job_id in self.stuck and (new or moved):
+            raise ActionRefused(f"job {work.spec.job_id}: its pods are not made")
         work.wish = tuple(nodes)
         self._end(work, [index for index in held if index >= len(nodes)], "stopped")
         self._end(work, moved, "migrated")
@@ -210,7 +214,8 @@ class TrueCluster:
         self._gone(work, [index], held.cause)
         # A worker that moves, or whose end was taken back, comes again where there is room by now; else the gap shows.
         node = self.nodes.get(work.wish[index]) if index < len(work.wish) else None
-        if node is not None and node.usable_gpus - self.used(node.name) >= held.gpus:
+        is_free = node is not None and node.usable_gpus - self.used(node.name) >= held.gpus
+        if is_free and work.spec.job_id not in self.stuck:
             self._begin(work, [index])
 
     def _gone(self, work: _Work, indices: Sequence[int], cause: ExitCause) -> None:

@@ -61,7 +61,12 @@ NODE_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
     # Others take GPUs that are free.
     "node_foreign": (2, 30.0, 900.0),
 }
-JOB_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {"worker_dies": (6, 0.0, 0.0), "job_fails": (1, 0.0, 0.0)}
+JOB_FAULTS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "worker_dies": (6, 0.0, 0.0),
+    "job_fails": (1, 0.0, 0.0),
+    # None of its workers gets its GPU: an operator that stands still, a quota, a webhook.
+    "job_stuck": (3, 60.0, 3_600.0),
+}
 KINDS: Final = frozenset({*REPLICA_FAULTS, *NODE_FAULTS, *JOB_FAULTS})
 _EVERY_S: Final = 240.0
 """Mean span between two faults."""

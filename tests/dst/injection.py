@@ -63,6 +63,7 @@ class Injection:
             replica.start_later(0.5)
         for node in self._nodes:
             self._mend(node)
+        self._scene.cluster.stuck.clear()
 
     # ---- replicas
 
@@ -137,12 +138,29 @@ class Injection:
     def _hit_job(self, fault: Fault) -> None:
         cluster, chance = self._scene.cluster, self._scene.chance.of(f"job fault {fault.at_s}")
         job_id = fault.target or _any(chance, list(cluster.workers))
+        if fault.kind == "job_stuck":
+            self._stick(fault, job_id)
+            return
         if fault.kind == "worker_dies":
             index = _any(chance, sorted(cluster.workers.get(job_id, ())))
             if index is not None:
                 cluster.kill_worker(job_id, index)
         elif job_id:
             cluster.fail_job(job_id)
+
+    def _stick(self, fault: Fault, job_id: str | None) -> None:
+        """Take the workers of a job away, and let it get none for a while."""
+        if job_id is None:
+            return
+        cluster = self._scene.cluster
+        cluster.stuck[job_id] = fault
+        for index in sorted(cluster.workers.get(job_id, ())):
+            cluster.kill_worker(job_id, index)
+        self._scene.later(fault.span_s, self._loosen, job_id, fault)
+
+    def _loosen(self, job_id: str, fault: Fault) -> None:
+        if self._scene.cluster.stuck.get(job_id) is fault:
+            del self._scene.cluster.stuck[job_id]
 
 
 def _any(chance: Random, choices: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ that its event carries too, so nothing has to be guessed.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -24,7 +24,9 @@ from voda.events.types import (
 
 KEY = "dst/key"
 """Label of a manifest: the Idempotency-Key of its submit."""
-Kind = Literal["submit", "change", "delete", "settings"]
+WHOLE: Final = "whole-"
+"""Begins the reason by which all tasks of an array are canceled."""
+Kind = Literal["submit", "change", "delete", "delete array", "settings"]
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -36,7 +38,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     status: int
     """0: no answer, or one that tells nothing (5xx)."""
     job_id: str = ""
-    """Of an acknowledged submit; of the job that a change or delete was about, as the answer names it."""
+    """Of an acknowledged submit; of the job or array that a change or delete was about, as the answer names it."""
     position: int | None = None
     """How far whoever answered had read the log; None where it did not say."""
 
@@ -64,6 +66,8 @@ class Journal:
         """Job id -> position of its end."""
         self._canceled: set[str] = set()
         """Jobs that somebody wanted canceled."""
+        self._tasks: dict[str, list[str]] = {}
+        """Array -> its tasks."""
 
     def committed(self, event: Event) -> None:
         """Take in the next event of the log.
@@ -74,7 +78,7 @@ class Journal:
         tagged = _tagged(event)
         if tagged is not None:
             kind, tag = tagged
-            if (first := self._found.setdefault(tagged, event)) is not event:
+            if (first := self._found.setdefault(tagged, event)) is not event and kind != "delete array":
                 where = f"at position {first.position} and at {event.position} ({first.stream}, {event.stream})"
                 raise Broken("exactly once", f"{kind} {tag} is recorded twice: {where}")
             if not self._open.get(tagged) and not self._is_idle(event):
@@ -84,6 +88,8 @@ class Journal:
                 self._ends.setdefault(event.data.job_id, event.position)
             case JobCancelRequested():
                 self._canceled.add(event.data.job_id)
+            case JobSubmitted(spec=spec) if spec.array is not None:
+                self._tasks.setdefault(spec.array.array_id, []).append(spec.job_id)
 
     def sent(self, kind: Kind, tag: str) -> None:
         """Take in that a request is on its way."""
@@ -108,6 +114,11 @@ class Journal:
                 raise Broken("refused", what)
 
     def _acknowledge(self, answer: Answered, found: Event | None, before: Sequence[Answered]) -> None:
+        if answer.kind == "delete array":
+            if left := {*self._tasks.get(answer.job_id, ())} - {*self._ends, *self._canceled}:
+                what = f"{answer.tag} of array {answer.job_id} was answered {answer.status}, and spares {sorted(left)}"
+                raise Broken("acknowledged", what)
+            return
         if found is None:
             if answer.kind == "delete" and answer.job_id in {*self._ends, *self._canceled}:
                 return
@@ -151,13 +162,15 @@ class Journal:
 
 def _tagged(event: Event) -> tuple[Kind, str] | None:
     match event.data:
-        case JobSubmitted(spec=spec):
+        case JobSubmitted(spec=spec) if spec.array is None or spec.array.array_id == spec.job_id:
             labels = ((spec.manifest or {}).get("metadata") or {}).get("labels") or {}
             return ("submit", labels[KEY]) if KEY in labels else None
         case JobChanged(priority=int(priority)):
             return "change", str(priority)
         case JobCancelRequested(reason=reason) if reason.startswith("dst-"):
             return "delete", reason
+        case JobCancelRequested(reason=reason) if reason.startswith(WHOLE):
+            return "delete array", reason
         case RatelimitChanged(ratelimit_s=ratelimit_s):
             return "settings", f"{ratelimit_s:.6f}"
     return None

@@ -9,8 +9,11 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from voda.cluster.port import Observed
+from voda.domain.job import Job
+from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
+from voda.planner import eligibility
 from voda.reconcilers import diff
 
 
@@ -35,10 +38,26 @@ def _as_if_all_were_free(observed: Observed) -> dict[str, int]:
     return {name: node.usable_gpus for name, node in observed.nodes.items()}
 
 
+_held_jobs: Final = eligibility.held_jobs
+
+
+def _unbounded(view: ClusterState, tasks: Sequence[Job], held: Mapping[str, str], *, at_work: int) -> dict[str, str]:
+    """Let all tasks of an array be at work at once."""
+    del view, tasks, held, at_work
+    return {}
+
+
+def _impatient(view: ClusterState, now: float) -> dict[str, str]:
+    """Let no job wait for the end of others."""
+    return {job_id: why for job_id, why in _held_jobs(view, now).items() if not view.jobs[job_id].waits_for}
+
+
 MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]] = {
     "fencing": [(append_plan, "check_append", _unfenced)],
     "idempotence": [(append_plan, "seal_batch", _forgetful)],
     "observed-free": [(diff, "_free", _as_if_all_were_free)],
+    "array-bound": [(eligibility, "_beyond_bound", _unbounded)],
+    "after": [(eligibility, "held_jobs", _impatient)],
 }
 """Name -> what is replaced: module, name, replacement."""
 

@@ -12,7 +12,8 @@ from tests.dst import faults
 from tests.dst.faults import Fault
 from tests.dst.world import Answer, Outcome, Setup, Unanswered, World, simulate
 from tests.service import a_manifest
-from voda.events.types import JobCompleted, JobSubmitted, LeaderElected
+from voda.events.envelope import Event
+from voda.events.types import JobBackedOff, JobCompleted, JobSubmitted, LeaderElected, WorkerStarted
 
 QUIET_S = 1_800.0
 REPLICAS = ("r0", "r1", "r2")
@@ -162,6 +163,35 @@ def test_replica_that_ends_by_itself_is_a_breach() -> None:
 
     outcome = simulate(a_setup(), load)
     assert outcome.breach.startswith("unforeseen: replica r0.1 ended by itself")
+
+
+def test_gpus_of_a_stuck_job_are_used_by_others_and_it_is_tried_again_with_longer_and_longer_delays() -> None:
+    wrong = Fault(at_s=100.0, kind="job_stuck", target="stuck", span_s=1_600.0)
+
+    async def two_jobs(world: World) -> None:
+        gpus = sum(node.gpus for node in world.cluster.nodes.values() if node.pool == "default")
+        await submit(world, "stuck", min_replicas=gpus, max_replicas=gpus, priority=9)
+        await asyncio.sleep(max(0.0, 100.0 - world.now_s))
+        await submit(world, "other", min_replicas=gpus, max_replicas=gpus)
+
+    outcome = simulate(a_setup(wrong, hours=2.0), two_jobs)
+    assert outcome.breach == ""
+    assert ended(outcome) == {"stuck", "other"}
+    began_at = outcome.events[0].recorded_at
+    started_at = [each.recorded_at - began_at for each in events_about(outcome, "other", WorkerStarted)]
+    # The time-out, and the least span between two plans.
+    assert 215.0 <= started_at[0] < 255.0
+    tries = [event.data for event in events_about(outcome, "stuck", JobBackedOff)]
+    assert [getattr(fact, "retry_after_s", 0.0) for fact in tries] == [240.0, 480.0, 960.0]
+    assert len(events_about(outcome, "other", JobBackedOff)) == 0
+
+
+def events_about(outcome: Outcome, job_id: str, kind: type) -> list[Event]:
+    return [
+        event
+        for event in outcome.events
+        if isinstance(event.data, kind) and getattr(event.data, "job_id", "") == job_id
+    ]
 
 
 @pytest.mark.parametrize("kind", sorted(faults.KINDS))

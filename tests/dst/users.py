@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tests.dst.invariants.broken import Broken
-from tests.dst.journal import KEY, Answered, Journal, Kind
+from tests.dst.journal import KEY, WHOLE, Answered, Journal, Kind
 from tests.dst.world import Answer, Unanswered, World
 from voda.domain.rng import rng_at
 
@@ -27,7 +27,7 @@ _LATE_S: Final = 1_800.0
 _GPUS: Final = "nvidia.com/gpu"
 
 
-Manner = Literal["", "twice", "late"]
+Manner = Literal["", "twice", "late", "whole"]
 
 
 class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,7 +43,7 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wish: Mapping[str, Any] = {}
     """Of a submit: its manifest's figures; of a change: new bounds; of settings: what shall be different."""
     manner: Manner = ""
-    """Of a submit: sent to two replicas at once, or once more when it is long done."""
+    """Of a submit: sent to two replicas at once, or once more when it is long done; of a delete: of a whole array."""
     patience_s: float = 30.0
     """Until the user gives up an answer, and asks again."""
 
@@ -62,11 +62,13 @@ def drawn(
     rng = rng_at(seed, "users")
     instants = sorted(_instants(rng, until_s, troubles))
     acts: list[Act] = []
-    names: list[str] = []
+    names: dict[str, int] = {}
     for number, at_s in enumerate(instants, start=1):
         act = _act(rng_at(seed, f"act {number}"), number, at_s, pools, names)
         if act.kind == "submit":
-            names.append(act.job)
+            # Taken out first, so that it comes last.
+            names.pop(act.job, None)
+            names[act.job] = act.wish.get("tasks", 0)
         acts.append(act)
     return tuple(acts)
 
@@ -83,22 +85,28 @@ def _instants(rng: Random, until_s: float, troubles: Sequence[tuple[float, float
             yield since_s + rng.uniform(0.0, min(max(span_s, 1.0), 30.0))
 
 
-def _act(rng: Random, number: int, at_s: float, pools: Mapping[str, Mapping[str, int]], names: Sequence[str]) -> Act:
+def _act(
+    rng: Random, number: int, at_s: float, pools: Mapping[str, Mapping[str, int]], names: Mapping[str, int]
+) -> Act:
+    """Return one act; `names` are those of the jobs and arrays so far, with the tasks of each array."""
     kinds: tuple[Kind, ...] = ("submit", "submit", "submit", "change", "change", "delete", "settings")
     kind: Kind = rng.choice(kinds) if names else "submit"
     wish: Mapping[str, Any] = {}
     manner: Manner = ""
     if kind == "submit":
         # A name is used again now and then, while its job is live or when it is not.
-        job = rng.choice(names) if names and rng.random() < 0.15 else f"job-{number}"
-        wish = _wish(rng, pools)
+        job = rng.choice(list(names)) if names and rng.random() < 0.15 else f"job-{number}"
+        wish = {**_wish(rng, pools), **_array(rng), **_after(rng, list(names)[-4:])}
         manners: tuple[Manner, ...] = ("", "", "", "twice", "late")
         manner = rng.choice(manners)
     elif kind == "settings":
         job = rng.choice(sorted(pools))
         wish = {"policy": rng.choice(POLICIES)} if rng.random() < 0.5 else {}
     else:
-        job = rng.choice(names[-3:])
+        job = rng.choice(list(names)[-3:])
+        if tasks := names[job]:
+            manner = "whole" if kind == "delete" and rng.random() < 0.5 else ""
+            job = job if manner else f"{job}-{rng.randrange(tasks)}"
         if kind == "change" and rng.random() < 0.6:
             wish = {"min_replicas": 1, "max_replicas": rng.randint(1, 4)}
     patience_s = rng.choice((3.0, 10.0, 30.0))
@@ -114,13 +122,26 @@ def _wish(rng: Random, pools: Mapping[str, Mapping[str, int]]) -> Mapping[str, A
     return {"pool": pool, "gpus": gpus, "min": least, "max": most, "kind": rng.choice(("MPIJob", "PyTorchJob"))}
 
 
+def _array(rng: Random) -> Mapping[str, Any]:
+    """Return nothing, or the tasks of an array and how many of them may be at work at once."""
+    return {"tasks": rng.randint(2, 6), "at_once": rng.randint(1, 3)} if rng.random() < 0.2 else {}
+
+
+def _after(rng: Random, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return nothing, or which jobs and arrays have to end first."""
+    if not names or rng.random() >= 0.25:
+        return {}
+    chosen = rng.sample(names, k=min(len(names), rng.randint(1, 2)))
+    return {"after": ",".join(f"{name}{rng.choice(('', ':any'))}" for name in chosen)}
+
+
 def manifest_of(name: str, key: str, wish: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest of a job that asks for what was drawn.
 
     Args:
         name: of the job.
         key: under which it is submitted; kept as a label.
-        wish: pool, gpus (of each worker), min, max and kind.
+        wish: pool, gpus (of each worker), min, max and kind; tasks and at_once of an array; after.
     """
     container = {"name": "main", "image": "example/train", "command": ["sh", "-c", "train"]}
     worker = {**container, "resources": {"limits": {_GPUS: wish["gpus"]}}}
@@ -129,6 +150,11 @@ def manifest_of(name: str, key: str, wish: Mapping[str, Any]) -> dict[str, Any]:
         "voda.dev/min-replicas": str(wish["min"]),
         "voda.dev/max-replicas": str(wish["max"]),
     }
+    if "tasks" in wish:
+        # Short ones: the tasks of an array may run one after the other.
+        notes |= {"voda.dev/array": f"0-{wish['tasks'] - 1}%{wish['at_once']}", "voda.dev/epochs": "1"}
+    if "after" in wish:
+        notes["voda.dev/after"] = wish["after"]
     metadata = {"name": name, "labels": {KEY: key}, "annotations": notes}
     workers = {"replicas": wish["min"], "template": {"spec": {"containers": [worker]}}}
     if wish["kind"] == "PyTorchJob":
@@ -195,7 +221,7 @@ class Users:
             tag = f"{act.number}{attempt:02}"
             answer: Answer | None = await ask(world, act, tag)
             if answer is not None and answer.status < 500:
-                if act.kind in ("change", "delete"):
+                if act.kind in ("change", "delete") and act.manner != "whole":
                     await self._read_back(world, act.kind, tag if act.kind == "change" else f"dst-{tag}", answer)
                 return
             await asyncio.sleep(_ASK_AGAIN_S)
@@ -207,6 +233,10 @@ class Users:
         return await self._ask(world, act, "change", tag, "PATCH", path, headers=headers, body=body)
 
     async def _delete(self, world: World, act: Act, tag: str) -> Answer | None:
+        if act.manner == "whole":
+            tag = f"{WHOLE}{tag}"
+            path = f"/api/v1/arrays/{act.job}?reason={tag}"
+            return await self._ask(world, act, "delete array", tag, "DELETE", path)
         tag = f"dst-{tag}"
         return await self._ask(world, act, "delete", tag, "DELETE", f"/api/v1/jobs/{act.job}?reason={tag}")
 
@@ -292,7 +322,7 @@ def _answered(kind: Kind, tag: str, answer: Answer | None) -> Answered:
     job_id = ""
     if kind != "settings" and 200 <= answer.status < 300:
         told = answer.json()
-        job_id = str((told["job"] if kind == "submit" else told)["job_id"])
+        job_id = str((told["job"] if kind == "submit" else told)["array_id" if kind == "delete array" else "job_id"])
     position = answer.headers.get("voda-position")
     return Answered(
         kind=kind,

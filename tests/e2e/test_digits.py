@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -128,7 +129,9 @@ def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
     manifest["spec"]["elasticPolicy"] |= {"maxReplicas": 2}
     manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
     container = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    container["command"] = ["torchrun", "train.py", "--epochs", "8", "--passes", "600"]
+    # Not a torchrun that the machine has as well: the PyTorch that the tests saw to.
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    container["command"] = [torchrun, "train.py", "--epochs", "8", "--passes", "600"]
     served.ask("POST", "/api/v1/jobs", manifest)
 
     def job() -> Mapping[str, Any]:

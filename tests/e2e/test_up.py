@@ -248,10 +248,7 @@ def test_program_when_submitted_without_a_manifest_runs_with_the_words_as_they_w
     options = ["--workdir", str(home.folder), "--env", 'X=$(HOME) "x"', "--time", "5m", "-w"]
     told = home.voda("submit", *options, "--", "python", "fit.py", *words)
     assert told.returncode == 0, told.stderr
-    assert told.stderr.splitlines()[0] == (
-        "voda: runs fit.py as a plain program, because it imports no library for several processes;"
-        " --launcher chooses another"
-    )
+    assert "runs fit.py" not in told.stderr
     assert home.voda("logs", "fit").stdout == f'{words} $(HOME) "x" {home.folder}\n'
     assert served.get("/api/v1/jobs/fit")["phase"] == "Completed"
 

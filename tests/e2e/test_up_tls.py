@@ -54,6 +54,18 @@ def test_job_when_the_server_has_a_certificate_of_its_own_reports_and_is_seen(ho
     assert job["progress"]["epochs_done"] == 4
 
 
+def test_output_when_followed_is_seen_to_its_end(home: Path, tmp_path: Path) -> None:
+    # Longer than what one read of the connection takes, and then a pause.
+    prints = "seq 1 20000; for part in 1 2 3; do sleep 0.3; echo part $part; done"
+    (tmp_path / "job.json").write_text(json.dumps(manifest("talks", prints)))
+    assert voda(home, "submit", str(tmp_path / "job.json")).returncode == 0
+    for options in ((), ("--all-replicas",)):
+        followed = voda(home, "logs", "talks", "-f", *options)
+        assert followed.returncode == 0, followed.stderr
+        lines = [line.removeprefix("[launcher] ") for line in followed.stdout.splitlines()]
+        assert lines == [*map(str, range(1, 20_001)), "part 1", "part 2", "part 3"]
+
+
 def test_certificate_when_nobody_vouches_for_it_is_refused_until_named(home: Path, tmp_path: Path) -> None:
     url = json.loads((home / "server.json").read_text())["url"]
     token = (home / "admin.token").read_text().strip()

@@ -216,7 +216,8 @@ def test_voda_of_a_single_user_has_no_socket_and_says_what_that_means(tmp_path: 
     try:
         said = (tmp_path / "up.log").read_text()
         assert (
-            "single-user: every job runs as root and can read the admin token, so roles are for honest people" in said
+            "single-user: all jobs run as root, with an admin's rights; started without --single-user, voda keeps"
+            " users apart" in said
         )
         assert not (tmp_path / "voda.sock").exists()
         assert tmp_path.stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""What `make test` and `make check` run: every test, and none twice."""
+"""What `make test` and `make check` run: every test but those by hand, and none twice."""
 
 import shlex
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
+BY_HAND = "tests/e2e/node"
 
 
 def runs_of_pytest(target: str) -> Sequence[Sequence[str]]:
@@ -28,9 +29,11 @@ def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:
     # The same folders, and of their tests those that have a marker and those that have not.
     assert [*slow[:-1], f"not {slow[-1]}"] == quick
     assert slow[-2:] == ["-m", "slow"]
-    # The folders that both leave out are all that the third runs, without a choice.
-    assert {f"--ignore={folder}" for folder in kubernetes} == {word for word in slow if word.startswith("--ignore")}
-    assert all((ROOT / folder).is_dir() for folder in kubernetes)
+    # The folders that both leave out are all that the third runs, without a choice, and those by hand.
+    assert kubernetes[:4:2] == ["-n", "--dist"]
+    apart = [*kubernetes[4:], BY_HAND]
+    assert {f"--ignore={folder}" for folder in apart} == {word for word in slow if word.startswith("--ignore")}
+    assert all((ROOT / folder).is_dir() for folder in apart)
     # Beside those they only say how many processes share the work.
     rest = [word for word in slow[:-2] if not word.startswith("--ignore")]
     assert rest[::2] == ["-n", "--dist"]
@@ -40,4 +43,4 @@ def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:
 def test_ci_run_runs_make_test_and_make_check() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     steps = [line.partition(" step ")[2] for line in lines if " step make " in line]
-    assert steps == ["make setup", "make lint", "make type", "make test", "make check"]
+    assert steps == ["make setup", "make lint", "make type", "make test", "make check", "make e2e-older"]

@@ -1,6 +1,6 @@
 """Whole simulations: the invariants that hold at every event, for every policy and placer, whatever fails."""
 
-import itertools
+import math
 
 import pytest
 
@@ -11,6 +11,7 @@ from voda.domain.state import Settings, linear_speedup
 from voda.events.envelope import Event
 from voda.events.types import JobCompleted, PlanAdopted, WorkerStarted
 from voda.placement import PLACERS
+from voda.planner.decide import interrupts
 from voda.policies import POLICIES
 from voda.projections.history import History
 from voda.projections.live import Live
@@ -108,10 +109,17 @@ async def test_job_too_large_for_the_cluster_is_reported_and_holds_up_nobody(pol
     assert run.unfinished == ("huge",)
 
 
-async def test_rate_limit_keeps_plans_apart() -> None:
+async def test_rate_limit_keeps_a_plan_away_from_one_that_interrupted_jobs() -> None:
     run = await a_run("elastic-fifo")
-    at = [e.recorded_at for e in await run.store.read(0, 100_000) if isinstance(e.data, PlanAdopted)]
-    assert min(later - earlier for earlier, later in itertools.pairwise(at)) >= 30.0
+    gaps: dict[bool, list[float]] = {False: [], True: []}
+    live, last_at, is_interrupting = Live(), -math.inf, False
+    for event in await run.store.read(0, 100_000):
+        if isinstance(event.data, PlanAdopted):
+            gaps[is_interrupting].append(event.recorded_at - last_at)
+            last_at, is_interrupting = event.recorded_at, interrupts(live.cluster.state(event.data.pool), event.data)
+        live.apply(event)
+    assert min(gaps[True]) >= 30.0
+    assert 3.0 <= min(gaps[False]) < 30.0
 
 
 async def test_compared_runs_face_the_same_jobs_and_the_same_failures() -> None:

@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -98,6 +99,20 @@ def test_file_that_is_no_log_is_refused_in_one_sentence_and_left_as_it_is(
     assert "\n" not in str(caught.value)
     assert (path.read_bytes() if path.is_file() else b"") == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_refused_log_leaves_no_thread_that_would_answer_to_a_closed_loop(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await asyncio.to_thread(_without_tables, path)
+    before = threading.enumerate()
+    for _ in range(20):
+        with pytest.raises(LogDamaged):
+            await open_store(path, read_only=True)
+        assert not [name for name in _new_threads(before) if "_connection_worker_thread" in name]
+
+
+def _new_threads(before: list[threading.Thread]) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread not in before]
 
 
 async def test_missing_log_opened_for_reading_is_refused_and_not_made(tmp_path: Path) -> None:

@@ -35,16 +35,17 @@ class Stage:
     Args:
         wire: of the actuator.
         resource: of the job objects.
+        rule: of pools.
     """
 
-    def __init__(self, wire: Wire | None = None, resource: Resource = MPIJOBS) -> None:
+    def __init__(self, wire: Wire | None = None, resource: Resource = MPIJOBS, *, rule: PoolRule | None = None) -> None:
         self.wire = wire or Wire()
         self.server = MemoryServer(wall_s, [resource])
         self.server.on_change = self._changed
         self.jobs: dict[str, Job] = {}
         self.told: list[Notice] = []
         self.clock = CountingClock("id")
-        self.inventory = Inventory(PoolRule(), self.jobs.get)
+        self.inventory = Inventory(rule or PoolRule(), self.jobs.get)
         api = MemoryApi(self.server, self.wire)
         self.gates = GateLifter(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
         self.actuator = Actuator(self.inventory, api, self.clock, self.gates, self._tell)

@@ -17,8 +17,12 @@ from tests.needs import missing
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "kube"
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-PEERS = ("helm", "kwok", "mpi-operator", "training-operator")
+PEERS = ("helm", "jobset", "kwok", "mpi-operator", "trainer", "training-operator")
 DEFAULT_VERSION = "1.37.2"
+IS_OLD = os.environ.get("ENVTEST_K8S_VERSION") == "1.35.4"  # noqa: TID251 - tests have no voda.config
+"""Whether the tests run on the oldest Kubernetes that is supported upstream, where a Job that ran keeps its template
+for good, though it is suspended.
+"""
 _UNPACKED = ROOT / "out" / "kube"
 
 

@@ -5,7 +5,7 @@ Rule: it shares no code with voda, so that a mistake on one side shows on the ot
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,7 @@ SECRETS = Resource("Secret", "v1", "secrets")
 SERVICE_ACCOUNTS = Resource("ServiceAccount", "v1", "serviceaccounts")
 EVENTS = Resource("Event", "v1", "events")
 JOBS = Resource("Job", "batch/v1", "jobs")
+BUDGETS = Resource("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
 LEASES = Resource("Lease", "coordination.k8s.io/v1", "leases")
 ROLES = Resource("Role", "rbac.authorization.k8s.io/v1", "roles")
 ROLE_BINDINGS = Resource("RoleBinding", "rbac.authorization.k8s.io/v1", "rolebindings")
@@ -63,17 +64,35 @@ CLUSTER_ROLE_BINDINGS = Resource(
 CRDS = Resource("CustomResourceDefinition", "apiextensions.k8s.io/v1", "customresourcedefinitions", is_namespaced=False)
 MPIJOBS = Resource("MPIJob", "kubeflow.org/v2beta1", "mpijobs")
 MPIJOBS_V1 = Resource("MPIJob", "kubeflow.org/v1", "mpijobs")
+TRAINJOBS = Resource("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs")
+RUNTIMES = Resource("TrainingRuntime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes")
+JOBSETS = Resource("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets")
 JOB_STATES = Resource("JobState", "voda.dev/v1alpha1", "jobstates")
 PYTORCHJOBS = Resource("PyTorchJob", "kubeflow.org/v1", "pytorchjobs")
+DEVICE_CLASSES = Resource("DeviceClass", "resource.k8s.io/v1", "deviceclasses", is_namespaced=False)
+SLICES = Resource("ResourceSlice", "resource.k8s.io/v1", "resourceslices", is_namespaced=False)
+CLAIMS = Resource("ResourceClaim", "resource.k8s.io/v1", "resourceclaims")
+CLAIM_TEMPLATES = Resource("ResourceClaimTemplate", "resource.k8s.io/v1", "resourceclaimtemplates")
 
 
 class Refused(Exception):
-    """The API server said no."""
+    """The API server said no.
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    Args:
+        status: of HTTP.
+        reason: one word.
+        message: a sentence.
+        about: name of the object; empty: the refusal is about none.
+        fields: that are invalid, as paths.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, about: str = "", fields: Sequence[str] = ()) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason
+        self.message = message
+        self.about = about
+        self.fields = fields
 
 
 class Client:
@@ -99,6 +118,9 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._session is not None
+        assert self._session.connector is not None
+        # A farewell of TLS would outlive the loop.
+        await self._session.connector.close(abort_ssl=True)
         await self._session.close()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
@@ -177,11 +199,16 @@ class Client:
         async with self._session.get(resource.path(), params=query, timeout=limit) as answer:
             if answer.status >= 400:
                 raise _refused(answer.status, await answer.read())
-            async for line in _lines(answer.content):
-                event = msgspec.json.decode(line)
-                if event["type"] == "ERROR":
-                    raise _refused(event["object"].get("code", 500), line)
-                yield event["type"], event["object"]
+            try:
+                async for line in _lines(answer.content):
+                    event = msgspec.json.decode(line)
+                    if event["type"] == "ERROR":
+                        raise _refused(event["object"].get("code", 500), line)
+                    yield event["type"], event["object"]
+            finally:
+                # The connector forgets a connection that is broken off, and its farewell of TLS would outlive the loop.
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
 
     async def request(
         self,
@@ -238,7 +265,9 @@ def _refused(status: int, text: bytes) -> Refused:
     except msgspec.DecodeError:
         return Refused(status, "", text[:500].decode(errors="replace"))
     said = said.get("object", said) if isinstance(said, dict) else {}
-    return Refused(status, said.get("reason", ""), said.get("message", ""))
+    details = said.get("details") or {}
+    fields = [each["field"] for each in details.get("causes", ()) if each.get("field")]
+    return Refused(status, said.get("reason", ""), said.get("message", ""), details.get("name", ""), fields)
 
 
 def _trusting(certificate: Path) -> ssl.SSLContext:

@@ -13,7 +13,6 @@ from tests.contract.cluster_claims import POOL, Quiet
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.pools import KubernetesPools
@@ -23,6 +22,7 @@ from voda.cluster.port import Cluster, Notice
 from voda.domain.job import Job
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobRegistered, JobSubmitted
+from voda.kubernetes_client.api import Api
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import Live
 

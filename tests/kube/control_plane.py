@@ -29,12 +29,18 @@ _END_S = 3.0
 _CONTROLLERS = (
     *("job", "garbagecollector", "namespace", "nodelifecycle", "taint-eviction-controller", "podgc", "disruption"),
     *("deployment", "replicaset", "serviceaccount", "serviceaccount-token", "ttl-after-finished", "resourcequota"),
+    "resourceclaim-controller",
 )
 # As much as the server takes: the defaults, 20 and 50 requests a second, are for clusters that share it.
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 MPI_V2 = "mpi-operator-0.8.0/kubeflow.org_mpijobs.yaml"
 MPI_V1 = "training-operator-1.9.3/crds/kubeflow.org_mpijobs.yaml"
 JOB_STATES = str(ROOT / "deploy" / "helm" / "voda" / "files" / "job-states.yaml")
+JOBSET = "jobset-0.10.1/crd/bases/jobset.x-k8s.io_jobsets.yaml"
+TRAINERS = tuple(
+    f"trainer-2.0.0/crds/trainer.kubeflow.org_{plural}.yaml"
+    for plural in ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+)
 PYTORCH = "training-operator-1.9.3/crds/kubeflow.org_pytorchjobs.yaml"
 """CustomResourceDefinitions, by file; both MPIJobs are called alike, so that a cluster has one of them."""
 

@@ -40,10 +40,12 @@ def values(name: str) -> Path:
     return SETS / f"{name}.values.yaml"
 
 
-def helm(*arguments: str, plane: ControlPlane | None = None) -> subprocess.CompletedProcess[str]:
-    """Run Helm, in voda's namespace, on a cluster where one is given; the caller looks at its exit status."""
+def helm(
+    *arguments: str, plane: ControlPlane | None = None, namespace: str = NAMESPACE
+) -> subprocess.CompletedProcess[str]:
+    """Run Helm in a namespace, on a cluster where one is given; the caller looks at its exit status."""
     config = ("--kubeconfig", str(plane.kubeconfig())) if plane else ()
-    command = [str(peer("helm")), *arguments, "--namespace", NAMESPACE, *config]
+    command = [str(peer("helm")), *arguments, "--namespace", namespace, *config]
     return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
 
 

@@ -12,8 +12,14 @@ from tests.kube.control_plane import JOB_STATES, MPI_V1, MPI_V2, PYTORCH, Contro
 from tests.kube.operators.mpi_v1 import MpiOperatorV1
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.operators.pytorch import PyTorchOperator
-from tests.kube.peers.cluster import PeeredCluster, cluster_of_jobs, cluster_with_peers
-from tests.kube.peers.jobs_world import JobsWorld
+from tests.kube.peers.cluster import (
+    PeeredCluster,
+    cluster_of_jobs,
+    cluster_of_jobsets,
+    cluster_of_trainjobs,
+    cluster_with_peers,
+)
+from tests.kube.peers.jobs_world import JobSetsWorld, JobsWorld, TrainJobsWorld
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.stand_in_world import StandInWorld
 
@@ -48,6 +54,34 @@ def cluster_v1() -> Iterator[PeeredCluster]:
 def jobs_cluster() -> Iterator[PeeredCluster]:
     """A control plane with kwok and no operator."""
     with cluster_of_jobs() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def jobsets_cluster() -> Iterator[PeeredCluster]:
+    """A control plane with kwok and the JobSet controller."""
+    with cluster_of_jobsets() as made:
+        yield made
+
+
+@pytest.fixture
+async def jobsets_world(jobsets_cluster: PeeredCluster) -> AsyncIterator[JobSetsWorld]:
+    """An empty cluster whose jobs are JobSets."""
+    async with JobSetsWorld(jobsets_cluster) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def trainjobs_cluster() -> Iterator[PeeredCluster]:
+    """A control plane with kwok, the JobSet controller and Kubeflow Trainer."""
+    with cluster_of_trainjobs() as made:
+        yield made
+
+
+@pytest.fixture
+async def trainjobs_world(trainjobs_cluster: PeeredCluster) -> AsyncIterator[TrainJobsWorld]:
+    """An empty cluster whose jobs are TrainJobs."""
+    async with TrainJobsWorld(trainjobs_cluster) as made:
         yield made
 
 

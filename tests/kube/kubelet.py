@@ -70,7 +70,7 @@ class Kubelet:
         self.grace_s = grace_s
         self.script = script
         self._workers = workers
-        self._queue = Queue()
+        self._queue = Queue(longest_s=1.0)
         self._lives: dict[Key, _Life] = {}
         self._dead: set[str] = set()
         self._addresses = 0

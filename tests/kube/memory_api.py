@@ -17,11 +17,11 @@ from aiohttp import ClientResponse
 
 from tests.kube.client import Client, Object, Refused, Resource
 from tests.kube.memory_server import MemoryServer, refusal_body
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Unreachable, error_of, parse_status
-from voda.cluster.kubernetes.client.transport import Request, Transport
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.rng import rng_at
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Unreachable, error_of, parse_status
+from voda.kubernetes_client.transport import Request, Transport
 
 
 @dataclass
@@ -41,6 +41,8 @@ class Wire:
     """Whether nobody answers."""
     is_down_for: str = ""
     """Method of the requests that nobody answers, such as DELETE."""
+    slow_s: Mapping[str, float] = field(default_factory=dict)
+    """Last part of a path -> how long such a request takes besides."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each request that came to the server."""
     most_at_once: int = 0
@@ -114,6 +116,11 @@ class _MemoryTransport(Transport):
         self._server = server
         self._wire = wire
 
+    @property
+    def server_time(self) -> float | None:
+        """See Transport."""
+        return self._server.now()
+
     async def close(self) -> None:
         """Close nothing."""
 
@@ -152,6 +159,7 @@ class _MemoryTransport(Transport):
         wire, query = self._wire, request.query
         self._refuse_down(request)
         await wire.travel()
+        await asyncio.sleep(wire.slow_s.get(request.path.rpartition("/")[2], 0.0))
         self._refuse_down(request)
         if wire.fails(wire.throttles):
             raise error_of(request.text, parse_status(429, b""), str(wire.asks_for_s))

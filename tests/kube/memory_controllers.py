@@ -11,7 +11,21 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from tests.kube.client import JOBS, NODES, PODS, Client, Key, Object, Refused, Resource, controller_of, key_of, now_text
+from tests.kube.client import (
+    CLAIMS,
+    JOBS,
+    NODES,
+    PODS,
+    Client,
+    Key,
+    Object,
+    Refused,
+    Resource,
+    controller_of,
+    key_of,
+    now_text,
+)
+from tests.kube.memory_claims import Claims
 from tests.kube.memory_server import MemoryServer
 from tests.kube.objects import GPU
 
@@ -34,6 +48,7 @@ class Controllers:
         self._server = server
         self._client = client
         self._chance = chance
+        self._claims = Claims(server, client)
         self._orphaned: dict[Key, float] = {}
 
     async def run(self) -> None:
@@ -46,6 +61,8 @@ class Controllers:
         """Do what is to be done, and say whether there was anything."""
         works = [
             *(self._client.delete(*each) for each in self._unowned()),
+            *(self._client.delete(CLAIMS, *reversed(key_of(each))) for each in self._claims.left_over()),
+            *(self._claims.make(pod) for pod in self._claims.pods_without()),
             *(self._schedule(pod) for pod in self._unscheduled()),
             *(self._client.delete(PODS, key[1], key[0], grace_s=0) for key in self._lost()),
             *(self._control(job) for job in self._objects(JOBS)),
@@ -79,6 +96,7 @@ class Controllers:
         if names := sorted(name for name, why in refusals.items() if not why):
             target = {"apiVersion": "v1", "kind": "Node", "name": names[0]}
             metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+            await self._claims.allocate(pod, names[0])
             await self._client.create(PODS, {"metadata": metadata, "target": target}, "binding")
             return True
         counts = sorted(f"{count} {why}" for why, count in Counter(refusals.values()).items())
@@ -99,7 +117,9 @@ class Controllers:
         if not (pod["spec"].get("nodeSelector") or {}).items() <= node["metadata"].get("labels", {}).items():
             return "node(s) didn't match Pod's node affinity/selector"
         free = int(node["status"]["allocatable"].get(GPU, "0")) - held_gpus(self._server, node["metadata"]["name"])
-        return f"Insufficient {GPU}" if gpus_of(pod) > free else ""
+        if gpus_of(pod) > free:
+            return f"Insufficient {GPU}"
+        return self._claims.refusal(pod, node["metadata"]["name"])
 
     def _lost(self) -> list[Key]:
         now, nodes = asyncio.get_running_loop().time(), self._server.objects[NODES]

@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from tests.kube import client
+from tests.kube import memory_rules as rules
 from tests.kube.client import Key, Object, Refused, Resource, key_of
 from tests.kube.merge_patch import apply_patch
 
-_GROUPS: Final = ("kubeflow.org", "voda.dev")
+_GROUPS: Final = ("kubeflow.org", "voda.dev", "resource.k8s.io")
 _CORE: Final = (
     client.NODES,
     client.NAMESPACES,
@@ -31,8 +32,15 @@ _CORE: Final = (
     client.ROLES,
     client.ROLE_BINDINGS,
     client.JOB_STATES,
+    client.BUDGETS,
+    client.DEVICE_CLASSES,
+    client.SLICES,
+    client.CLAIMS,
+    client.CLAIM_TEMPLATES,
 )
-_GRACE_S: Final = 30
+_NAMESPACES: Final = ("default", "ns")
+"""There from the beginning."""
+_NOT_SERVED: Final = Refused(404, "", "404 page not found\n")
 _SCALED: Final = {"pytorchjobs": ("pytorchReplicaSpecs", "Worker")}
 
 
@@ -57,6 +65,8 @@ class Change(NamedTuple):
     resource: Resource
     type: str
     object: Object
+    before: Object | None = None
+    """What was there until then."""
 
 
 class MemoryServer:
@@ -72,7 +82,7 @@ class MemoryServer:
         """All there is. To be read only: every change makes a new object."""
         self.on_change: Callable[[Change], None] = lambda change: None
         """Told of every change, before anybody who watches."""
-        self._now = now
+        self.now = now
         self._served = {(each.api_version, each.plural): each for each in (*_CORE, *jobs)}
         self._history: list[Change] = []
         self._version = 1
@@ -81,6 +91,8 @@ class MemoryServer:
         """Watches that begin before this version are refused."""
         self._grown = asyncio.Event()
         self._cuts = 0
+        for name in _NAMESPACES:
+            self.answer("POST", client.NAMESPACES.path(), {}, {"metadata": {"name": name}})
 
     def answer(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None) -> Object:
         """Return the answer to a request.
@@ -96,12 +108,16 @@ class MemoryServer:
                 return self._found(target) if target.name else self._list(target, query)
             case "POST" if target.subresource == "binding":
                 return self._bind(target, body or {})
+            case "POST" if target.subresource == "eviction":
+                return self._evict(target)
             case "POST":
                 return self._create(target, body or {})
             case "PUT":
                 return self._replace(target, body or {})
             case "PATCH":
                 return self._patch(target, body or {})
+            case "DELETE" if not target.name:
+                return self._delete_all(target, body or {})
             case "DELETE":
                 return self._delete(target, body or {})
         raise Refused(405, "MethodNotAllowed", f"{method} {path}")
@@ -122,8 +138,8 @@ class MemoryServer:
             while place < len(self._history):
                 change = self._history[place]
                 place += 1
-                if change.resource == target.resource and _is_asked_for(change.object, target.namespace, query):
-                    yield change
+                if change.resource == target.resource and (seen := _as_selected(change, target.namespace, query)):
+                    yield seen
             try:
                 async with asyncio.timeout_at(ends_at):
                     await self._grown.wait()
@@ -146,96 +162,129 @@ class MemoryServer:
     # ---- verbs
 
     def _list(self, target: Target, query: Mapping[str, str]) -> Object:
-        there = self.objects[target.resource].values()
-        items = [each for each in there if _is_asked_for(each, target.namespace, query)]
+        there = sorted(self.objects[target.resource].values(), key=key_of)
+        items = [each for each in there if _is_selected(each, target.namespace, query)]
         return {"kind": "List", "metadata": {"resourceVersion": str(self._version)}, "items": items}
 
     def _create(self, target: Target, body: Mapping[str, Any]) -> Object:
-        resource, given = target.resource, body["metadata"]
-        key = target.namespace, given["name"]
-        if key in self.objects[resource]:
-            raise Refusal(409, "AlreadyExists", f'{resource.plural} "{key[1]}" already exists', key[1])
+        resource, given = target.resource, dict(body["metadata"])
+        if resource.is_namespaced and ("", target.namespace) not in self.objects[client.NAMESPACES]:
+            raise rules.absent(client.NAMESPACES, target.namespace)
         self._uids += 1
-        metadata = {**given, "uid": f"uid-{self._uids}", "creationTimestamp": self._stamp(), "generation": 1}
+        if not given.get("name") and given.get("generateName"):
+            given["name"] = f"{given['generateName']}{self._uids:05x}"
+        if (there := self.objects[resource].get((target.namespace, given["name"]))) is not None:
+            raise rules.taken(resource, there)
+        metadata = {"name": given["name"], "uid": f"uid-{self._uids}", "creationTimestamp": self._stamp()}
+        metadata |= {"generateName": given["generateName"]} if given.get("generateName") else {}
         metadata |= {"namespace": target.namespace} if resource.is_namespaced else {}
-        made = {"kind": resource.kind, "apiVersion": resource.api_version, **body, "metadata": metadata}
-        if resource != client.NODES:
-            made.pop("status", None)
-        return self._keep(resource, "ADDED", _as_pod(made) if resource == client.PODS else made)
+        metadata |= {"generation": 1} if rules.is_counted(resource) else {}
+        head = {"kind": resource.kind, "apiVersion": resource.api_version}
+        whole = {**head, **body, "metadata": rules.changed_metadata(metadata, given)}
+        return self._keep(resource, "ADDED", rules.created(resource, whole))
 
     def _replace(self, target: Target, body: Mapping[str, Any]) -> Object:
         now, given = self._found(target), body["metadata"]
-        _check(now, given)
-        changed = {"status": body.get("status", {})} if target.subresource == "status" else _without_status(body)
-        metadata = now["metadata"] if target.subresource else {**now["metadata"], **_own(given)}
-        return self._update(target, now, {**now, **changed, "metadata": metadata})
+        rules.check_replacement(target.resource, target.name, given)
+        return self._change(target, now, given, dict(body))
 
     def _patch(self, target: Target, body: Mapping[str, Any]) -> Object:
         now = self._found(target)
-        _check(now, body.get("metadata", {}))
         if target.subresource == "scale":
             specs, role = _SCALED[target.resource.plural]
             body = {"spec": {specs: {role: {"replicas": body["spec"]["replicas"]}}}}
-        change = {"status": body.get("status", {})} if target.subresource == "status" else _without_status(body)
-        if "metadata" in change:
-            change["metadata"] = _own(change["metadata"])
-        return self._update(target, now, apply_patch(now, change))
+            whole = target._replace(subresource="")
+            return self._scale(self._change(whole, now, {}, apply_patch(now, body)))
+        return self._change(target, now, body.get("metadata") or {}, apply_patch(now, body))
+
+    def _change(self, target: Target, now: Object, given: Mapping[str, Any], wanted: Object) -> Object:
+        """Have an object be as it is wanted, as far as the path lets that be written."""
+        rules.check_version(target.resource, now, given)
+        if target.subresource == "status":
+            return self._update(target, now, {**now, "status": wanted.get("status", {})})
+        metadata = rules.changed_metadata(now["metadata"], wanted["metadata"])
+        status = {"status": now["status"]} if "status" in now else {}
+        return self._update(target, now, {**rules.without_status(wanted), **status, "metadata": metadata})
 
     def _update(self, target: Target, before: Object, now: Object) -> Object:
-        is_pod = target.resource == client.PODS and not target.subresource
-        if is_pod and before["spec"] != now["spec"] and not _lifts_gate(before["spec"], now["spec"]):
-            raise Refusal(422, "Invalid", "pod updates may not change fields", target.name)
         if before == now:
             return before
-        if before.get("spec") != now.get("spec"):
+        rules.check_change(target.resource, before, now)
+        if before.get("spec") != now.get("spec") and "generation" in now["metadata"]:
             now["metadata"] = {**now["metadata"], "generation": before["metadata"]["generation"] + 1}
+        if _is_let_go(now):
+            self._keep(target.resource, "DELETED", before)
+            return now
         return self._keep(target.resource, "MODIFIED", now)
+
+    def _scale(self, job: Object) -> Object:
+        specs, role = _SCALED["pytorchjobs"]
+        shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        metadata = {key: job["metadata"][key] for key in shown}
+        return {"kind": "Scale", "metadata": metadata, "spec": {"replicas": job["spec"][specs][role]["replicas"]}}
 
     def _bind(self, target: Target, body: Mapping[str, Any]) -> Object:
         pod = self._found(target)
-        _check(pod, body["metadata"])
-        if pod["spec"].get("nodeName"):
-            node = pod["spec"]["nodeName"]
-            raise Refusal(409, "Conflict", f"pod {target.name} is already assigned to node {node!r}", target.name)
-        if "deletionTimestamp" in pod["metadata"]:
-            raise Refusal(409, "Conflict", f"pod {target.name} is being deleted", target.name)
-        if pod["spec"].get("schedulingGates"):
-            raise Refusal(409, "Conflict", f"pod {target.name} has non-empty .spec.schedulingGates", target.name)
+        rules.check_binding(pod, body["metadata"])
         conditions = [{"type": "PodScheduled", "status": "True"}]
         status = {**pod["status"], "conditions": conditions}
-        bound = {**pod, "spec": {**pod["spec"], "nodeName": body["target"]["name"]}, "status": status}
-        self._keep(client.PODS, "MODIFIED", bound)
+        self._keep(
+            client.PODS,
+            "MODIFIED",
+            {**pod, "spec": {**pod["spec"], "nodeName": body["target"]["name"]}, "status": status},
+        )
         return {"kind": "Status", "status": "Success", "code": 201}
 
-    def _delete(self, target: Target, options: Mapping[str, Any]) -> Object:
-        if not target.name:
-            for key in [
-                key for key in self.objects[target.resource] if not target.namespace or key[0] == target.namespace
-            ]:
-                self._delete(target._replace(namespace=key[0], name=key[1]), options)
-            return {"kind": "Status", "status": "Success"}
-        now = self._found(target)
-        _check(now, options.get("preconditions", {}))
-        grace_s = _grace_s(now, options) if target.resource == client.PODS else 0
-        if grace_s == 0:
-            self._keep(target.resource, "DELETED", now)
-        elif grace_s < now["metadata"].get("deletionGracePeriodSeconds", _GRACE_S + 1):
-            metadata = {**now["metadata"], "deletionTimestamp": self._stamp(grace_s)}
+    def _evict(self, target: Target) -> Object:
+        budgets = rules.budgets_of(self._found(target), self.objects[client.BUDGETS].values())
+        for budget in budgets:
+            left = budget["status"]["disruptionsAllowed"] - 1
             self._keep(
-                target.resource, "MODIFIED", {**now, "metadata": {**metadata, "deletionGracePeriodSeconds": grace_s}}
+                client.BUDGETS, "MODIFIED", {**budget, "status": {**budget["status"], "disruptionsAllowed": left}}
             )
-        return {"kind": "Status", "status": "Success"}
+        self._delete(target._replace(subresource=""), {})
+        return {"kind": "Status", "status": "Success", "code": 201}
+
+    def _delete_all(self, target: Target, options: Mapping[str, Any]) -> Object:
+        listed = self._list(target, {})
+        for each in listed["items"]:
+            namespace, name = key_of(each)
+            self._delete(target._replace(namespace=namespace, name=name), options)
+        return listed
+
+    def _delete(self, target: Target, options: Mapping[str, Any]) -> Object:
+        now, resource = self._found(target), target.resource
+        rules.check_deletion(resource, now, options)
+        metadata = now["metadata"]
+        held = bool(metadata.get("finalizers"))
+        if resource != client.PODS and not held:
+            self._keep(resource, "DELETED", now)
+            return {"kind": "Status", "status": "Success"}
+        grace_s = rules.grace_s(now, options) if resource == client.PODS else 0
+        if metadata.get("deletionGracePeriodSeconds", grace_s + 1) <= grace_s and (held or grace_s):
+            return now
+        leaving = {"deletionTimestamp": self._stamp(grace_s), "deletionGracePeriodSeconds": grace_s}
+        if "deletionTimestamp" not in metadata and "generation" in metadata:
+            leaving["generation"] = metadata["generation"] + 1
+        left = {**now, "metadata": {**metadata, **leaving}}
+        if held or grace_s:
+            return self._keep(resource, "MODIFIED", left)
+        if resource == client.PODS:
+            self._keep(resource, "MODIFIED", left)
+        return self._keep(resource, "DELETED", left)
 
     # ---- inside
 
     def _keep(self, resource: Resource, kind: str, now: Object) -> Object:
         self._version += 1
         now = {**now, "metadata": {**now["metadata"], "resourceVersion": str(self._version)}}
+        there, key = self.objects[resource], key_of(now)
+        before = there.get(key)
         if kind == "DELETED":
-            del self.objects[resource][key_of(now)]
+            del there[key]
         else:
-            self.objects[resource][key_of(now)] = now
-        change = Change(self._version, resource, kind, now)
+            there[key] = now
+        change = Change(self._version, resource, kind, now, before)
         self._history.append(change)
         self.on_change(change)
         self._wake()
@@ -248,7 +297,7 @@ class MemoryServer:
     def _found(self, target: Target) -> Object:
         found = self.objects[target.resource].get(target.key)
         if found is None:
-            raise Refusal(404, "NotFound", f'{target.resource.plural} "{target.name}" not found', target.name)
+            raise rules.absent(target.resource, target.name)
         return found
 
     def _target(self, path: str) -> Target:
@@ -259,7 +308,7 @@ class MemoryServer:
             namespace, rest = rest[1], rest[2:]
         resource = self._served.get((version, rest[0])) if rest else None
         if resource is None:
-            raise Refused(404, "NotFound", f"the server could not find the requested resource {path}")
+            raise _NOT_SERVED
         return Target(resource, namespace, *(*rest[1:], "", "")[:2])
 
     def _discovery(self, path: str) -> Object:
@@ -269,83 +318,54 @@ class MemoryServer:
             return {"kind": "APIGroup", "versions": [{"groupVersion": version} for version in versions]}
         version = path.removeprefix("/apis/")
         if version not in versions:
-            raise Refused(404, "NotFound", f"the server does not serve {version}")
+            raise _NOT_SERVED
         served = [each for (of, _), each in self._served.items() if of == version]
         return {"kind": "APIResourceList", "resources": [{"name": each.plural, "kind": each.kind} for each in served]}
 
     def _stamp(self, later_s: float = 0.0) -> str:
-        return datetime.fromtimestamp(self._now() + later_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class Refusal(Refused):
-    """A refusal that is about an object."""
-
-    def __init__(self, status: int, reason: str, message: str, name: str) -> None:
-        super().__init__(status, reason, message)
-        self.about = name
+        return datetime.fromtimestamp(self.now() + later_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def refusal_body(refused: Refused) -> Object:
     """Return what the server says with a refusal."""
-    details = {"details": {"name": refused.about}} if isinstance(refused, Refusal) else {}
+    details: Object = {"name": refused.about} if refused.about else {}
+    details |= {"causes": [{"field": field} for field in refused.fields]} if refused.fields else {}
     said = {"kind": "Status", "status": "Failure", "code": refused.status, "reason": refused.reason}
-    return {**said, "message": str(refused), **details}
+    return {**said, "message": refused.message, **({"details": details} if details else {})}
 
 
-def _lifts_gate(before: Object, now: Object) -> bool:
-    """Say whether nothing changes in a pod but gates that open, and a selector that is added while one was closed."""
-    others = [
-        {name: value for name, value in spec.items() if name not in ("schedulingGates", "nodeSelector")}
-        for spec in (before, now)
-    ]
-    closed, left = before.get("schedulingGates") or [], now.get("schedulingGates") or []
-    selects = (before.get("nodeSelector") or {}).items() <= (now.get("nodeSelector") or {}).items()
-    return others[0] == others[1] and bool(closed) and selects and all(gate in closed for gate in left)
+def _as_selected(change: Change, namespace: str, query: Mapping[str, str]) -> Change | None:
+    """Return a change as a watch with selectors shows it; None where it shows nothing."""
+    is_selected = _is_selected(change.object, namespace, query)
+    was_selected = change.before is not None and _is_selected(change.before, namespace, query)
+    if change.type == "DELETED" or (was_selected and not is_selected):
+        return change._replace(type="DELETED", object=_last_seen(change)) if was_selected else None
+    if not is_selected:
+        return None
+    return change._replace(type="MODIFIED" if was_selected else "ADDED")
 
 
-def _check(now: Object, given: Mapping[str, Any]) -> None:
-    """Refuse what was meant for another object, or for another version of it."""
-    for field in ("uid", "resourceVersion"):
-        if given.get(field) and given[field] != now["metadata"][field]:
-            told = f"the {field} in the precondition ({given[field]}) is not that of the object"
-            raise Refusal(409, "Conflict", told, now["metadata"]["name"])
+def _last_seen(change: Change) -> Object:
+    """Return an object that is gone for a watch as it was last for it, with the version of the change."""
+    if change.type == "DELETED" or change.before is None:
+        return change.object
+    version = {"resourceVersion": str(change.version)}
+    return {**change.before, "metadata": {**change.before["metadata"], **version}}
 
 
-def _own(metadata: Mapping[str, Any]) -> Object:
-    """Return the part of metadata that a client may set."""
-    return {key: metadata[key] for key in ("labels", "annotations", "ownerReferences") if key in metadata}
+def _is_let_go(thing: Object) -> bool:
+    """Say whether nothing holds an object any more that is being deleted."""
+    metadata = thing["metadata"]
+    is_due = metadata.get("deletionGracePeriodSeconds", 1) == 0
+    return "deletionTimestamp" in metadata and is_due and not metadata.get("finalizers")
 
 
-def _without_status(body: Mapping[str, Any]) -> Object:
-    return {key: value for key, value in body.items() if key != "status"}
-
-
-def _as_pod(made: Object) -> Object:
-    spec = {"schedulerName": "default-scheduler", "restartPolicy": "Always", **made["spec"]}
-    containers = []
-    for each in spec["containers"]:
-        resources = each.get("resources", {})
-        requests = {**resources.get("limits", {}), **resources.get("requests", {})}
-        containers.append({**each, "resources": {**resources, "requests": requests}})
-    status: Object = {"phase": "Pending"}
-    if spec.get("schedulingGates"):
-        why = {"reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}
-        status["conditions"] = [{"type": "PodScheduled", "status": "False", **why}]
-    return {**made, "spec": {**spec, "containers": containers}, "status": status}
-
-
-def _grace_s(pod: Object, options: Mapping[str, Any]) -> int:
-    """Return how long a pod may take to go: no time at all where nothing runs that would have to end."""
-    if not pod["spec"].get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
-        return 0
-    return int(options.get("gracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", _GRACE_S)))
-
-
-def _is_asked_for(thing: Object, namespace: str, query: Mapping[str, str]) -> bool:
+def _is_selected(thing: Object, namespace: str, query: Mapping[str, str]) -> bool:
     metadata = thing["metadata"]
     if namespace and metadata.get("namespace") != namespace:
         return False
     if query.get("fieldSelector") == "spec.nodeName!=" and not thing["spec"].get("nodeName"):
         return False
-    label, _, value = query.get("labelSelector", "").partition("=")
-    return not label or metadata.get("labels", {}).get(label) == value
+    label, has_value, value = query.get("labelSelector", "").partition("=")
+    labels = metadata.get("labels", {})
+    return not label or (labels.get(label) == value if has_value else label in labels)

@@ -18,6 +18,7 @@ from tests.kube.kubelet import Kubelet
 from tests.kube.memory_api import MemoryApi, MemoryClient, Wire
 from tests.kube.memory_controllers import Controllers, gpus_of, held_gpus
 from tests.kube.memory_server import Change, MemoryServer
+from tests.kube.mirrored import is_mirrored
 from tests.kube.objects import GPU
 from tests.kube.operators.base import Operator
 from tests.kube.stand_in_world import StandInWorld
@@ -40,17 +41,17 @@ def wall_s() -> float:
 
 
 class CountingClock(SystemClock):
-    """Virtual time, and ids that count."""
+    """Virtual time, ahead of that of the cluster or behind it, and ids that count."""
 
-    def __init__(self, prefix: str) -> None:
-        super().__init__(wall=wall_s, steady=wall_s)
-        self._prefix = prefix
+    def __init__(self, prefix: str, skew_s: float = 0.0) -> None:
+        super().__init__(wall=lambda: wall_s() + skew_s, steady=wall_s)
+        self.prefix = prefix
         self._ids = 0
 
     def new_id(self) -> str:
         """Return the next number."""
         self._ids += 1
-        return f"{self._prefix}-{self._ids}"
+        return f"{self.prefix}-{self._ids}"
 
 
 class StrictKubelet(Kubelet):
@@ -118,11 +119,19 @@ class MemoryWorld(StandInWorld):
         seed: of all that is drawn.
         operators: classes of stand-ins.
         wire: of the stand-ins.
+        server: class of the API server.
     """
 
-    def __init__(self, seed: int, operators: Sequence[type[Operator]], wire: Wire | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        operators: Sequence[type[Operator]],
+        wire: Wire | None = None,
+        *,
+        server: type[MemoryServer] = MemoryServer,
+    ) -> None:
         self.seed = seed
-        self.server = MemoryServer(wall_s, [operator.resource for operator in operators])
+        self.server = server(wall_s, [operator.resource for operator in operators])
         self.client = MemoryClient(self.server, wire)
         self.kubelet = StrictKubelet(self.server, self.client)
         self.operators = [operator(self.client) for operator in operators]
@@ -135,10 +144,13 @@ class MemoryWorld(StandInWorld):
         self._namespaces = ["default"]
         self._replicas = 0
 
-    def replica(self, wire: Wire, pools: Mapping[str, Mapping[str, Any]] | None = None) -> "Replica":
+    def replica(
+        self, wire: Wire, pools: Mapping[str, Mapping[str, Any]] | None = None, *, skew_s: float = 0.0
+    ) -> "Replica":
         """Return another replica of voda on this cluster, which does not run yet."""
         self._replicas += 1
-        return Replica(self, f"replica-{self._replicas}", wire, pools or {POOL: {"ratelimitSeconds": 0.0}})
+        clock = CountingClock(f"replica-{self._replicas}", skew_s)
+        return Replica(self, clock, wire, pools or {POOL: {"ratelimitSeconds": 0.0}})
 
     def workers(self) -> Sequence[Object]:
         """Return all pods that voda places."""
@@ -151,21 +163,24 @@ class MemoryWorld(StandInWorld):
 
 
 class Replica:
-    """One replica: voda's service as it is composed, without its HTTP server."""
+    """One replica: voda's service as composed, without its HTTP server; when its block ends, mirrors are right."""
 
-    def __init__(self, world: MemoryWorld, name: str, wire: Wire, pools: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, world: MemoryWorld, clock: CountingClock, wire: Wire, pools: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         fields = {
             "cluster": {"defaultPool": "", "relistSeconds": 60.0},
             "leader": {"namespace": world.namespace},
             "pools": pools,
         }
         self.wire = wire
+        self._world = world
         self.service = KubernetesService(
             msgspec.convert(fields, KubernetesOptions),
-            ReplicaContext(identity=name, namespace=world.namespace, has_tokens=False),
+            ReplicaContext(identity=clock.prefix, namespace=world.namespace, has_tokens=False),
             store=world.store,
             api=MemoryApi(world.server, wire),
-            clock=CountingClock(name),
+            clock=clock,
             telemetry=PrometheusTelemetry(),
         )
         self._task: asyncio.Task[None] | None = None
@@ -177,7 +192,11 @@ class Replica:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        try:
+            if kind is None and not self.wire.is_down:
+                await self._world.until_it_is(lambda: is_mirrored(self.service))
+        finally:
+            await self.stop()
 
     async def stop(self) -> None:
         """End it as SIGTERM does."""

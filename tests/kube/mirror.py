@@ -13,7 +13,9 @@ import aiohttp
 from tests.kube.client import Client, Key, Object, Refused, Resource, key_of
 
 _AGAIN_S = 0.05
-_LONGEST_AGAIN_S = 1.0
+FIRST_DELAY_S = 0.005
+LONGEST_DELAY_S = 1_000.0
+"""Of the failures in a row of a key, as client-go limits them."""
 TRANSIENT = (Refused, aiohttp.ClientError, TimeoutError, OSError)
 """What may be otherwise the next time."""
 
@@ -101,14 +103,37 @@ class Mirror:
 
 
 class Queue:
-    """Keys to look at: each once however often it is added, and by one worker at a time."""
+    """Keys to look at: each once however often it is added, and by one worker at a time.
 
-    def __init__(self) -> None:
+    A key is delayed for twice as long with each failure in a row, as by the work queues of client-go.
+
+    Args:
+        limits_events: whether each event counts as a failure does until the next success, as in mpi-operator: after a
+            burst of events one failure costs minutes.
+        longest_s: longest delay.
+    """
+
+    def __init__(self, *, limits_events: bool = False, longest_s: float = LONGEST_DELAY_S) -> None:
+        self._limits_events = limits_events
+        self._longest_s = longest_s
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: set[Key] = set()
         self._active: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._timers: set[asyncio.TimerHandle] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+
+    def see(self, key: Key) -> None:
+        """Have a key looked at because of an event."""
+        if self._limits_events:
+            self.add_delayed(key)
+        else:
+            self.add(key)
+
+    def add_delayed(self, key: Key) -> None:
+        """Have a key looked at, the later the more often this was asked for since it was looked at with success."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self.add_after(key, min(self._longest_s, FIRST_DELAY_S * 2.0 ** min(failures, 64)))
 
     def add(self, key: Key) -> None:
         """Have a key looked at."""
@@ -119,14 +144,18 @@ class Queue:
             self._ready.put_nowait(key)
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Have a key looked at in a while."""
+        """Have a key looked at in a while; of several delays of a key the one that is over first counts."""
+        loop, timer = asyncio.get_running_loop(), self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + delay_s:
+            return
+        if timer is not None:
+            timer.cancel()
 
         def due() -> None:
-            self._timers.discard(timer)
+            del self._timers[key]
             self.add(key)
 
-        timer = asyncio.get_running_loop().call_later(delay_s, due)
-        self._timers.add(timer)
+        self._timers[key] = loop.call_later(delay_s, due)
 
     async def run(self, look: Callable[[Key], Awaitable[None]], workers: int) -> None:
         """Look at what is added, for ever; what fails for a transient reason is looked at again."""
@@ -135,7 +164,7 @@ class Queue:
                 for _ in range(workers):
                     tasks.create_task(self._work(look))
         finally:
-            for timer in self._timers:
+            for timer in self._timers.values():
                 timer.cancel()
 
     async def _work(self, look: Callable[[Key], Awaitable[None]]) -> None:
@@ -147,8 +176,7 @@ class Queue:
                 await look(key)
                 self._failures.pop(key, None)
             except TRANSIENT:
-                self._failures[key] = self._failures.get(key, 0) + 1
-                self.add_after(key, min(_LONGEST_AGAIN_S, _AGAIN_S * 2 ** (self._failures[key] - 1)))
+                self.add_delayed(key)
             self._active.discard(key)
             if key in self._waiting:
                 self._ready.put_nowait(key)

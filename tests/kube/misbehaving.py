@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 
-from voda.cluster.kubernetes.client.api import Api
+from voda.kubernetes_client.api import Api
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 TOKEN = "a-secret-token"

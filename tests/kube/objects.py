@@ -107,6 +107,57 @@ def an_indexed_job(name: str, namespace: str, workers: int = 2, **changes: Any) 
     return {**_head("Job", "batch/v1", name, namespace, changes), "spec": spec}
 
 
+def a_jobset(name: str, namespace: str, workers: int = 2, **changes: Any) -> Object:
+    """Return a JobSet of one Indexed Job; see `an_indexed_job`, and `job` fields of the Job."""
+    spec = {**an_indexed_job("", "", workers, **{**changes, "spec": changes.get("job", {})})["spec"]}
+    own = {"suspend": spec.pop("suspend")} if "suspend" in spec else {}
+    own |= {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}], **changes.get("spec", {})}
+    return {**_head("JobSet", "jobset.x-k8s.io/v1alpha2", name, namespace, changes), "spec": own}
+
+
+def a_trainjob(name: str, namespace: str, workers: int = 2, **changes: Any) -> Object:
+    """Return a TrainJob of the runtime `torch`; its JobSet gets the label and the annotations. See `a_jobset`."""
+    head = _head("TrainJob", "trainer.kubeflow.org/v1alpha1", name, namespace, changes)
+    said = {part: head["metadata"].pop(part) for part in ("labels", "annotations")}
+    trainer = {
+        "numNodes": workers,
+        "image": "train",
+        "command": ["train"],
+        "resourcesPerNode": {"limits": {GPU: str(changes.get("gpus", 1))}},
+    }
+    spec = {
+        "runtimeRef": {"kind": "TrainingRuntime", "name": changes.get("runtime", "torch")},
+        "suspend": changes.get("suspend", True),
+        "trainer": {**trainer, **changes.get("trainer", {})},
+        **said,
+    }
+    return {**head, "spec": spec}
+
+
+def a_training_runtime(name: str, namespace: str, *jobs: str, job: Mapping[str, Any] | None = None) -> Object:
+    """Return a TrainingRuntime of torch with these replicated jobs, the first of which trains; `job` fields of each."""
+    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    template = {"spec": {"containers": [{"name": "node", "image": "torch"}]}}
+    made = [
+        {
+            "name": each,
+            "template": {"metadata": {} if number else step, "spec": {"template": template, **(job or {})}},
+        }
+        for number, each in enumerate(jobs or ("node",))
+    ]
+    spec = {
+        "mlPolicy": {"numNodes": 1, "torch": {"numProcPerNode": "auto"}},
+        "template": {"spec": {"replicatedJobs": made}},
+    }
+    metadata = {"name": name, "namespace": namespace}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainingRuntime",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
 def _head(kind: str, version: str, name: str, namespace: str, changes: Mapping[str, Any]) -> Object:
     notes = {f"voda.dev/{word}": str(changes[key]) for word, key in _NOTES if key in changes}
     labels = {**({MANAGED: "true"} if changes.get("managed", True) else {}), **changes.get("labels", {})}
@@ -128,8 +179,8 @@ def _policy(changes: Mapping[str, Any]) -> Object:
 
 
 def _resources(changes: Mapping[str, Any]) -> Object:
-    asked = changes.get("resources", {})
-    return {**asked, "limits": {**asked.get("limits", {}), GPU: str(changes.get("gpus", 1))}}
+    asked, gpus = changes.get("resources", {}), changes.get("gpus", 1)
+    return {**asked, "limits": {**asked.get("limits", {}), **({GPU: str(gpus)} if gpus else {})}}
 
 
 def _template(role: str, resources: Object, changes: Mapping[str, Any], command: Sequence[str]) -> Object:

@@ -13,12 +13,12 @@ from tests.builders import a_job
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet_logs import KubeletLogs
 from tests.waiting import until_it_is
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.exec.commands import KubernetesCommands
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.well_known import OPERATOR_JOB_NAME
 from voda.cluster.port import RemoteCommands
 from voda.domain.job import Job
+from voda.kubernetes_client.api import Api
 
 PODS = "/api/v1/namespaces/default/pods"
 JOB = "a"

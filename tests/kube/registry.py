@@ -24,8 +24,6 @@ from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.reflector import Reflector
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
@@ -36,6 +34,8 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.reflector import Reflector
 from voda.log.memory import MemoryStore
 from voda.projections.job_record import JobRecord
 
@@ -98,6 +98,10 @@ class MirroredJobs:
         return [
             KubeJob(self.kinds[name], job) for name, mirror in self.mirrors.items() for job in mirror.objects.values()
         ]
+
+    def namespaces(self) -> Sequence[str]:
+        """Return all."""
+        return [""]
 
     def subscribe(self, on_change: OnJobChange) -> None:
         """Show changes to `on_change`."""

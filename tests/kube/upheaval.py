@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.kube.client import MPIJOBS, MPIJOBS_V1, NODES, PODS, PYTORCHJOBS, Object, Refused, Resource, key_of
 from tests.kube.memory_api import Wire
 from tests.kube.memory_world import POOL, MemoryWorld, Replica, job_of
-from tests.kube.mirrored import mirror_differences
+from tests.kube.mirrored import is_mirrored
 from tests.kube.objects import a_node, a_pod, a_pytorchjob, an_mpijob, an_mpijob_v1
 from tests.kube.operators.base import JOB_NAME
 from tests.kube.operators.status import has_condition
@@ -113,7 +113,7 @@ class Upheaval:
             await self._delete(pod)
         await self._happens(PolicyChanged(pool=POOL, policy=_POLICIES[0]))
         await self._until(self._is_as_planned)
-        await self._until(self._is_mirrored)
+        await self._until(lambda: is_mirrored(self._leader.service))
 
     async def finish(self) -> None:
         """End all jobs well, and wait until nothing of them is left at work."""
@@ -125,7 +125,7 @@ class Upheaval:
 
         self._note("finish")
         await self._until(are_done)
-        await self._until(self._is_mirrored)
+        await self._until(lambda: is_mirrored(self._leader.service))
         verdict = await verify(self.world.store)
         assert verdict.difference is None, verdict.difference
 
@@ -375,11 +375,6 @@ class Upheaval:
                 return False
         running = all(pod["status"]["phase"] == "Running" and not is_leaving(pod) for pod in pods)
         return running and bool(planned or not live) and shown.keys() <= live.keys()
-
-    async def _is_mirrored(self) -> bool:
-        with suppress(VodaError):
-            return not await mirror_differences(self._leader.service)
-        return False
 
     def _may_be_over(self, name: str) -> bool:
         """Say whether a job may have ended; one that ended before voda had a look at it is none of its jobs."""

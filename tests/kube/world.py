@@ -26,6 +26,7 @@ DEADLINE_S = 420.0
 """Far more than anything takes, even on a busy machine, whose Job controller waits 10, 20, 40 s after each conflict,
 and five minutes for the pods of a Job whose name was used before."""
 _PAUSE_S = 0.02
+_CLAIMS = (api.CLAIM_TEMPLATES, api.CLAIMS)
 _numbers = count(1)
 
 
@@ -259,10 +260,11 @@ class World:
         # A test without a world may have left jobs in a namespace of its own.
         left = [api.key_of(job) for kind in self.kinds for job in await self.client.list(kind)]
         namespaces = sorted({*self._namespaces, *(namespace for namespace, _ in left)})
-        for resource in (*self.kinds, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES):
+        for resource in (*self.kinds, api.JOBS, api.PODS, api.CONFIG_MAPS, api.SECRETS, api.LEASES, *_CLAIMS):
             for namespace in namespaces:
                 await self.client.delete_all(resource, namespace)
-        await self.client.request("DELETE", api.NODES.path())
+        for resource in (api.NODES, api.SLICES, api.DEVICE_CLASSES):
+            await self.client.request("DELETE", resource.path())
 
     def _resource(self, kind: str) -> Resource:
         return next(resource for resource in self.kinds if resource.kind == kind)

@@ -32,8 +32,8 @@ async def an_old_log(**plan: Any) -> MemoryStore:
             cause="job.submitted",
             placed={"first": ("n1",)},
             reasons={
-                "first": "starts on 1, 1 of 2 jobs share 1 GPUs, first submitted first",
-                "urgent": "waits: needs 1, 0 free",
+                "first": "starts with 1 worker, 1 of 2 jobs has 1 GPU, first submitted first",
+                "urgent": "waits: needs 1 GPU, none is free",
             },
             **plan,
         ),
@@ -69,7 +69,7 @@ async def test_controller_when_it_takes_over_an_old_log_decides_by_priority_from
     await controller.step()
     plan = controller.live.cluster.plan("default")
     assert plan.replicas == {"urgent": 1}
-    assert plan.reasons["first"] == "preempted: 1 job of higher priority has 1 GPU; needs 1, 0 free"
+    assert plan.reasons["first"] == "preempted: 1 job of higher priority has 1 GPU; needs 1 GPU, none is free"
     found = await verify(store)
     assert (found.decisions, found.difference) == (2, None)
     facts = [event.data for event in await store.read(0, 100) if isinstance(event.data, PlanAdopted)]

@@ -225,7 +225,9 @@ async def outcome_of(store: EventStore) -> Mapping[str, Any]:
     }
 
 
-_LATER = ("retention_s", "retention_bytes", "output_bytes", "node_grace_s")
+_RESIZES = 5
+"""Place of a job's resizes in an outcome."""
+_LATER = ("retention_s", "retention_bytes", "output_bytes", "node_grace_s", "start_timeout_s")
 
 
 def settings_of_then(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -277,7 +279,13 @@ def test_past_is_shown_as_it_was_shown_then(log: Log, voda: Voda) -> None:
 async def test_jobs_and_pools_end_as_they_ended_then(log: Log) -> None:
     async with log.opened() as store:
         found = json.loads(json.dumps(await outcome_of(store)))
-    assert found == log.form.expected["outcome"]
+    assert without_resizes(found) == without_resizes(log.form.expected["outcome"])
+
+
+def without_resizes(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an outcome without the resizes of jobs: release 0.1 counted every change of their number of workers."""
+    jobs = {job_id: [*fields[:_RESIZES], *fields[_RESIZES + 1 :]] for job_id, fields in outcome["jobs"].items()}
+    return {**outcome, "jobs": jobs}
 
 
 @pytest.mark.parametrize("log", STORED, indirect=True)

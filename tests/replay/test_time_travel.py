@@ -222,7 +222,22 @@ def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start()
     state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2, gpus_per_replica=8)], nodes=[a_node("n1")])
     told = explain_live(state, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
     assert told.suggestions == (
-        "cannot start on this cluster even when it is empty: it needs 2 workers of 8 GPUs each, and only 0 of them fit",
+        "cannot start on this cluster even when it is empty: it needs 2 workers of 8 GPUs, and no node takes one now",
+    )
+
+
+def test_suggestion_when_the_nodes_are_drained_says_which_to_undrain() -> None:
+    nodes = [a_node("n1", gpus=2), a_node("n2", gpus=1)]
+    state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2)], nodes=nodes)
+    drained = replace(
+        state, nodes={**state.nodes, "n1": replace(state.nodes["n1"], is_draining=True)}, drains={"n1": "new fan"}
+    )
+    told = explain_live(drained, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    assert told.suggestions[0] == "cannot start while n1 is drained: voda nodes undrain NODE"
+    alone = replace(drained, nodes={"n2": state.nodes["n2"]})
+    told = explain_live(alone, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    assert told.suggestions[0] == (
+        "cannot start on this cluster even when it is empty: it needs 2 workers of 1 GPU, and only 1 fits"
     )
 
 

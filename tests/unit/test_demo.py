@@ -12,8 +12,13 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 @pytest.mark.parametrize(
     ("before", "after", "reason", "told"),
     [
-        ((), (0, 1, 2, 3), "starts on 4, 1 of 1 jobs share 4 GPUs", "starts 0 → 4: 1 of 1 jobs share 4 GPUs"),
-        ((0,), (0, 1), "grown 1 -> 2: 2 of 2 jobs share 4 GPUs", "grows 1 → 2: 2 of 2 jobs share 4 GPUs"),
+        (
+            (),
+            (0, 1, 2, 3),
+            "starts with 4 workers, it is the only job for 4 GPUs",
+            "starts 0 → 4: it is the only job for 4 GPUs",
+        ),
+        ((0,), (0, 1), "grown from 1 to 2 workers: both jobs share 4 GPUs", "grows 1 → 2: both jobs share 4 GPUs"),
     ],
 )
 def test_resize_when_told_names_the_sizes_once(

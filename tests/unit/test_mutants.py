@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutants import draw, mutants
-from tools.trials import ROOT, Executed, lines_of
+from tools.mutants import Result, draw, mutants
+from tools.trials import ROOT, RULES, Executed, lines_of
 
 TEXT = """\
 LIMIT = 3
@@ -51,6 +51,19 @@ def test_tests_of_a_line_are_those_that_execute_it_and_all_of_a_file_that_shares
     assert executed.of_lines("m.py", [1, 2]) == {names[0], names[2]}
     assert executed.of_lines("m.py", [4]) == set()
     assert executed.of_lines("m.py", [3]) == executed.of_lines("m.py", []) == {names[0], names[2]}
+
+
+def test_tests_of_what_the_import_executes_include_the_rules_for_all_classes() -> None:
+    rule = f"{RULES}::test_values_when_they_can_be_changed_are_listed_with_a_reason"
+    executed = Executed({"tests/unit/a.py::one": 0.1, rule: 0.1}, {"m.py:1": [""], "m.py:2": ["tests/unit/a.py::one"]})
+    assert executed.of_lines("m.py", []) == executed.of_lines("m.py", [1]) == {"tests/unit/a.py::one", rule}
+    assert executed.of_lines("m.py", [2]) == {"tests/unit/a.py::one"}
+    assert (ROOT / RULES).exists()
+
+
+def test_listed_mutant_is_recognised_whatever_empty_lines_stand_around_it() -> None:
+    result = Result("m.py", 1, "remove", 0, "\n\n@lru_cache", "", "survived", "", 0.1)
+    assert result.change == ("m.py", "@lru_cache", "")
 
 
 def test_mutants_change_no_annotation() -> None:

@@ -8,7 +8,12 @@ from typing import Any
 
 import yaml
 
-from tests.service import a_backend
+from tests.service import START, a_backend
+from tests.unit.planner.virtual_clusters.pools import some_cells
+from voda.application.backend import Backend
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import VirtualClustersApplied
+from voda.telemetry.cell_gauges import CellGauges
 from voda.telemetry.gauges import StateGauges, kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
@@ -28,7 +33,10 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
     telemetry.read(lambda: leadership_gauges(is_leading=True, epoch=1))
     async with a_backend(telemetry=telemetry) as backend:
         telemetry.read(lambda: kubernetes_gauges({"pods": 1}, {"waiting": 1}))
-        own = [*telemetry.registry.collect(), *StateGauges(backend).collect()]
+        await apply_a_virtual_cluster(backend)
+        cells = CellGauges(backend)
+        await cells.refresh()
+        own = [*telemetry.registry.collect(), *StateGauges(backend).collect(), *cells.collect()]
         known = {}
         collectors = telemetry.registry._collector_to_names
         labels = {getattr(one, "_name", ""): frozenset(getattr(one, "_labelnames", ())) for one in collectors}
@@ -39,6 +47,12 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
             seen = labels.get(family.name) or frozenset(key for one in family.samples for key in one.labels) - {"le"}
             known[name] = family.type, seen
         return known
+
+
+async def apply_a_virtual_cluster(backend: Backend) -> None:
+    applied = VirtualClustersApplied(pool="default", cells=some_cells({"vision": {"node": 1}}))
+    fact = Fact(data=applied, event_id="cells", recorded_at=START, actor="test")
+    await backend.view.wait_for(await backend.store.append(applied.stream, ANY_VERSION, [fact]))
 
 
 def expressions() -> Iterator[str]:

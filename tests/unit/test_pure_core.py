@@ -14,6 +14,8 @@ PURE = [
     "voda.projections",
     "voda.policies",
     "voda.placement",
+    "voda.sharing",
+    "voda.cells",
     "voda.planner",
     "voda.kinds",
     "voda.manifests",

@@ -150,8 +150,10 @@ class TimedConnection(RequestHandler):
     ) -> web.StreamResponse:
         """Answer bytes that are no HTTP; logged at DEBUG, so that a caller cannot fill the log."""
         _log.debug("unreadable peer=%s status=%d", self.peername, status)
-        first = (message or "the request cannot be read as HTTP").strip().splitlines()[0][:200]
-        response = problem_response(status, first if status < 500 else "something went wrong inside voda")
+        # The parser goes on with what it read, as Python writes it, which tells nobody anything.
+        reason = (message or "").strip().partition("\n")[0].partition(" when reading")[0].rstrip(":")
+        sentence = ": ".join(filter(None, ["the request cannot be read as HTTP", reason[:200]]))
+        response = problem_response(status, sentence if status < 500 else "something went wrong inside voda")
         response.force_close()
         return response
 

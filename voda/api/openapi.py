@@ -15,7 +15,7 @@ from voda import __version__
 from voda.api.operation import JSON, PROBLEM, PUBLIC, YAML, Operation, RequestBody
 from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
-from voda.api.schemas import Problem
+from voda.api.schemas.base import Problem
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import parameter_schemas
@@ -36,6 +36,7 @@ _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",
     "Nodes": "The machines and their GPUs.",
     "Pools": "Pools of nodes, how they are decided, and their plans.",
+    "Virtual clusters": "Who is guaranteed which cells: GPUs with their topology.",
     "Events": "The log: all that ever happened, and what happens.",
     "Service": "The server itself.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
@@ -94,6 +95,19 @@ EXAMPLES: Final[dict[str, dict[str, Json]]] = {
     },
     "createTraining": {YAML: {"mpi": {"summary": "An MPIJob of 1 to 4 workers", "value": _MPI_JOB}}},
     "changeJob": {JSON: {"grow": {"summary": "Let it grow further", "value": {"max_replicas": 8, "priority": 1}}}},
+    "applyVirtualClusters": {
+        YAML: {
+            "nodes": {
+                "summary": "One node for each of two teams",
+                "value": {
+                    "virtualClusters": {
+                        "vision": {"cells": {"node": 1}, "members": ["ada"]},
+                        "speech": {"cells": {"node": 1}, "members": ["bob"]},
+                    }
+                },
+            }
+        }
+    },
     "reportProgress": {
         JSON: {
             "epoch": {

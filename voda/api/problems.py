@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from voda.api.schemas import Problem
+from voda.api.schemas.base import Problem
 from voda.domain import errors
 
 _log = logging.getLogger(__name__)

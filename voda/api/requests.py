@@ -77,6 +77,13 @@ def query_of(request: web.Request, query: type[S]) -> S:
         raise _wrong(error, "the query", query) from error
 
 
+def printable_reason(reason: str) -> str:
+    """Return a reason that a query gives; raises InvalidField where it could not be shown as one line."""
+    if not reason.isprintable():
+        raise InvalidField("reason", "reason: expected one line of printable characters")
+    return reason
+
+
 async def raw_body(request: web.Request, limits: CallerLimits) -> bytes:
     """Return the body as sent; raises HTTPException where it is too large or slow, WrongMediaType if compressed."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -110,14 +117,19 @@ async def body_of(request: web.Request, record: type[S], limits: CallerLimits) -
 
 async def manifest_of(request: web.Request, limits: CallerLimits) -> dict[str, Any]:
     """Return the body as a manifest, YAML or JSON; raises UnreadableBody where it is neither, or not a mapping."""
-    refuse_other_types(request, _MANIFESTS)
-    body = await raw_body(request, limits)
+    body = await manifest_text(request, limits)
     try:
         return read(body) if len(body) <= _BIG_BYTES else await asyncio.to_thread(read, body)
     except InvalidField:
         raise
     except InvalidInput as error:
         raise UnreadableBody(str(error)) from error
+
+
+async def manifest_text(request: web.Request, limits: CallerLimits) -> bytes:
+    """Return the body, which claims to be YAML or JSON; raises what `raw_body` raises."""
+    refuse_other_types(request, _MANIFESTS)
+    return await raw_body(request, limits)
 
 
 def refuse_other_types(request: web.Request, expected: Iterable[str]) -> None:

@@ -114,9 +114,10 @@ def users_line(options: MachineOptions) -> str:
     """Return a sentence on who runs jobs, and so on what roles promise."""
     who = "root" if os.geteuid() == 0 else "you"
     if not options.has_tokens:
-        return f"single-user: every job runs as {who}, and whoever reaches the port is admin"
+        return f"single-user: all jobs run as {who}, and anybody who reaches the port is admin"
     if not options.is_multi_user:
-        return f"single-user: every job runs as {who} and can read the admin token, so roles are for honest people"
+        how = "without --single-user" if who == "root" else "as root"
+        return f"single-user: all jobs run as {who}, with an admin's rights; started {how}, voda keeps users apart"
     if (path := socket_path(options)) is not None:
         return f"multi-user: jobs run as their users, who ask without a token at {path}"
     return f"multi-user: jobs run as their users; {_usual_socket(options)} is too long for a socket: see --socket"
@@ -217,11 +218,11 @@ def limits_line(cgroups: Cgroups) -> str:
     names = {"memory": "memory", "cpu": "CPU", "pids": "processes"}
     kept = [name for controller, name in names.items() if controller in cgroups.controllers]
     missing = [name for name in names.values() if name not in kept]
-    lines = [f"limits of jobs: {', '.join(kept)}"] if kept else []
+    lines = [f"limits of jobs that are enforced: {', '.join(kept)}"] if kept else []
     if missing:
         lines.append(
-            f"not enforced are limits on {', '.join(missing)} ({cgroups.obstacle or 'no such controller here'}): start"
-            " voda by systemd with Delegate=yes, see docs/up.md"
+            f"limits of jobs that are not enforced: {', '.join(missing)}, because"
+            f" {cgroups.obstacle or 'this kernel offers no controller for them'}; docs/up.md says what helps"
         )
     if cgroups.gpus and DEVICES not in cgroups.controllers:
         lines.append("every job can open the files of all GPUs (refusing them takes cgroup v1)")

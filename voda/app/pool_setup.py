@@ -38,6 +38,7 @@ class RequestedSettings(Struct, frozen=True, kw_only=True):
     placer: str | None = None
     ratelimit_s: float | None = None
     node_grace_s: float | None = None
+    start_timeout_s: float | None = None
     parameters: Parameters = {}
     """Of policies, checked; those that are left out stay."""
 
@@ -86,7 +87,8 @@ def _changes(
     placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
     parameters = changed_parameters(wish.parameters, now)
     grace_s = None if wish.node_grace_s == now.node_grace_s else wish.node_grace_s
-    if is_new or chosen or placing or parameters or grace_s is not None:
+    start_s = None if wish.start_timeout_s == now.start_timeout_s else wish.start_timeout_s
+    if is_new or chosen or placing or parameters or grace_s is not None or start_s is not None:
         cost_s = beginning.resize_cost_s if is_new else None
         yield PolicyChanged(
             pool=pool,
@@ -95,6 +97,7 @@ def _changes(
             parameters=parameters,
             resize_cost_s=cost_s,
             node_grace_s=grace_s,
+            start_timeout_s=start_s,
         )
     ratelimit_s = wish.ratelimit_s
     if ratelimit_s is None and is_new:

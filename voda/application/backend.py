@@ -72,6 +72,8 @@ class Backend:
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
+    counted: Callable[[ParsedManifest], ParsedManifest] = lambda parsed: parsed
+    """Returns a manifest with the GPUs that its claims ask for; InvalidField: that cannot be known."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
     health_warning: Callable[[], str] = str

@@ -13,12 +13,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
+from voda.application.virtual_clusters.membership import refuse_priority
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobCancelRequested, JobChanged, JobProgressed
 from voda.log.append_plan import Append
+from voda.manifests.programs import is_plain
 from voda.projections.job_record import JobRecord
 
 Figure = TypeVar("Figure", int, float)
@@ -71,7 +73,8 @@ async def change(
     Raises:
         WrongState: the job has ended.
         PreconditionFailed: the job has changed since `is_expected` was true of it.
-        InvalidField: the new figures contradict each other.
+        InvalidField: the new figures contradict each other, a priority means nothing in a pool with virtual
+            clusters, or a plain program would have several workers.
     """
     job_id = record.spec.job_id
     version = await _version_if(is_expected, backend, record)
@@ -79,6 +82,9 @@ async def change(
     spec = changed_spec(record.spec, wanted)
     if spec == record.spec:
         return record
+    if spec.priority != record.spec.priority:
+        refuse_priority(backend.view.live.cluster.cells(spec.pool), spec.priority, "priority")
+    _refuse_copies(backend, record.spec, spec)
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     fact = JobChanged(job_id=job_id, **given)
     try:
@@ -108,6 +114,19 @@ def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
         requested_replicas=requested if requested != spec.requested else spec.requested_replicas,
         priority=_within("priority", _or(wanted.priority, spec.priority), -_MOST_FIGURE, _MOST_FIGURE),
         epochs=_within("epochs", _or(wanted.epochs, spec.epochs), 0, _MOST_FIGURE),
+    )
+
+
+def _refuse_copies(backend: Backend, before: JobSpec, after: JobSpec) -> None:
+    """Raise InvalidField where a plain program, of which more workers would be copies, would have more than one."""
+    job = backend.view.live.cluster.job(before.job_id)
+    manifest = job.spec.manifest if job is not None else None
+    if manifest is None or not is_plain(manifest) or after.max_replicas <= max(before.max_replicas, 1):
+        return
+    raise InvalidField(
+        "max_replicas",
+        f"max_replicas: job {before.job_id} runs a plain program, which has one worker, not {after.max_replicas}:"
+        " submitted with --launcher mpirun or torchrun it could have more",
     )
 
 

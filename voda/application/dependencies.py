@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from voda.application.read_model import ReadModel
 from voda.domain.dependency import Dependency, DependencyRequest
-from voda.domain.errors import InvalidField
+from voda.domain.errors import InvalidField, MissingReference
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
 from voda.projections.job_names import EXACT, OF_OWNER, full_name, in_namespace, name_of
@@ -16,7 +16,7 @@ from voda.projections.job_record import JobRecord
 FIELD = "metadata.annotations[voda.dev/after]"
 
 
-class UnknownDependency(InvalidField):
+class UnknownDependency(MissingReference):
     """There is no such job yet."""
 
 

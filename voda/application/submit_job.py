@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from hashlib import sha256
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from voda.application.backend import Backend
 from voda.application.job_ids import JobIds
+from voda.application.virtual_clusters.membership import in_virtual_cluster
 from voda.auth.callers import Caller
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict, WrongState
 from voda.domain.job import JobSpec
@@ -50,6 +52,16 @@ class SubmitOutcome(Struct, frozen=True):
     """Jobs that the manifest stands for."""
 
 
+class CheckedManifest(NamedTuple):
+    """A manifest that was read, and checked against the pools."""
+
+    parsed: ParsedManifest
+    spec: JobSpec
+    """Without its id."""
+    warnings: tuple[FieldWarning, ...]
+    """The parts that are not honoured."""
+
+
 class JobSubmitter:
     """Submits jobs and adopts objects of the cluster, each once."""
 
@@ -73,6 +85,7 @@ class JobSubmitter:
 
         Raises:
             InvalidInput: the manifest, the pool, the key or a job that it comes after is wrong.
+            NotAllowed: the user is no member of the virtual cluster.
             AlreadyExists: a live job has that name.
             TooManyJobs: the user has too many live jobs.
             TransientError: the accounts of this machine cannot be read at this moment.
@@ -111,20 +124,23 @@ class JobSubmitter:
         outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
         return SubmitOutcome(*outcome, warnings)
 
-    def check(self, manifest: Mapping[str, Any], caller: Caller) -> Sequence[FieldWarning]:
-        """Return the parts of a manifest that `adopt` would not honour; raises what `adopt` would."""
-        parsed, spec, warnings = self._parse_and_check(manifest, caller)
-        _refuse_whole_array(parsed)
-        self._ids.identified([spec], parsed, may_share_name=True)
+    def check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
+        """Return a manifest for `adopt`; raises what that would."""
+        checked = self._parse_and_check(manifest, caller)
+        _refuse_whole_array(checked.parsed)
+        self._ids.identified([checked.spec], checked.parsed, may_share_name=True)
         self._refuse_too_many(caller)
-        return warnings
+        return checked
 
-    async def adopt(self, manifest: Mapping[str, Any], caller: Caller, *, uid: str) -> SubmitOutcome:
+    async def adopt(
+        self, manifest: Mapping[str, Any], caller: Caller, *, uid: str, checked: CheckedManifest | None = None
+    ) -> SubmitOutcome:
         """Submit the job of an object that is in the cluster, and register the object, in one append.
 
-        An object (`uid`) that was adopted before leads to its job. Raises the errors of `submit`.
+        An object (`uid`) that was adopted before leads to its job. `checked` is what `check` returned of the manifest a
+        moment ago. Raises the errors of `submit`.
         """
-        parsed, spec, warnings = self._parse_and_check(manifest, caller)
+        parsed, spec, warnings = checked or self._parse_and_check(manifest, caller)
         _refuse_whole_array(parsed)
         event_id = adoption_id(uid)
         await self._none_under_way(event_id)
@@ -150,14 +166,13 @@ class JobSubmitter:
         while (other := self._under_way.get(event_id)) is not None:
             await other.wait()
 
-    def _parse_and_check(
-        self, manifest: Mapping[str, Any], caller: Caller
-    ) -> tuple[ParsedManifest, JobSpec, tuple[FieldWarning, ...]]:
-        """Return a manifest, the job that it describes, without its id, and the parts that are not honoured."""
+    def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
-        parsed = replace(parsed, spec=replace(parsed.spec, user=caller.user))
+        parsed = self._backend.counted(replace(parsed, spec=replace(parsed.spec, user=caller.user)))
         self._refuse_unknown_pool(parsed.spec)
-        return parsed, parsed.spec, tuple(self._warnings(parsed))
+        cells = self._backend.view.live.cluster.cells(parsed.spec.pool)
+        parsed = replace(parsed, spec=in_virtual_cluster(cells, parsed.spec, caller))
+        return CheckedManifest(parsed, parsed.spec, tuple(self._warnings(parsed)))
 
     def _identified(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False
@@ -273,10 +288,11 @@ class JobSubmitter:
         for warning in (*self._backend.warnings(parsed), *parsed.warnings):
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
-        # Sums over the nodes alone: a submit costs the same however many jobs there are.
+        # Of as few nodes as will do, and of no jobs: a submit costs the same however many there are.
         nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
-        room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
-        if nodes and room < spec.min_replicas:
+        rooms = accumulate(node.usable_gpus // spec.gpus_per_replica for node in nodes)
+        if nodes and not any(room >= spec.min_replicas for room in rooms):
+            room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
             message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
             yield FieldWarning(field=parsed.job.size_path, message=message)
 

@@ -17,6 +17,7 @@ import click
 from voda import __version__
 from voda.cli import commands
 from voda.cli.command_group import CommandsByFile
+from voda.cli.options import is_kubectl_plugin
 from voda.domain.errors import TransientError, VodaError
 
 EXIT_PERMANENT = 2
@@ -40,7 +41,8 @@ def build_app() -> click.Group:
         "voda",
         commands,
         help="Decide which training job gets how many GPUs, and tell why.",
-        epilog="Other names: ps, ls = get; queue = get what waits; status = describe; cancel = delete.",
+        epilog="Other names: ps, ls = get; queue = get what waits; status = describe; cancel = delete; drain = nodes"
+        " drain.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     return click.version_option(__version__, message="voda %(version)s", help="Show the version and exit.")(app)
@@ -70,9 +72,8 @@ def main() -> None:
 
 
 def _name() -> str:
-    """Return what the user calls this program: kubectl runs its plugins as `kubectl-voda`."""
-    called = os.path.basename(sys.argv[0])
-    return "kubectl voda" if called.startswith("kubectl-") else "voda"
+    """Return what the user calls this program."""
+    return "kubectl voda" if is_kubectl_plugin() else "voda"
 
 
 def _give_up_output() -> None:

@@ -6,10 +6,11 @@ command does not wait for the imports of all others.
 
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from rich_click.rich_command import RichCommand, RichGroup
@@ -18,6 +19,8 @@ from rich_click.rich_help_formatter import RichHelpFormatter
 
 from voda.cli.parameters import called, click_parameters
 
+_CALLS: Final = re.compile(r"^((?: +|.*\$\())voda ", re.MULTILINE)
+"""The program's name in an example, at its beginning or in `$(...)`."""
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
@@ -29,7 +32,10 @@ class HandWrapped(RichCommand):
         from rich.padding import Padding
         from rich.text import Text
 
-        formatter.write(Padding(Text((self.help or "").replace("\b\n", "")), (0, 1, 1, 1)))
+        told = (self.help or "").replace("\b\n", "")
+        # Examples name the program as it was called, such as `kubectl voda`.
+        told = _CALLS.sub(rf"\1{ctx.find_root().info_name} ", told)
+        formatter.write(Padding(Text(told), (0, 1, 1, 1)))
 
     def format_options(self, ctx: RichContext, formatter: RichHelpFormatter) -> None:  # type: ignore[override]
         """Write the panels in their order."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from voda.cli.http.port_forward import reached
 from voda.client.connection import HttpCall
 from voda.client.exec.session import OUTPUT, PROTOCOL, ExecEnd, carry, start_of
 from voda.client.http import HttpClient, resource_path
@@ -80,7 +81,11 @@ def run_command(where: "ServerOptions", job: str, argv: Sequence[str], options: 
         path=f"{resource_path('jobs', job)}/exec", params={"replica": options.replica} if options.replica else None
     )
     try:
-        with HttpClient(where).upgraded(call, protocol=PROTOCOL) as connected, _terminal(options) as resized:
+        with (
+            reached(where) as there,
+            HttpClient(there).upgraded(call, protocol=PROTOCOL) as connected,
+            _terminal(options) as resized,
+        ):
             end = carry(connected, start, _Streams(resized))
     except _OutputGone as gone:
         raise BrokenPipeError from gone

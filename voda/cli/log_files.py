@@ -1,6 +1,7 @@
 """What the commands that read or carry a log share: the words of their arguments, opening a log, and writing a file."""
 
 import gzip
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -39,9 +40,27 @@ def print_json(result: object, **context: object) -> None:
     print(text.decode(), flush=True)
 
 
+_ASK = (
+    "ask the server, with voda events, voda explain JOB or voda usage, run this command as root (sudo),"
+    " or name a log of your own"
+)
+
+
+def _refuse_unreadable(log: str) -> None:
+    """Raise InvalidInput where a log is a file that this user may not read."""
+    try:
+        is_denied = "://" not in log and bool(os.stat(log)) and not os.access(log, os.R_OK)
+    except PermissionError:
+        is_denied = True
+    except OSError:
+        is_denied = False
+    if is_denied:
+        raise InvalidInput(f"you may not read {log}: {_ASK}")
+
+
 def is_log(text: str) -> bool:
     """Return whether the user means a log, and no job, by this."""
-    return "://" in text or text.endswith((".db", ".jsonl")) or Path(text).is_file()
+    return "://" in text or text.endswith((".db", ".jsonl")) or os.path.isfile(text)
 
 
 def _warn(error: LogDamaged) -> None:
@@ -56,6 +75,7 @@ def default_log() -> str:
         InvalidInput: there is none, or it is another user's.
     """
     from voda import config
+    from voda.client.target import is_roots
 
     folder = config.home_folder()
     try:
@@ -66,6 +86,8 @@ def default_log() -> str:
         raise InvalidInput(f"the log in {folder} cannot be read ({error.strerror}): name another log") from error
     log = place if "://" in place else str(folder / place)
     if "://" not in place and not Path(log).exists():
+        if is_roots(folder):
+            raise InvalidInput(f"the voda that runs here is root's, and its log is for root to read: {_ASK}")
         raise InvalidInput(f"no log is named, and there is none at {log}: name one, or set VODA_HOME")
     return log
 
@@ -77,6 +99,7 @@ async def open_log(
     """Open a log for reading; `on_loss` is called where its end was lost."""
     from voda.log.factory import open_log, refuse_cut
 
+    _refuse_unreadable(log)
     store = await open_log(log, archive=archive)
     try:
         try:

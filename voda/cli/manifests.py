@@ -22,6 +22,7 @@ _OPTIONS = {
     "voda.dev/priority": "--priority",
     "voda.dev/epochs": "--epochs",
     "voda.dev/pool": "--pool",
+    "voda.dev/virtual-cluster": "--vc",
     "voda.dev/array": "--array",
     "voda.dev/after": "--after",
 }
@@ -85,7 +86,7 @@ def _documents(file: str) -> Iterator[Document | InvalidInput]:
     """Yield each manifest of a file, or why it cannot be read; raises InvalidInput where the file holds none."""
     from voda.manifests import text
 
-    body = _read(file)
+    body = read_text(file)
     name = "standard input" if file == STDIN else file
     chunks = list(_chunks(body, name))
     if not chunks:
@@ -192,7 +193,8 @@ def with_working_dir(document: Document, folder: str) -> Document:
     return with_name_and_annotations(document, name="", annotations={WORKING_DIR: folder})
 
 
-def _read(file: str) -> str:
+def read_text(file: str) -> str:
+    """Return the text of a file, or of standard input; raises InvalidInput."""
     try:
         if file == STDIN:
             body = sys.stdin.buffer.read(_MOST_BYTES + 1)

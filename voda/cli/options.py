@@ -3,6 +3,8 @@
 Rule: completion never fails and never waits long: without an answer within a second there are no suggestions.
 """
 
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -37,6 +39,7 @@ ExecTimeOption = Annotated[
     float, Option("--exec-time", min=1, max=_LONGEST_EXEC_S, help="The longest that an exec may take.", is_span=True)
 ]
 EXEC_IDLE_S, EXEC_TIME_S = 14_400.0, 86_400.0
+JOB_HELP = "NAME (your live job, else your latest; only without one another user's), OWNER/NAME or @ID."
 SelectorOption = Annotated[
     str, Option("--selector", "-l", metavar="LABELS", help="Only jobs with these labels: k=v,k2!=v.")
 ]
@@ -63,6 +66,14 @@ class ServerOptions:
         Option("--home", metavar="FOLDER", help="Data folder of a voda that runs here; default VODA_HOME."),
     ] = None
     ca: Annotated[Path | None, Option("--ca", metavar="FILE", help="Trust this certificate of an https server.")] = None
+    context: Annotated[
+        str, Option("--context", metavar="NAME", help="Ask the voda of this cluster of your kubeconfig, by kubectl.")
+    ] = ""
+
+
+def is_kubectl_plugin() -> bool:
+    """Return whether kubectl runs this program, as `kubectl voda`: it calls its plug-ins kubectl-NAME."""
+    return os.path.basename(sys.argv[0]).startswith("kubectl-")
 
 
 def provided(**options: object) -> dict[str, object]:
@@ -84,16 +95,26 @@ def things(ctx: click.Context, incomplete: str) -> list[str]:
     """Return what `voda get` can list: kinds, or after a kind the things of that kind."""
     kind = next(iter(ctx.params.get("what") or ()), "")
     if kind.startswith("node"):
-        return _names_from_server(ctx, "/nodes", "name", incomplete)
+        return complete_nodes(ctx, incomplete)
     if kind.startswith("pool"):
         return complete_pools(ctx, incomplete)
     kinds = [] if kind else [word for word in ("jobs", "nodes", "pools") if word.startswith(incomplete)]
     return [*kinds, *all_jobs(ctx, incomplete)]
 
 
+def complete_nodes(ctx: click.Context, incomplete: str) -> list[str]:
+    """Return the nodes whose names begin with the text."""
+    return _names_from_server(ctx, "/nodes", "name", incomplete)
+
+
 def complete_pools(ctx: click.Context, incomplete: str) -> list[str]:
     """Return the pools whose names begin with the text."""
     return _names_from_server(ctx, "/pools", "name", incomplete)
+
+
+def complete_virtual_clusters(ctx: click.Context, incomplete: str) -> list[str]:
+    """Return the virtual clusters whose names begin with the text."""
+    return _names_from_server(ctx, "/virtual-clusters", "name", incomplete)
 
 
 def complete_policies(_: click.Context, incomplete: str) -> list[str]:
@@ -120,6 +141,7 @@ def _where(ctx: click.Context) -> ServerOptions:
         token=ctx.params.get("token") or "",
         home=Path(home) if home else None,
         ca=Path(ca) if ca else None,
+        context=ctx.params.get("context") or "",
     )
 
 

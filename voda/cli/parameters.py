@@ -1,7 +1,7 @@
 """Turns the signature of a command into click's parameters: `Annotated[int, Option("--min", min=1, help="Fewest.")]`.
 
-Rules: a parameter that is a dataclass stands for a group of options, one per field, in the panel of `--help` that the
-group names; what is wrong with a value is said as what is expected.
+Rules: a parameter without a default is required. One that is a dataclass stands for a group of options, one per field,
+in the panel of `--help` that the group names. What is wrong with a value is said as what is expected.
 """
 
 import inspect
@@ -132,7 +132,8 @@ def _expanded(function: Callable[..., None]) -> Iterator[tuple[inspect.Parameter
 
 def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.Parameter:
     kind, declared = get_args(parameter.annotation)[:2]
-    default = None if parameter.default is inspect.Parameter.empty else parameter.default
+    required = parameter.default is inspect.Parameter.empty
+    default = None if required else parameter.default
     plain, is_list = _plain(kind), _is_list(parameter)
     settings = dict(declared.settings)
     least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
@@ -145,15 +146,17 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     shown: dict[str, Any] = {
         "type": _Span(least, most, needs_unit=needs_unit) if is_span else _type(plain, least, most),
         "shell_complete": complete and (lambda ctx, _, incomplete: complete(ctx, incomplete)),
-        "default": default,
+        "required": required,
         "panel": panel,
         **settings,
     }
+    if not required:
+        # Click takes a default of None for a value: what is required has no default at all.
+        shown["default"] = default
     if not isinstance(declared, Option):
-        required = parameter.default is inspect.Parameter.empty
         if "metavar" in shown and not required:
             shown["metavar"] = f"[{shown['metavar']}]"
-        return RichArgument([parameter.name], nargs=-1 if is_list else 1, required=required, **shown)
+        return RichArgument([parameter.name], nargs=-1 if is_list else 1, **shown)
     names = declared.names or (f"--{parameter.name.replace('_', '-')}",)
     return RichOption(
         [parameter.name, *names],

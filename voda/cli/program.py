@@ -86,6 +86,13 @@ class ProgramDocument:
     document: "Document"
     note: str
     """How it is started, and why, as one line."""
+    warning: str
+    is_guessed: bool
+    """As those of its ProgramStart."""
+
+    def notes(self, *, is_submitted: bool) -> Sequence[str]:
+        """Return what the user is told: at a submit only what the user did not say, and what may go wrong."""
+        return [*([self.note] if self.is_guessed or not is_submitted else []), *filter(None, [self.warning])]
 
 
 def program_document(words: Sequence[str], options: ProgramOptions, *, name: str) -> ProgramDocument:
@@ -118,7 +125,8 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     )
     manifest = program_manifest(start.job)
     refuse_odd_values(manifest)
-    return ProgramDocument(document=Document(source=start.program, manifest=manifest), note=start.note)
+    document = Document(source=start.program, manifest=manifest)
+    return ProgramDocument(document=document, note=start.note, warning=start.warning, is_guessed=start.is_guessed)
 
 
 def kept_document(made: ProgramDocument, options: ProgramOptions) -> "Document":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from voda.cli.options import Output, ServerOptions, complete_pools, provided
+from voda.cli.options import Output, ServerOptions, complete_pools, complete_virtual_clusters, provided
 from voda.cli.parameters import Option
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from voda.cli.manifests import Document, ReadManifests
     from voda.cli.program import ProgramOptions
 
+_FOR_SUBMIT = """\
+# For `voda submit FILE`: voda adds what else it needs (Service, policies, variables) when it makes the object.
+# For kubectl it has to be complete: see "Jobs without an operator" in docs/kubernetes-jobs.md.
+"""
 _MOST_NAMES = 100
 """That are tried for a program whose name nobody chose: train, train-2, ..."""
 
@@ -29,12 +33,29 @@ class JobOptions:
     most: Annotated[int | None, Option("--max", min=1, help="Most replicas.")] = None
     priority: Annotated[
         int | None,
-        Option("--priority", help="Higher goes first, whatever the policy.", default_text="0, or as the manifest says"),
+        Option(
+            "--priority",
+            help="Higher goes first; -1 with virtual clusters: opportunistic.",
+            default_text="0, or the manifest's",
+        ),
     ] = None
     epochs: Annotated[int | None, Option("--epochs", min=0, help="Epochs to train.")] = None
     pool: Annotated[
         str | None, Option("--pool", help="Pool: the type of accelerator.", autocompletion=complete_pools)
     ] = None
+    virtual_cluster: Annotated[
+        str | None,
+        Option(
+            "--vc",
+            metavar="NAME",
+            help="Virtual cluster that guarantees its GPUs.",
+            default_text="your only one",
+            autocompletion=complete_virtual_clusters,
+        ),
+    ] = None
+    device_class: Annotated[
+        str, Option("--device-class", metavar="CLASS", help="Kubernetes: claim the GPUs, of this DeviceClass.")
+    ] = ""
     label: Annotated[
         list[str] | None,
         Option("--label", "-l", metavar="KEY=VALUE", help="A label, for -l of get, delete, wait; repeatable."),
@@ -60,9 +81,11 @@ class JobOptions:
     def _annotations(self) -> dict[str, str]:
         given = provided(
             **{"min-replicas": self.least, "max-replicas": self.most, "array": self.array or None},
+            **{"device-class": self.device_class or None},
             priority=self.priority,
             epochs=self.epochs,
             pool=self.pool,
+            **{"virtual-cluster": self.virtual_cluster},
             after=",".join(self.after) if self.after else None,
         )
         return {f"voda.dev/{word}": str(value) for word, value in given.items()}
@@ -109,9 +132,11 @@ class SubmitRequest:
         if self.job.least is not None or self.job.most is not None:
             raise InvalidInput("--min and --max are for manifests: give a program --workers MIN-MAX")
         made = program_document(words, options, name=self.job.name)
-        note(made.note)
+        for line in made.notes(is_submitted=not self.how.prints):
+            note(line)
         if self.how.prints:
-            print(manifest_text(self.job.applied(kept_document(made, options)).manifest), end="")
+            text = manifest_text(self.job.applied(kept_document(made, options)).manifest)
+            print(f"{_FOR_SUBMIT if options.image else ''}{text}", end="")
             return True
         return self._send_program(self.job.applied(made.document), has_image=bool(options.image))
 

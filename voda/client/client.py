@@ -64,6 +64,7 @@ class SettingsChanges(TypedDict, total=False):
     span_penalty: float
     heeds_resize_cost: bool
     node_grace_s: float
+    start_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,8 @@ class Client:
     ) -> ExecResult:
         """Run a command beside a replica of a running job, and return its exit status and what it printed.
 
-        It runs in the job's folder or container, with the job's environment and rights, and ends with the replica.
+        It begins where the program began, or in its container, with the job's environment and rights, and ends with the
+        replica.
 
         Args:
             job: which one.

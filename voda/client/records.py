@@ -89,6 +89,7 @@ class Job:
     """Submitted, Waiting, Running, Completed, Failed or Canceled."""
     reason: str
     priority: int
+    virtual_cluster: str = ""
     is_preempted: bool
     is_canceling: bool
     is_halted: bool | None = None
@@ -230,6 +231,7 @@ class Settings:
     span_penalty: float
     heeds_resize_cost: bool
     node_grace_s: float
+    start_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,6 +103,17 @@ def target(where: NamedServer) -> Target:
     return Target(url=url, token=token, source=source, tls=_tls(url, trusted))
 
 
+def is_roots(home: Path) -> bool:
+    """Return whether the voda that runs here is the one that root runs for all users, and none on this data folder."""
+    if os.geteuid() == 0 or not _has_socket(config.MACHINE_SOCKET):
+        return False
+    try:
+        here = _server_file(home / "server.json")
+    except InvalidInput:
+        return True
+    return here.is_gone or not (here.url or here.socket)
+
+
 def _server_file(file: Path) -> _RunningServer:
     if not (text := _read(file)):
         return _RunningServer()

@@ -29,6 +29,9 @@ class Observed(Struct, frozen=True, kw_only=True):
     """job id -> how it ended, of the jobs whose end the cluster still remembers."""
     exits: Mapping[str, Mapping[int, ExitCause]] = {}
     """job id -> worker index -> why it holds nothing any more, where the cluster still knows."""
+    retries: Mapping[str, float] = {}
+    """job id -> when the cluster may start workers of it again, seconds since the epoch, of jobs whose program failed
+    a moment ago."""
     objects: Mapping[str, str] | None = None
     """job id -> uid of its object; None where the cluster keeps no objects of jobs."""
     starting: Collection[str] = ()
@@ -36,6 +39,9 @@ class Observed(Struct, frozen=True, kw_only=True):
     wait for room, or for each other."""
     sizes: Mapping[str, int] = {}
     """job id -> workers that the cluster keeps of it, where users can change that on the cluster too."""
+    underway: Mapping[str, Sequence[str]] = {}
+    """job id -> nodes of its workers, where the cluster itself goes on until it has them there: to say it again is no
+    use."""
 
 
 class Cluster(Protocol):

@@ -1,7 +1,8 @@
 """The controller of one pool: it reads the log, decides when a plan is due, and records the plan.
 
-Rules: decide from the log alone; one writer decides (its epoch fences former leaders); at most one plan per
-`ratelimit_s`, and the first event after a quiet time is served at once.
+Rules: decide from the log alone; one writer decides (its epoch fences former leaders); a plan that interrupts jobs that
+run puts the next one off by `ratelimit_s`, any other by a tenth of it, and the first event after a quiet time is served
+at once.
 """
 
 import asyncio
@@ -13,24 +14,38 @@ from typing import Final
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
 from voda.domain.errors import Fenced, VersionConflict
-from voda.domain.state import ClusterState
 from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.log.append_plan import Append
 from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
-from voda.planner.decide import Registries, redecide
-from voda.planner.node_states import grace_ends_at
+from voda.planner.decide import Registries, interrupts, redecide
+from voda.planner.done_replicas import has_freed_gpus
+from voda.planner.eligibility import begins_backoff, leaves_array, next_retry_at
+from voda.planner.node_states import grace_ends_at, has_lost_place
+from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
 NEW_ESTIMATES: Final = "new estimates"
 """Cause of a plan that is due because the estimate of a job's speed changed materially; recorded logs of release 0.1
 call it `speedup.changed`."""
+RETRY: Final = "job is tried again"
+"""Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
 NODE_LOST: Final = "node is silent"
 """Cause of a plan that is due because a node has been silent for `node_grace_s`."""
 _IS_READY: Final = attrgetter("is_ready")
+_LOOKED_AT_ONCE: Final = (
+    facts.JobStalled,
+    facts.JobBackedOff,
+    facts.PlanAdopted,
+    facts.PolicyChanged,
+    facts.LeaderElected,
+)
+"""After these a job may have made no use of its GPUs for too long already: all are looked at."""
+_LEAST_SHARE: Final = 0.1
+"""Of the rate limit: how long a decision that interrupts nobody puts off the next one, for bursts of events."""
 _BATCH: Final = 500
 """Jobs whose cancellation is one append."""
 
@@ -64,10 +79,16 @@ class Controller:
         """The fact that begins the epoch; the same one again after a lost answer."""
         self._cause: str | None = None
         self._decided_at = -math.inf
+        self._interrupted_at = -math.inf
+        """When jobs that ran were last resized, moved or preempted, as far as this leader knows."""
         self._canceling: set[str] = set()
         self._requeue_at = -math.inf
         self._grace_ends_at = math.inf
         """When the next silent node counts as lost."""
+        self._overdue_at = -math.inf
+        """When the next job has made no use of its GPUs for too long."""
+        self._retry_at = math.inf
+        """When the next job is tried again that was stuck, or whose program failed."""
 
     async def lead(self, leader: str, epoch: int | None = None) -> int:
         """Take over the pool's decisions and return the new epoch.
@@ -84,6 +105,8 @@ class Controller:
         await self.catch_up()
         jobs = self.live.cluster.jobs(self.pool)
         self._canceling = {job_id for job_id, job in jobs.items() if job.is_canceling}
+        # What the last plan of the leader before changed is not known any more.
+        self._interrupted_at = self.live.cluster.plan(self.pool).decided_at
         return self._epoch
 
     async def _elect(self, leader: str, epoch: int | None) -> None:
@@ -156,18 +179,22 @@ class Controller:
         if now >= self._grace_ends_at:
             self._cause = self._cause or NODE_LOST
         is_all_ready = all(map(_IS_READY, cluster.nodes(self.pool).values()))
-        self._grace_ends_at = math.inf if is_all_ready else grace_ends_at(self._state(), now)
+        self._grace_ends_at = math.inf if is_all_ready else grace_ends_at(self.live.cluster.state(self.pool), now)
 
-        # 5. Decide, at most once per `ratelimit_s`, and record the plan if it changes anything.
+        # 5. A job that makes no use of its GPUs lets others go first for a while.
+        await self._back_off()
+
+        # 6. Decide, unless it is too early, and record the plan if it changes anything.
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
             await self._decide(self._cause)
             await self._requeue(policy)
+            await self._back_off()
 
-        # 6. Return when the next of these is due without a new event.
+        # 7. Return when the next of these is due without a new event.
         due_at = self._may_decide_at() if self._cause is not None else math.inf
         if self._idle():
             due_at = self._clock.now()
-        return min(due_at, self._requeue_at, self._grace_ends_at)
+        return min(due_at, self._requeue_at, self._grace_ends_at, self._overdue_at, self._retry_at)
 
     async def _decide(self, cause: str) -> None:
         now = self._clock.now()
@@ -181,11 +208,29 @@ class Controller:
             fact = redecide(state, self.live.cluster.undecided(self.pool), self._registries, now, cause=cause)
         self._telemetry.observe(REPLAN_DURATION, sum(laps), self.pool)
         if fact is not None:
-            await self._append(fact)
+            # Made again from the log, it is decided at the same instant: time may be all that a job waits for.
+            await self._append(fact, at=now)
         # Not before: a decision that the store did not take is still due.
         self._cause, self._decided_at = None, now
         if fact is not None:
+            if interrupts(state, fact):
+                self._interrupted_at = now
             await self.catch_up()
+
+    async def _back_off(self) -> None:
+        """Record which jobs have made no use of their GPUs for too long."""
+        now = self._clock.now()
+        if now >= self._retry_at:
+            self._cause = self._cause or RETRY
+        elif now < self._overdue_at:
+            return
+        state = self.live.cluster.state(self.pool)
+        if late := overdue(state, now):
+            await self._append(*late)
+            await self.catch_up()
+            state = self.live.cluster.state(self.pool)
+        self._overdue_at = overdue_at(state, now)
+        self._retry_at = min(retry_at(state, now), next_retry_at(state, now))
 
     async def _requeue(self, policy: Policy) -> None:
         if self._clock.now() < self._requeue_at:
@@ -193,7 +238,7 @@ class Controller:
         if not has_queues(policy):
             self._requeue_at = math.inf
             return
-        moves = policy.requeue(self._state(), self._clock.now())
+        moves = policy.requeue(self.live.cluster.state(self.pool), self._clock.now())
         based_on = self.live.position
         records = [
             facts.JobQueueLevelChanged(
@@ -204,7 +249,7 @@ class Controller:
         if records:
             await self._append(*records)
             await self.catch_up()
-        self._requeue_at = policy.requeue_due_at(self._state(), self._clock.now())
+        self._requeue_at = policy.requeue_due_at(self.live.cluster.state(self.pool), self._clock.now())
 
     async def _cancel_unsatisfiable(self) -> bool:
         """Request the cancellation of the jobs whose dependencies can no longer be met; return whether there were any.
@@ -255,22 +300,33 @@ class Controller:
             self._cause = NEW_ESTIMATES
 
     def _on_pool_event(self, event: Event) -> None:
+        cluster = self.live.cluster
         if not isinstance(event.data, facts.JobProgressed):
             self._requeue_at = -math.inf
-        if event.data.MAKES_PLAN_DUE:
+        if isinstance(event.data, _LOOKED_AT_ONCE):
+            self._overdue_at = -math.inf
+        elif not isinstance(event.data, facts.JobProgressed | facts.JobQueueLevelChanged):
+            late_at = self._clock.now() + cluster.settings(self.pool).start_timeout_s
+            self._overdue_at = min(self._overdue_at, late_at)
+        is_due = event.data.MAKES_PLAN_DUE
+        if isinstance(event.data, facts.WorkerExited):
+            plan = cluster.plan(self.pool)
+            is_due = has_lost_place(event.data, plan, cluster.nodes(self.pool))
+            is_due = is_due or leaves_array(event.data.job_id, cluster.jobs(self.pool), plan)
+            is_due = is_due or has_freed_gpus(event.data, cluster.jobs(self.pool))
+            if event.data.retry_at is not None:
+                self._retry_at = min(self._retry_at, event.data.retry_at)
+                is_due = is_due or begins_backoff(event.data, cluster.jobs(self.pool))
+        if is_due:
             self._cause = self._cause or event.type
         if isinstance(event.data, facts.JobCancelRequested):
             self._canceling.add(event.data.job_id)
 
     def _may_decide_at(self) -> float:
-        now = self._clock.now()
+        now, limit_s = self._clock.now(), self.live.cluster.settings(self.pool).ratelimit_s
         # The clock of a former leader may be ahead of this one: a plan of the future delays nothing.
-        decided_at = (self._decided_at, self.live.cluster.plan(self.pool).decided_at)
-        last = max((at for at in decided_at if at <= now), default=-math.inf)
-        return last + self.live.cluster.settings(self.pool).ratelimit_s
-
-    def _state(self) -> ClusterState:
-        return self.live.cluster.state(self.pool)
+        due_at = (self._interrupted_at, limit_s), (self._decided_at, _LEAST_SHARE * limit_s)
+        return max((at + pause_s for at, pause_s in due_at if at <= now), default=-math.inf)
 
     async def _append_to_jobs(self, records: Sequence[Fact]) -> None:
         """Append one fact to each of several jobs, many at a time; those of a batch all or none."""
@@ -278,11 +334,11 @@ class Controller:
         for begin in range(0, len(appends), _BATCH):
             await self._store.append_all(appends[begin : begin + _BATCH])
 
-    async def _append(self, *data: facts.AnyFact) -> None:
-        records = [self._fact(one) for one in data]
+    async def _append(self, *data: facts.AnyFact, at: float | None = None) -> None:
+        records = [self._fact(one, at=at) for one in data]
         await self._store.append(self._stream, self._version, records, epoch=self._epoch)
         self._version += len(records)
 
-    def _fact(self, data: facts.AnyFact, event_id: str = "") -> Fact:
-        event_id = event_id or self._clock.new_id()
-        return Fact(data=data, event_id=event_id, recorded_at=self._clock.now(), actor=f"controller/{self.pool}")
+    def _fact(self, data: facts.AnyFact, event_id: str = "", *, at: float | None = None) -> Fact:
+        event_id, at = event_id or self._clock.new_id(), self._clock.now() if at is None else at
+        return Fact(data=data, event_id=event_id, recorded_at=at, actor=f"controller/{self.pool}")

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from voda.clock import Clock
 from voda.cluster.port import Cluster, Notice
 from voda.controller.controller import Controller
@@ -42,6 +44,7 @@ _CONFIRM_S: Final = 2.0
 _FOLLOW_S: Final = 0.2
 _RETRY_S: Final = 1.0
 _RETRY_UNEXPECTED_S: Final = 10.0
+_LONGEST_REST_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 60.0
 """Even where the cluster asks for more."""
 
@@ -78,6 +81,7 @@ class PoolLoop:
         self._unconfirmed: tuple[Notice, ...] = ()
         """Facts that the last resync found missing for the first time."""
         self._resync_at = math.inf
+        self._rests_until = 0.0
 
     @property
     def live(self) -> Live:
@@ -114,8 +118,12 @@ class PoolLoop:
                 group.create_task(self._listen())
                 await self._retry(lambda: self._begin(leader, epoch))
                 while True:
+                    await self._rest()
                     self._wake.clear()
-                    await self._sleep_until(await self._retry(self._step))
+                    began_at = self._clock.now()
+                    due_at = await self._retry(self._step)
+                    self._rests_until = min(2 * self._clock.now() - began_at, self._clock.now() + _LONGEST_REST_S)
+                    await self._sleep_until(due_at)
         finally:
             self.is_leading, self.failure = False, ""
             self._report_resync(0)
@@ -211,8 +219,10 @@ class PoolLoop:
         self._telemetry.set(LAST_DRIFT, facts, self.pool)
 
     async def _state(self) -> ClusterState:
+        """Return the state of the log, with the nodes as the cluster shows them, whatever voda drains."""
         await self._controller.catch_up()
-        return self._controller.live.cluster.state(self.pool)
+        cluster = self._controller.live.cluster
+        return replace(cluster.state(self.pool), nodes=cluster.nodes(self.pool))
 
     async def _retry(self, act: Callable[[], Awaitable[float]]) -> float:
         """Repeat until it succeeds: somebody frees the full disk, changes the policy, or deletes the offending job."""
@@ -238,6 +248,14 @@ class PoolLoop:
             _log.warning("paused pool=%s reason=%s", self.pool, what, exc_info=None if is_expected else error)
         retry_after_s = error.retry_after_s if isinstance(error, ClusterUnavailable) else 0.0
         return max(_RETRY_S, min(retry_after_s, _LONGEST_RETRY_S)) if is_expected else _RETRY_UNEXPECTED_S
+
+    async def _rest(self) -> None:
+        """Wait for as long as the last step took, where steps would follow each other: one then answers what comes
+        meanwhile, and other tasks get their turn.
+        """
+        rest_s = self._rests_until - self._clock.now()
+        if rest_s > 0:
+            await asyncio.sleep(rest_s)
 
     async def _sleep_until(self, instant: float) -> None:
         span_s = instant - self._clock.now()

@@ -56,6 +56,10 @@ class InvalidField(InvalidInput):
         self.field = field
 
 
+class MissingReference(InvalidField):
+    """A field names something that is not there yet."""
+
+
 class NotFound(PermanentError):
     """There is nothing of that name."""
 

@@ -18,6 +18,7 @@ MOST_REPLICAS = 4_096
 """Of one job. Estimates hold a figure for every size a job can have, so a size without bounds would fill the memory."""
 PREEMPTED = "preempted"
 HALTED = "halted"
+DRAINED = "drained"
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -43,7 +44,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_replica: Gpus = Gpus(1)
     epochs: int = 0
     priority: int = 0
-    """Higher goes first, whatever the policy."""
+    """Higher goes first, whatever the policy; in a pool with virtual clusters, inside of the job's own."""
+    virtual_cluster: str = ""
+    """Whose guarantee it is under; empty: the pool had none when it was submitted, and it is in `default` now."""
     category: str = ""
     name: str = ""
     namespace: str = "default"
@@ -79,9 +82,36 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.min_replicas < self.max_replicas
 
     @property
+    def is_guaranteed(self) -> bool:
+        """Whether it has a part in its virtual cluster's guarantee; a job of negative priority is opportunistic."""
+        return self.priority >= 0
+
+    @property
     def history_category(self) -> str:
         """The group whose measured epochs a new job starts from."""
         return self.category or category_of(self.name or self.job_id)
+
+
+class Obstacle(Struct, frozen=True):
+    """What keeps the workers of a job from their work, by the word of the cluster."""
+
+    reason: str
+    since: float
+    at_work: int
+    """Workers before the first one that it concerns, by index."""
+
+
+class StartBackoff(Struct, frozen=True, kw_only=True):
+    """The job did not use the GPUs planned for it in time: until `retry_at` others go first."""
+
+    reason: str
+    at_work: int
+    """Workers before the first one that was not at work, by index."""
+    planned: int
+    failures: int
+    """In a row."""
+    retry_at: float
+    retry_after_s: float
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,6 +126,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     counted_at: float
     phase: Phase = Phase.SUBMITTED
     workers: Mapping[int, str] = {}
+    done: tuple[int, ...] = ()
+    """Replicas that succeeded for good, of a kind whose replicas do so one by one: none of them runs again."""
+    done_of: int = 0
+    """Of how many replicas; 0 = none was done. The job keeps this size."""
     first_started_at: float | None = None
     last_started_at: float | None = None
     last_halted_at: float | None = None
@@ -115,12 +149,13 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     halt_reason: str = ""
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     interruption: str = ""
-    """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `halted` by a user, or what
-    happened to them (`failed`, `evicted`, `node_lost`, ...); empty while it has workers, or never had any, and where a
-    plan only changes them."""
+    """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `drained` by a plan after
+    the drain of a node, `halted` by a user, or what happened to them (`failed`, `evicted`, `node_lost`, ...); empty
+    while it has workers, or never had any, and where a plan only changes them."""
     loss: str = ""
-    """Of a job with workers: `halted` once that was requested, else the first cause since its last start for which it
-    lost one, unless a plan took it; it becomes the interruption once all have left."""
+    """Of a job with workers: `halted` once that was requested, `drained` once a plan after a drain takes them, else the
+    first cause since its last start for which it lost one, unless a plan took it; it becomes the interruption once all
+    have left."""
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     waits_for: tuple[Dependency, ...] = ()
@@ -129,6 +164,13 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why one of them can no longer be met, such as `train failed`: then the leader cancels the job."""
     refusals: Mapping[str, str] = {}
     """Node -> why it cannot take a worker of the job; without those that were lifted."""
+    last_error: str = ""
+    """Of the last action on it that failed since a worker of it started."""
+    obstacle: Obstacle | None = None
+    backoff: StartBackoff | None = None
+    retry_at: float = 0.0
+    """When its program may be started again after its last failure, seconds since the epoch; until then no plan gives
+    workers to the job if it has none."""
 
     @property
     def replicas(self) -> int:

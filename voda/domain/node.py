@@ -5,7 +5,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.gpus import NO_GPUS, GpuDevice, Gpus
 
 
 class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
@@ -24,6 +24,8 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     is_draining: bool = False
     """Whether its workers are to go elsewhere at once."""
     labels: Mapping[str, str] = {}
+    devices: tuple[GpuDevice, ...] = ()
+    """Cards that pods may share, by index; () = it shares none."""
 
     @cached_property
     def usable_gpus(self) -> Gpus:

@@ -11,6 +11,11 @@ Placement = Mapping[str, tuple[str, ...]]
 Ordered, because the operators name workers by index and a shrink always removes the highest ones.
 """
 
+Quotas = Mapping[str, tuple[str, ...]]
+"""job id -> type of the quota cell that guarantees worker 0, 1, 2, ...; the workers after them have no guarantee."""
+Devices = Mapping[str, tuple[tuple[int, ...], ...]]
+"""job id -> devices, on its node, of worker 0, 1, 2, ..."""
+
 
 class Allocation(Struct, frozen=True, kw_only=True):
     """A policy's answer."""
@@ -34,6 +39,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     cause: str = ""
     """Type of the event that made the decision due, or `tick`."""
     placement: Placement = {}
+    guaranteed: Quotas = {}
+    """In a pool with virtual clusters: the jobs of which some workers are guaranteed."""
+    devices: Devices = {}
+    """In a pool with virtual clusters: of all jobs in the placement."""
     reasons: Mapping[str, str] = {}
 
     @property
@@ -60,6 +69,8 @@ class ResizeJob(Struct, frozen=True, kw_only=True):
 
     job_id: str
     nodes: tuple[str, ...]
+    planned: int = 0
+    """Workers by the plan, where this is only a step on the way to it; 0: as many as `nodes`."""
 
 
 class HaltJob(Struct, frozen=True, kw_only=True):

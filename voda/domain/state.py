@@ -6,6 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from voda.domain.cells import CellsSpec
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
@@ -58,12 +59,23 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
     node_grace_s: float = 60.0
     """How long workers stay on a node that is silent; 0 = they move at once."""
+    start_timeout_s: float = 120.0
+    """How long GPUs that are planned for a job may be of no use to it until others go first; 0 = without a limit."""
     retention_s: float = RETENTION_S
     """How long the folder of an ended job is kept on one machine; 0 = without a limit."""
     retention_bytes: int = RETENTION_BYTES
     """Up to which size together; 0 = without a limit."""
     output_bytes: int = OUTPUT_BYTES
     """Most that all replicas of a job together may have printed on one machine."""
+
+
+class ExpectedRetry(Struct, frozen=True, kw_only=True):
+    """A job without workers whose program failed and is to be started again."""
+
+    gpus: Gpus
+    """That it needs at least."""
+    priority: int
+    in_s: float
 
 
 class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
@@ -80,8 +92,24 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Jobs that have ended and of which the log still has workers."""
     silent_since: Mapping[str, float] = {}
     """Node that is not ready -> since when its workers are waited for."""
+    placed_at: Mapping[str, float] = {}
+    """Planned job -> since when it could have had its workers: the plan gave it more, or its user changed it."""
+    freed_at: Mapping[str, float] = {}
+    """Node -> when a worker last left it."""
+    led_at: float = 0.0
+    """Since when the present leader leads."""
+    drains: Mapping[str, str] = {}
+    """Node that voda was asked to drain -> why."""
     closed_nodes: Mapping[str, str] = {}
     """Nodes that have room for the workers there and for no others -> why (voda/planner/node_states.py)."""
+    fills_gaps: bool = True
+    """Whether others are offered what a job cannot use because it is scattered; not so in old plans."""
+    cells: CellsSpec | None = None
+    """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""
+    cells_revision: int = 0
+    """How often they were applied."""
+    retries: tuple[ExpectedRetry, ...] = ()
+    """Of jobs that a decision leaves out until then."""
     capacity_limit_gpus: Gpus | None = None
     """GPUs that jobs of higher priority leave to those of this view; None = all that the nodes have."""
 
@@ -106,9 +134,10 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         """Return node -> GPUs that a placement leaves on it; below 0 where it does not fit. Costs O(workers)."""
         free = {name: node.usable_gpus for name, node in self.nodes.items()}
         for job_id, nodes in placement.items():
-            gpus = self.jobs[job_id].spec.gpus_per_replica
-            for node in nodes:
-                free[node] -= gpus
+            job = self.jobs[job_id]
+            for index, node in enumerate(nodes):
+                if index not in job.done:
+                    free[node] -= job.spec.gpus_per_replica
         return free
 
     def slots(self, gpus_per_replica: Gpus) -> int:

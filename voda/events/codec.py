@@ -15,7 +15,8 @@ from msgspec import Raw, Struct
 
 from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.envelope import Event, Fact, Head, Sealed
-from voda.events.types import AnyFact, Data
+from voda.events.records import Data
+from voda.events.types import AnyFact
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -62,6 +63,16 @@ def _plan_adopted_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "cause": RENAMED.get(cause, cause), "respects_priority": False}
 
 
+def _plan_adopted_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Plans of schema 2 left GPUs idle that were too scattered for the job that a policy gave them to."""
+    return {**data, "fills_gaps": False}
+
+
+def _plan_adopted_3(data: dict[str, Any]) -> dict[str, Any]:
+    """Plans of schema 3 knew of no cells: pools had no virtual clusters."""
+    return data
+
+
 def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
     """Schema 1 kept the parameters of both Tiresias policies among the settings of the pool."""
     parameters: dict[str, dict[str, Any]] = {}
@@ -81,14 +92,23 @@ def _node_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "node": {**node, "is_draining": True}} if is_left else data
 
 
+def _node_2(data: dict[str, Any]) -> dict[str, Any]:
+    """Nodes of schema 2 shared no cards."""
+    return data
+
+
 UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
     ("job.submitted", 1): _job_submitted_1,
     ("job.submitted", 2): _job_submitted_2,
     ("job.submitted", 3): _job_submitted_3,
     ("job.progressed", 1): _job_progressed_1,
     ("node.joined", 1): _node_1,
+    ("node.joined", 2): _node_2,
     ("node.changed", 1): _node_1,
+    ("node.changed", 2): _node_2,
     ("plan.adopted", 1): _plan_adopted_1,
+    ("plan.adopted", 2): _plan_adopted_2,
+    ("plan.adopted", 3): _plan_adopted_3,
     ("policy.changed", 1): _policy_changed_1,
 }
 

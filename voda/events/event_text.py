@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import assert_never, get_args
 
+from voda.domain.cells import EVERYBODY
+from voda.domain.gpus import CardShare
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.text import counted, size
+from voda.events.records import Data
+from voda.text import counted, size, span
 
-TYPES: Mapping[str, type[facts.Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
+TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
 """Every event type there is, by its word in the log."""
 _LISTED = 4
 """Jobs of a plan that a sentence names; it counts the others."""
@@ -54,15 +57,26 @@ def describe(event: Event) -> str:
         case facts.JobChanged() | facts.PolicyChanged() | facts.RetentionChanged():
             return f"changed: {_settings(fact)}"
         case facts.RatelimitChanged():
-            return f"at most one plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "plans at once, no rate limit"
+            return f"at most one interrupting plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "no rate limit"
         case facts.LeaderElected():
             return f"{fact.leader} leads"
         case facts.PlanAdopted():
             return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
         case facts.JobQueueLevelChanged():
             return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
+        case facts.JobBackedOff():
+            used = f"{fact.at_work} of {counted(fact.planned, 'planned worker')} at work"
+            return f"{fact.job_id} is stuck, {used}: {fact.reason}; others go first for {span(fact.retry_after_s)}"
+        case facts.NodeDrainRequested():
+            return fact.reason or "drained"
+        case facts.NodeUndrainRequested():
+            return "undrained: it takes workers again"
+        case facts.VirtualClustersApplied():
+            return _virtual_clusters(fact)
         case facts.NodeJoined() | facts.NodeChanged() | facts.NodeLeft() | facts.WorkerRefused():
             return _on_node(fact)
+        case facts.ShareAssigned() | facts.ShareReleased():
+            return _of_share(fact)
         case _:
             return _of_job(fact)
 
@@ -82,6 +96,25 @@ def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts
             assert_never(fact)
 
 
+def _of_share(fact: facts.ShareFact) -> str:
+    match fact:
+        case facts.ShareAssigned():
+            shares = "; ".join(f"{name} {_share(share)}" for name, share in fact.containers.items())
+            return f"{fact.pod} gets {shares or 'nothing'}"
+        case facts.ShareReleased():
+            return f"{fact.pod or fact.pod_uid} has no card any more{_because(fact.reason)}"
+        case _:
+            assert_never(fact)
+
+
+def _share(share: CardShare) -> str:
+    cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
+    if share.request.devices:
+        return cards
+    memory = f", {share.request.memory_mib} MiB" if share.request.memory_mib else ""
+    return f"{share.request.milli} milli{memory} of {cards}"
+
+
 def _of_job(fact: _JobObservation) -> str:
     match fact:
         case facts.JobRegistered():
@@ -96,7 +129,7 @@ def _of_job(fact: _JobObservation) -> str:
             return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
         case facts.ProgramFailed():
             tries = f", try {fact.next_try} of {fact.most_tries}" if fact.next_try else ""
-            return f"{fact.replica} {fact.reason}; it is started again{tries}"
+            return f"{fact.replica} {fact.reason}; it will be started again{tries}"
         case facts.JobProgressed():
             timed = "" if fact.epoch_s is None else f", the last in {fact.epoch_s:.4g} s"
             epochs = "1 epoch" if fact.epochs_done == 1 else f"{fact.epochs_done:g} epochs"
@@ -130,7 +163,7 @@ def jobs_of(fact: facts.AnyFact) -> frozenset[str]:
 def subject_of(event: Event) -> str:
     """Return the subject of the event: the job, the node, or the stream where it is neither."""
     family, _, key = event.stream.partition(".")
-    return key if family == "job" else f"{family} {key}" if family == "node" else event.stream
+    return key if family == "job" else f"node {key}" if family in ("node", "shares") else event.stream
 
 
 def per_node(nodes: Iterable[str]) -> str:
@@ -147,7 +180,8 @@ def _spec_text(spec: JobSpec) -> str:
     array = f", task {spec.array.index} of {spec.array.name}[{spec.array.indices}]" if spec.array else ""
     after = f", after {', '.join(each.target for each in spec.after)}" if spec.after else ""
     replicas = f"{size} replicas" if size != "1" else "1 replica"
-    return f"{replicas}{gpus}, {spec.requested} requested{epochs}{user}{array}{after}"
+    requested = f", {spec.requested} requested" if spec.is_elastic else ""
+    return f"{replicas}{gpus}{requested}{epochs}{user}{array}{after}"
 
 
 def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChanged) -> str:
@@ -159,11 +193,24 @@ def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChan
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
 
 
+def _virtual_clusters(fact: facts.VirtualClustersApplied) -> str:
+    """Return the guarantees: `virtual clusters: vision (2 node, members ada), speech (1 node)`."""
+    texts = []
+    for name, spec in fact.cells.virtual_clusters.items():
+        parts = [f"{quota.cell_number} {quota.cell_type}" for quota in spec.virtual_cells]
+        parts += [f"pinned {pin.pinned_cell_id}" for pin in spec.pinned_cells] or ([] if parts else ["no cells"])
+        parts += [] if EVERYBODY in spec.members else [f"members {' '.join(spec.members) or 'nobody'}"]
+        texts.append(f"{name} ({', '.join(parts)})")
+    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+    return f"virtual clusters: {', '.join(texts[:_LISTED])}{more}" if texts else "no virtual clusters any more"
+
+
 def _shape(node: Node) -> str:
     notes = [] if node.is_ready else ["not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += ["draining"] if node.is_draining and node.is_ready and node.is_schedulable else []
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
+    notes += [f"{counted(len(node.devices), 'card')} to share"] if node.devices else []
     return ", ".join([counted(node.gpus, "GPU"), *notes])
 
 

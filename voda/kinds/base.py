@@ -6,7 +6,7 @@ Checks refuse only what would fail later; what is merely ignored gets a warning.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, cast
 
 from msgspec import Struct, convert
 
@@ -20,7 +20,12 @@ from voda.kinds.pod_template import (
     TorchElasticPolicy,
 )
 
-OPERATORS: Final = ("kubeflow.org/mpi-operator", "kubeflow.org/training-operator", "kubernetes.io/job-controller")
+OPERATORS: Final = (
+    "kubeflow.org/mpi-operator",
+    "kubeflow.org/training-operator",
+    "kubernetes.io/job-controller",
+    "jobset.sigs.k8s.io/jobset-controller",
+)
 """Values of managedBy that leave a job to its own operator."""
 
 BIGGEST: Final = 2**31 - 1
@@ -66,8 +71,12 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     """As the API server's paths have it."""
     versions: ClassVar[tuple[str, ...]]
     """apiVersions; the first one is preferred where a cluster serves several."""
+    installed_by: ClassVar[str] = "its operator"
+    """What has to be installed in a cluster so that it serves the kind."""
     replica_specs: ClassVar[str]
-    """Field of `spec` that holds the roles; empty: `spec` itself is the only role."""
+    """Field of `spec` that holds the roles; empty: there is only one, at `only_role`."""
+    only_role: ClassVar[tuple[str | int, ...]] = ()
+    """Where within `spec` the only role is; empty: it is `spec` itself."""
     run_policy_field: ClassVar[str] = "runPolicy"
     """Field of `spec` that holds suspend and the limits of a run; empty: `spec` itself does."""
     replicas_field: ClassVar[str] = "replicas"
@@ -77,6 +86,10 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
     """Roles whose pods are replicas: voda counts and places them. The first role has replica 0, the last is resized."""
     has_anchor: ClassVar[bool] = False
     """Whether all workers begin anew when worker 0 does, so that it is not moved without need."""
+    has_lasting_success: ClassVar[bool] = False
+    """Whether a replica that succeeded never runs again, while others of its job go on."""
+    is_run_by_child: ClassVar[bool] = False
+    """Whether its controller makes a Job of it, whose pods are the replicas."""
     container_name: ClassVar[str] = ""
     """Name by which the operator finds the container that trains; empty: any name will do."""
     local_launch: ClassVar[Literal["mpi", "torch"] | None] = None
@@ -136,7 +149,8 @@ class JobManifest(Struct, frozen=True, rename="camel", kw_only=True):
         return False
 
     def path(self, role: str) -> str:
-        return f"spec.{self.replica_specs}.{role}" if self.replica_specs else "spec"
+        parts = (self.replica_specs, role) if self.replica_specs else self.only_role
+        return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
     def main_container(self, role: str) -> tuple[int, ContainerTemplate]:
         """Return the container of a role that trains, and its index."""
@@ -210,7 +224,12 @@ def run_policy_mapping(kind: JobManifest | type[JobManifest], spec: Mapping[str,
 
 def role_mappings(kind: JobManifest | type[JobManifest], spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return role -> the mapping with its template, of a `spec` as it is written."""
-    return spec[kind.replica_specs] if kind.replica_specs else {kind.role_names[0]: spec}
+    if kind.replica_specs:
+        return cast(Mapping[str, Any], spec[kind.replica_specs])
+    role: Any = spec
+    for part in kind.only_role:
+        role = role[part]
+    return {kind.role_names[0]: role}
 
 
 def field_warnings(value: object, path: str, messages: Mapping[str, str]) -> Iterator[FieldWarning]:

@@ -5,6 +5,7 @@ operator's job has in `runPolicy`, a Job has in `spec` itself; a program that to
 replica 0.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
@@ -17,8 +18,10 @@ from voda.kinds.base import (
     OwnBounds,
     field_warnings,
     refuse_other,
+    role_mappings,
 )
 from voda.kinds.pod_template import (
+    KUBE_SCHEDULER,
     MOST_GPUS,
     PodTemplate,
     RoleTemplate,
@@ -48,34 +51,36 @@ class IndexedJobSpec(KindSpec, frozen=True, rename="camel", kw_only=True):
     ttl_seconds_after_finished: int | None = None
 
 
-class IndexedJob(JobManifest, frozen=True, rename="camel", kw_only=True):
-    name: ClassVar[str] = "Job"
-    plural: ClassVar[str] = "jobs"
-    versions: ClassVar[tuple[str, ...]] = ("batch/v1",)
+class NumberedReplicas(JobManifest, frozen=True, rename="camel", kw_only=True):
+    """What all kinds share whose replicas are the pods of one Indexed Job."""
+
     replica_specs: ClassVar[str] = ""
     run_policy_field: ClassVar[str] = ""
     replicas_field: ClassVar[str] = "parallelism"
+    has_lasting_success: ClassVar[bool] = True
     role_names: ClassVar[tuple[str, ...]] = (ROLE,)
     placed_roles: ClassVar[tuple[str, ...]] = (ROLE,)
     has_anchor: ClassVar[bool] = True
-    local_launch: ClassVar[Literal["mpi", "torch"] | None] = "torch"
-    local_roles: ClassVar[tuple[str, ...]] = (ROLE,)
+    completion_mode: ClassVar[str] = "NonIndexed"
+    """Of a Job that names none."""
     cluster_variables: ClassVar[frozenset[str]] = frozenset(
         {ENDPOINT, NNODES, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
     )
     index_variable: ClassVar[str] = "JOB_COMPLETION_INDEX"
-    processes_field: ClassVar[str] = "spec.template.spec.containers"
 
-    spec: IndexedJobSpec
+    @property
+    @abstractmethod
+    def indexed(self) -> IndexedJobSpec:
+        """The `spec` of the Indexed Job."""
 
     @property
     def roles(self) -> dict[str, RoleTemplate]:
-        return {ROLE: RoleTemplate(template=self.spec.template, replicas=_size(self.spec))}
+        return {ROLE: RoleTemplate(template=self.indexed.template, replicas=_size(self.indexed))}
 
     @property
     def processes(self) -> int | None:
         """Processes of a replica, as PET_NPROC_PER_NODE has them; None: one for each of its GPUs."""
-        value = _variables(self).get("PET_NPROC_PER_NODE") or ""
+        value = variables(self).get("PET_NPROC_PER_NODE") or ""
         is_count = value.isascii() and value.isdecimal() and len(value) < 6 and 1 <= int(value) <= MOST_GPUS
         return int(value) if is_count else None
 
@@ -85,18 +90,18 @@ class IndexedJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     def own_bounds(self) -> OwnBounds | None:
         """Return the bounds that torchrun is told, such as PET_NNODES 1:8."""
-        least, _, most = (_variables(self).get(NNODES) or "").partition(":")
+        least, _, most = (variables(self).get(NNODES) or "").partition(":")
         if not all(each.isascii() and each.isdecimal() and len(each) < 6 for each in (least, most)):
             return None
-        path = f"spec.template.spec.containers[{self.main_container(ROLE)[0]}].env[{NNODES}]"
+        path = f"{self.path(ROLE)}.template.spec.containers[{self.main_container(ROLE)[0]}].env[{NNODES}]"
         return OwnBounds(min_replicas=int(least), min_path=path, max_replicas=int(most), max_path=path)
 
     def elastic_policy(self) -> TorchElasticPolicy | None:
         """Return how many restarts the agents have, where the manifest says it."""
-        restarts = _variables(self).get("PET_MAX_RESTARTS") or ""
+        restarts = variables(self).get("PET_MAX_RESTARTS") or ""
         if not (restarts.isascii() and restarts.isdecimal() and len(restarts) < 10):
             return None
-        bounds, size = self.own_bounds(), _size(self.spec)
+        bounds, size = self.own_bounds(), _size(self.indexed)
         return TorchElasticPolicy(
             min_replicas=bounds.min_replicas if bounds else size,
             max_replicas=bounds.max_replicas if bounds else size,
@@ -104,24 +109,53 @@ class IndexedJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         )
 
     def check(self) -> None:
-        spec = self.spec
+        spec, path = self.indexed, self.path(ROLE)
         if spec.run_policy is not None:
-            field = "spec.runPolicy"
+            field = f"{path}.runPolicy"
             raise InvalidField(field, f"{field}: a Job has none: write backoffLimit and the like into spec itself")
-        if spec.completion_mode != "Indexed":
-            field, got = "spec.completionMode", repr((spec.completion_mode or "NonIndexed")[:60])
+        if (mode := spec.completion_mode or self.completion_mode) != "Indexed":
+            field, got = f"{path}.completionMode", repr(mode[:60])
             raise InvalidField(
                 field, f"{field}: expected Indexed, got {got}: only a Job with numbered replicas can be resized"
             )
         if None not in (spec.parallelism, spec.completions) and spec.parallelism != spec.completions:
-            field = "spec.completions"
+            field = f"{path}.completions"
             raise InvalidField(
                 field,
                 f"{field}: expected {spec.parallelism}, as parallelism, got {spec.completions}: only then can the Job"
                 " be resized while it runs",
             )
         policy = spec.template.spec.restart_policy
-        refuse_other("spec.template.spec.restartPolicy", policy, ("Never", "OnFailure"))
+        refuse_other(f"{path}.template.spec.restartPolicy", policy, ("Never", "OnFailure"))
+
+    def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
+        pod, path = role_mappings(self, converted["spec"])[ROLE]["template"]["spec"], f"{self.path(ROLE)}.template.spec"
+        if pod.get("nodeName"):
+            field = f"{path}.nodeName"
+            raise InvalidField(
+                field, f"{field}: expected none, for voda places the replicas: name nodes by nodeSelector"
+            )
+        if pod.get("schedulerName") not in KUBE_SCHEDULER:
+            message = (
+                f"kept where the {self.kind} is there already, for nobody can change it: its replicas wait until a"
+                f" scheduler of this name binds them; left out of a {self.kind} that voda creates"
+            )
+            yield FieldWarning(field=f"{path}.schedulerName", message=message)
+
+
+class IndexedJob(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
+    name: ClassVar[str] = "Job"
+    plural: ClassVar[str] = "jobs"
+    versions: ClassVar[tuple[str, ...]] = ("batch/v1",)
+    local_launch: ClassVar[Literal["mpi", "torch"] | None] = "torch"
+    local_roles: ClassVar[tuple[str, ...]] = (ROLE,)
+    processes_field: ClassVar[str] = "spec.template.spec.containers"
+
+    spec: IndexedJobSpec
+
+    @property
+    def indexed(self) -> IndexedJobSpec:
+        return self.spec
 
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
         yield from field_warnings(spec, "spec", _NOT_LOCAL)
@@ -132,14 +166,10 @@ class IndexedJob(JobManifest, frozen=True, rename="camel", kw_only=True):
                 yield FieldWarning(field=field, message=_ONE_MACHINE)
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
-        if converted["spec"]["template"]["spec"].get("nodeName"):
-            field = "spec.template.spec.nodeName"
-            raise InvalidField(
-                field, f"{field}: expected none, for voda places the replicas: name nodes by nodeSelector"
-            )
+        yield from super().kubernetes_warnings(converted, job)
         # A Job that a server has made names its pods; voda adds what torchrun needs to those that it makes itself.
         is_there = "selector" in converted["spec"]
-        if is_there and runs_torchrun(self) and job.max_replicas > 1 and ENDPOINT not in _variables(self):
+        if is_there and runs_torchrun(self) and job.max_replicas > 1 and ENDPOINT not in variables(self):
             message = (
                 "missing: torchrun cannot meet its peers, and voda cannot add it, because a Job that is there keeps its"
                 " variables: write it and the others into the manifest, or use voda submit (docs/kubernetes-jobs.md)"
@@ -147,7 +177,7 @@ class IndexedJob(JobManifest, frozen=True, rename="camel", kw_only=True):
             yield FieldWarning(field=f"spec.template.spec.containers[0].env[{ENDPOINT}]", message=message)
 
 
-def runs_torchrun(job: IndexedJob) -> bool:
+def runs_torchrun(job: NumberedReplicas) -> bool:
     """Return whether torchrun starts the program, so that its replicas have to meet."""
     _, container = job.main_container(ROLE)
     words = (*(container.command or ()), *(container.args or ()))
@@ -158,6 +188,7 @@ def _size(spec: IndexedJobSpec) -> int:
     return next((each for each in (spec.parallelism, spec.completions) if each is not None), 1)
 
 
-def _variables(job: IndexedJob) -> Mapping[str, str | None]:
+def variables(job: NumberedReplicas) -> Mapping[str, str | None]:
+    """Return the variables of the container that trains; None where they come from elsewhere."""
     _, container = job.main_container(ROLE)
     return {each.name: each.value for each in container.env or ()}

@@ -63,6 +63,7 @@ class MPISpec(KindSpec, frozen=True, rename="camel", kw_only=True):
 class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
     name: ClassVar[str] = "MPIJob"
     plural: ClassVar[str] = "mpijobs"
+    installed_by: ClassVar[str] = "mpi-operator"
     versions: ClassVar[tuple[str, ...]] = (V2, V1)
     replica_specs: ClassVar[str] = "mpiReplicaSpecs"
     role_names: ClassVar[tuple[str, ...]] = ("Launcher", "Worker")

@@ -13,6 +13,8 @@ MOST_GPUS: Final = 1_024
 """Of one replica."""
 DEFAULT_BACKOFF_LIMIT: Final = 6
 """Of a Kubernetes Job. Jobs of kubeflow.org/v1 have no limit of their own; voda does not restart them for ever."""
+KUBE_SCHEDULER: Final = (None, "", "default-scheduler")
+"""Values of schedulerName by which kube-scheduler binds a pod."""
 
 LAST_CALL: Final = "last_call_timeout"
 LAST_CALL_S: Final = 2
@@ -53,11 +55,20 @@ class ContainerTemplate(Struct, frozen=True, rename="camel"):
     resources: ContainerResources | None = None
 
 
+class PodClaim(Struct, frozen=True, rename="camel"):
+    """Devices of a pod: those of a claim of its own, made after a template, or of one that pods share."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class PodTemplateSpec(Struct, frozen=True, rename="camel"):
     containers: Annotated[tuple[ContainerTemplate, ...], Meta(min_length=1)]
     node_selector: dict[str, str] | None = None
     termination_grace_period_seconds: int | None = None
     priority_class_name: str | None = None
+    resource_claims: tuple[PodClaim, ...] | None = None
     restart_policy: str | None = None
 
 

@@ -42,6 +42,7 @@ class TorchSpec(KindSpec, frozen=True, rename="camel", kw_only=True):
 class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
     name: ClassVar[str] = "PyTorchJob"
     plural: ClassVar[str] = "pytorchjobs"
+    installed_by: ClassVar[str] = "training-operator"
     versions: ClassVar[tuple[str, ...]] = ("kubeflow.org/v1",)
     replica_specs: ClassVar[str] = "pytorchReplicaSpecs"
     role_names: ClassVar[tuple[str, ...]] = ("Master", "Worker")

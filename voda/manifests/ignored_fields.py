@@ -23,7 +23,8 @@ _KUEUE = "kueue.x-k8s.io/queue-name"
 ANNOTATIONS = tuple(
     f"{_OURS}{name}"
     for name in (
-        *("min-replicas", "max-replicas", "epochs", "pool", "priority", "working-dir"),
+        *("min-replicas", "max-replicas", "epochs", "pool", "virtual-cluster", "priority", "working-dir"),
+        *("device-class", "launcher"),
         *("after", "array", "array-name", "array-task"),
     )
 )
@@ -32,7 +33,7 @@ _WRITTEN_BY_VODA = frozenset(
     f"{_OURS}{name}"
     for name in (
         *("job-id", "state", "explanation", "estimated-finish"),
-        *("worker-failures", "counted-failures", "wishes-taken"),
+        *("worker-failures", "counted-failures", "wishes-taken", "gpus-claimed"),
     )
 )
 _ALIKE: Final = 0.8
@@ -58,7 +59,7 @@ _OTHERS: Final = {
     "PodTemplateSpec": (
         "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks"
         " ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers hostname imagePullSecrets"
-        " initContainers nodeName os overhead preemptionPolicy priority readinessGates resourceClaims resources"
+        " initContainers nodeName os overhead preemptionPolicy priority readinessGates resources"
         " restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount"
         " serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain tolerations"
         " topologySpreadConstraints volumes"

@@ -21,12 +21,12 @@ from voda.kinds.base import (
     run_policy_mapping,
     run_policy_path,
 )
-from voda.kinds.pod_template import ContainerTemplate
+from voda.kinds.pod_template import KUBE_SCHEDULER, ContainerTemplate
 from voda.kinds.registry import KINDS
 from voda.manifests.conversion import type_error
 from voda.manifests.parse import ParsedManifest
 from voda.manifests.programs import env_files_annotation
-from voda.manifests.replicas import is_gpu_count
+from voda.manifests.replicas import is_gpu_count, names_resource
 from voda.programs.program_manifest import ENV_FILE
 
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -43,7 +43,6 @@ _OF_RUN_POLICY: Final = {
 _OF_PODS: Final = {
     "nodeName": "left out: voda places the replicas; name nodes by nodeSelector",
     "topologySpreadConstraints": _BY_PLACER,
-    "resourceClaims": "allocated by kube-scheduler on the planned node, but plans do not count what they claim",
 }
 _OF_AFFINITY: Final = {"podAffinity": _BY_PLACER, "podAntiAffinity": _BY_PLACER}
 
@@ -67,12 +66,12 @@ class _ChangedTemplate(Struct):
 
 
 def kubernetes_warnings(
-    parsed: ParsedManifest, served: Mapping[str, str], gpu_resource: str
+    parsed: ParsedManifest, served: Mapping[str, str], gpu_resource: str, *, counts_claims: bool = False
 ) -> tuple[FieldWarning, ...]:
     """Return what a cluster changes or ignores of a manifest, besides the warnings of `parse`.
 
     `served` is kind -> the apiVersion that the cluster serves, `gpu_resource` what its pools count, such as
-    nvidia.com/gpu.
+    nvidia.com/gpu; `counts_claims` says whether they count what claims ask for, too.
 
     Raises:
         InvalidField: the cluster does not run the kind, or no pod could be made of a template.
@@ -82,7 +81,9 @@ def kubernetes_warnings(
     _refuse_impossible_pods(job, raw)
     if job.kind not in served:
         runs = " and ".join(sorted(served)) or f"neither {' nor '.join(f'{name}s' for name in KINDS)}"
-        raise InvalidField("kind", f"kind: {job.kind} has no operator in this cluster, which runs {runs}")
+        raise InvalidField(
+            "kind", f"kind: {job.kind} has no operator in this cluster, which runs {runs}: install {job.installed_by}"
+        )
     _refuse_env_files(job)
     converted = job.in_version(raw, served[job.kind])
     return (
@@ -91,12 +92,16 @@ def kubernetes_warnings(
         *_run_policy(job, raw["spec"], is_v1=served[job.kind].endswith("/v1")),
         *job.kubernetes_warnings(converted.manifest, parsed.spec),
         *_placed_pods(job, raw),
-        *_uncounted_gpus(parsed, gpu_resource),
+        *_uncounted_gpus(parsed, gpu_resource, counts_claims=counts_claims),
     )
 
 
-def refuse_elsewhere(parsed: ParsedManifest, namespaces: Collection[str]) -> None:
-    """Raise InvalidField where the job's namespace is none of those where voda looks for jobs; empty: any."""
+def refuse_elsewhere(parsed: ParsedManifest, namespaces: Collection[str], kinds: Collection[str] = ()) -> None:
+    """Raise InvalidField where the job's namespace or kind is none of those in which voda runs jobs; empty: any."""
+    kind = parsed.job.kind
+    if kinds and kind not in kinds:
+        expected = f"expected one that this voda runs ({', '.join(kinds)}; cluster.kinds of its settings)"
+        raise InvalidField("kind", f"kind: {expected}, got {kind}")
     namespace = parsed.spec.namespace
     if namespaces and namespace not in namespaces:
         expected = f"expected a namespace where voda looks for jobs ({', '.join(sorted(namespaces))})"
@@ -169,7 +174,7 @@ def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarn
         if role not in job.placed_roles:
             continue
         pod, path = role_mappings(job, raw["spec"])[role]["template"]["spec"], f"{job.path(role)}.template.spec"
-        if pod.get("schedulerName") not in (None, "", "voda", "default-scheduler"):
+        if pod.get("schedulerName") not in KUBE_SCHEDULER:
             yield FieldWarning(
                 field=f"{path}.schedulerName", message="not used: kube-scheduler binds the replicas, where voda says"
             )
@@ -177,11 +182,14 @@ def _placed_pods(job: JobManifest, raw: Mapping[str, Any]) -> Iterator[FieldWarn
         yield from field_warnings(pod.get("affinity"), f"{path}.affinity", _OF_AFFINITY)
 
 
-def _uncounted_gpus(parsed: ParsedManifest, resource: str) -> Iterator[FieldWarning]:
+def _uncounted_gpus(parsed: ParsedManifest, resource: str, *, counts_claims: bool) -> Iterator[FieldWarning]:
     job = parsed.job
     role = job.resized_role
-    containers = [each.resources for each in job.roles[role].template.spec.containers if each.resources is not None]
-    if not any(resource in {**(each.limits or {}), **(each.requests or {})} for each in containers):
+    claims = job.roles[role].template.spec.resource_claims
+    if claims and not counts_claims:
+        message = "not counted: this voda sees no devices that are claimed (Kubernetes 1.34, cluster.gpuDeviceClasses)"
+        yield FieldWarning(field=f"{job.path(role)}.template.spec.resourceClaims", message=message)
+    if not claims and not names_resource(job, resource):
         gpus = parsed.spec.gpus_per_replica
         yield FieldWarning(
             field=f"{job.path(role)}.template.spec.containers[0].resources.limits",

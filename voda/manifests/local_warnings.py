@@ -30,6 +30,7 @@ _NO_MOUNTS = "not mounted: programs see the files of this machine"
 _NO_PROBES = "not probed: a process counts as healthy while it runs"
 _OWN_NETWORK = "not applied: processes use the network of this machine"
 _OWN_USER = "not applied: processes run as the user who runs voda"
+_DEVICE_CLASS = "voda.dev/device-class"
 _OF_PODS = {
     "initContainers": "not run: prepare on this machine what they would prepare",
     "volumes": _NO_MOUNTS,
@@ -47,7 +48,7 @@ _OF_PODS = {
     "hostAliases": _OWN_NETWORK,
     "dnsPolicy": _OWN_NETWORK,
     "dnsConfig": _OWN_NETWORK,
-    "resourceClaims": "not claimed: voda hands out whole GPUs",
+    "resourceClaims": "not claimed, nor counted: voda hands out the GPUs of this machine, as many as limits ask for",
 }
 _OF_CONTAINERS = {
     "image": "not used: the command runs with what is installed on this machine",
@@ -102,6 +103,9 @@ def local_warnings(parsed: ParsedManifest, enforced: Collection[str] = ()) -> It
     """
     job, spec = parsed.job, parsed.raw["spec"]
     yield from job.local_warnings(spec)
+    if _DEVICE_CLASS in (job.metadata.annotations or {}):
+        message = "not used: voda hands out the GPUs of this machine itself"
+        yield FieldWarning(field=f"metadata.annotations[{_DEVICE_CLASS}]", message=message)
     yield from field_warnings(run_policy_mapping(job, spec), run_policy_path(job), _OF_RUN_POLICY)
     for role in job.roles:
         pod, path = role_mappings(job, spec)[role]["template"]["spec"], f"{job.path(role)}.template.spec"

@@ -45,7 +45,7 @@ def pool_of_label(value: str, path: str) -> str:
 
 
 def pool(name: str, path: str) -> str:
-    """Return a pool's name, or refuse it with the path it came from."""
+    """Return the name of a pool or of a virtual cluster, or refuse it with the path it came from."""
     return _matching(name, path, _POOL, "letters, digits, '-' and '_', beginning and ending with a letter or digit")
 
 

@@ -74,6 +74,7 @@ def parse(
         gpus_per_replica=Gpus(gpus_per_replica(job)),
         epochs=_number(settings, "epochs", least=0, most=_MOST_EPOCHS),
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
+        virtual_cluster=_virtual_cluster(settings),
         category=_category(settings, name),
         kind=job.kind,
         labels=checked_labels(job.metadata.labels or {}),
@@ -104,6 +105,11 @@ def _category(settings: JobSettings, name: str) -> str:
         expected = f"up to {names.LONGEST_LABEL} printable characters"
         raise InvalidField(field.path, f"{field.path}: expected {expected}, got {field.text[:60]!r}")
     return category_of(field.text)
+
+
+def _virtual_cluster(settings: JobSettings) -> str:
+    field = settings.get("virtual_cluster")
+    return "" if field is None else names.pool(field.text, field.path)
 
 
 def _pool(job: JobManifest, settings: JobSettings, default_pool: str, pool_label: str) -> str:

@@ -5,13 +5,14 @@ of the place it runs at make it too long.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from voda.kinds.base import JobManifest, run_policy
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar
 from voda.manifests.expansion import Expansion
-from voda.programs.program_manifest import ENV_FILE, WORKING_DIR
+from voda.programs.program_manifest import ENV_FILE, LAUNCHER, WORKING_DIR
 
 _DEFAULT_GRACE_S = 30.0
 
@@ -121,6 +122,12 @@ def failure_policy(job: JobManifest) -> FailurePolicy:
 def working_dir_annotation(job: JobManifest) -> str:
     """Return the folder that the annotation voda.dev/working-dir names; empty without one."""
     return (job.metadata.annotations or {}).get(WORKING_DIR, "")
+
+
+def is_plain(manifest: Mapping[str, Any]) -> bool:
+    """Return whether the manifest of a job says that its program has one worker (voda.dev/launcher: plain)."""
+    metadata = manifest.get("metadata") or {}
+    return (metadata.get("annotations") or {}).get(LAUNCHER) == "plain"
 
 
 def env_files_annotation(job: JobManifest) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "epochs": ("voda.dev/epochs", ("EPOCHS",)),
     "priority": ("voda.dev/priority", ("JOB_PRIORITY",)),
     "pool": ("voda.dev/pool", ()),
+    "virtual_cluster": ("voda.dev/virtual-cluster", ()),
     "category": ("", ("JOB_NAME",)),
     "after": ("voda.dev/after", ()),
     "array": ("voda.dev/array", ()),
@@ -176,13 +177,22 @@ def is_gpu_share(resource: str) -> bool:
     return "gpu" in resource and any(share in resource for share in _SHARES)
 
 
-def gpus_per_replica(job: JobManifest) -> int:
-    """Return the GPUs of one worker, 1 or more: its container's limit, else one for each of its processes.
+def names_resource(job: JobManifest, resource: str) -> bool:
+    """Return whether a container of the replicas asks for a resource."""
+    containers = job.roles[job.resized_role].template.spec.containers
+    asked = (each.resources for each in containers if each.resources is not None)
+    return any(resource in {**(each.limits or {}), **(each.requests or {})} for each in asked)
+
+
+def gpus_per_replica(job: JobManifest, claimed: int = 0) -> int:
+    """Return the GPUs of one worker, 1 or more: its container's limit and what it claims, else one a process.
 
     Raises:
-        InvalidField: the limit is no whole number, or more than 1,024.
+        InvalidField: the limit is no whole number, or more than 1,024 in all.
     """
     limit = _gpu_limit(job)
+    if claimed:
+        return _bounded((limit or 0) + claimed, f"{job.path(job.resized_role)}.template.spec.resourceClaims")
     return _bounded(job.processes or 1, job.processes_field) if limit is None else max(limit, 1)
 
 

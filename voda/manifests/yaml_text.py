@@ -6,6 +6,7 @@ lines cannot fill the memory; no tag makes an object; dates stay text, as in JSO
 
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
@@ -75,6 +76,33 @@ def read(text: str) -> Any:
             f"expected one YAML document, got {len(documents)} ({listed}): submit the job in a file of its own"
         )
     return documents[0][1]
+
+
+def line_of(text: str, keys: Sequence[str | int]) -> int:
+    """Return the line of a value in a text that was read, or of the last key on the way to it; from 1 on.
+
+    Raises:
+        NotYaml: the text is JSON that is no YAML.
+    """
+    loader = _Loader(text)
+    try:
+        try:
+            node: Any = loader.get_single_node()
+        except yaml.YAMLError as error:
+            raise NotYaml(str(error)) from error
+        line: int = node.start_mark.line
+        for key in keys:
+            is_list = isinstance(node, yaml.SequenceNode)
+            pairs: list[tuple[Any, Any]] = [(each, each) for each in node.value] if is_list else node.value
+            found = next(
+                (pair for index, pair in enumerate(pairs) if key == (index if is_list else pair[0].value)), None
+            )
+            if found is None:
+                break
+            line, node = found[0].start_mark.line, found[1]
+        return line + 1
+    finally:
+        loader.dispose()
 
 
 class _Loader(_SafeLoader):

@@ -4,24 +4,29 @@ Rules: pure, the controller and `voda replay --verify` call the same functions; 
 GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
-from collections.abc import Callable, Set
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from voda.domain.plan import Plan
+from voda.domain.plan import Placement, Plan
 from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState, Settings
 from voda.events.types import PlanAdopted
 from voda.placement import PLACERS, Placer
+from voda.planner.done_replicas import cells_with_done, with_done, without_done
 from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
+from voda.planner.start_backoff import with_backed_off_last
+from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
 from voda.policies import POLICIES, Policy
 
+T = TypeVar("T")
 _MOST_ATTEMPTS: Final = 4
 """Each one leaves out jobs of another shape, and shapes are few: a bound on the time that a decision takes."""
+_MOST_NAMED: Final = 3
 
 
 def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str) -> Plan:
@@ -31,25 +36,25 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     """
     # 1. Leave out the jobs that are held, and those that the nodes could not hold even if they were empty.
     #    Nodes that are cordoned or silent have room for the workers that are there.
-    eligible, held = eligible_view(view)
+    #    Jobs that are stuck come last for a while. Replicas that are done need no GPUs any more.
+    eligible, held = eligible_view(view, now)
+    eligible = without_done(eligible)
+    eligible, stuck = with_backed_off_last(eligible, now)
     eligible = with_closed_nodes(eligible, now)
-    candidates, left_out = feasible_view(eligible)
-    caps: dict[str, tuple[int, str]] = {}
-    for attempts_left in reversed(range(_MOST_ATTEMPTS)):
-        # 2. The policy says how many replicas each job gets, jobs of higher priority first.
-        allocation = allocate(candidates, policy, now)
-        # 3. The placer says on which nodes.
-        placement = place(candidates, allocation.replicas, placer, now)
-        # 4. Jobs that found no room are left out, or capped at what they found, and the policy is asked again: it
-        #    counts GPUs, not nodes, and would keep some for them.
-        short = shortfall(candidates, allocation.replicas, placement)
-        if not attempts_left or not (short.left_out or short.caps):
-            break
-        left_out |= short.left_out
-        caps |= short.caps
-        candidates = with_caps(without_jobs(candidates, short.left_out.keys()), short.caps)
-    # 5. Every job gets one reason: the policy's, unless the nodes or a cap had the last word.
-    at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
+    candidates, impossible = feasible_view(eligible)
+    # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
+    if view.cells is not None:
+        last = {job_id for job_id in stuck if eligible.jobs[job_id].spec.priority != view.jobs[job_id].spec.priority}
+        placed = decide_in_cells(candidates, policy, now, last=last)
+    else:
+        placed = _decide_on_nodes(candidates, policy, placer, now)
+    # 3. Every job gets one reason.
+    left_out = {**impossible, **placed.left_out}
+    reasons = {**placed.reasons, **left_out}
+    reasons |= {
+        job_id: f"{reasons[job_id]}; {why}" if job_id in placed.placement or job_id in left_out else f"waits: {why}"
+        for job_id, why in stuck.items()
+    }
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -58,9 +63,43 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         placer=placer.name,
         decided_at=now,
         cause=cause,
-        placement=placement,
-        reasons={**allocation.reasons, **short.reasons, **at_cap, **left_out, **held},
+        placement=with_done(view, placed.placement),
+        guaranteed=cells_with_done(view, placed.guaranteed, ""),
+        devices=cells_with_done(view, placed.devices, ()),
+        reasons={**_with_drains(reasons, placed.placement, sorted(view.drains)), **held},
     )
+
+
+def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
+    """Return what the policy and the placer say of a pool without virtual clusters."""
+    left_out: dict[str, str] = {}
+    caps: dict[str, tuple[int, str]] = {}
+    for attempts_left in reversed(range(_MOST_ATTEMPTS)):
+        # 1. The policy says how many replicas each job gets, jobs of higher priority first.
+        allocation = allocate(view, policy, now)
+        # 2. The placer says on which nodes.
+        placement = place(view, allocation.replicas, placer, now)
+        # 3. Jobs that found no room are left out, or capped at what they found, and the policy is asked again: it
+        #    counts GPUs, not nodes, and would keep some for them.
+        short = shortfall(view, allocation.replicas, placement)
+        if not attempts_left or not (short.left_out or short.caps):
+            break
+        left_out |= short.left_out
+        caps |= short.caps
+        view = with_caps(without_jobs(view, short.left_out.keys()), short.caps)
+    # 4. The reason is the policy's, unless the nodes or a cap had the last word.
+    at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
+    reasons = {**allocation.reasons, **short.reasons, **at_cap}
+    return Placed(placement=placement, reasons=reasons, left_out=left_out)
+
+
+def _with_drains(reasons: Mapping[str, str], placement: Placement, drained: Sequence[str]) -> Mapping[str, str]:
+    """Return the reasons, those of jobs that wait with the nodes that voda drains."""
+    if not drained:
+        return reasons
+    more = f" and {len(drained) - _MOST_NAMED} more" if len(drained) > _MOST_NAMED else ""
+    nodes = f"{', '.join(drained[:_MOST_NAMED])}{more} {'is' if len(drained) == 1 else 'are'} drained"
+    return {job_id: why if job_id in placement else f"{why}; {nodes}" for job_id, why in reasons.items()}
 
 
 class Registries(Struct, frozen=True, kw_only=True):
@@ -92,16 +131,24 @@ def redecide(
     return changes(state.plan, decide(state, policy, placer, now, cause=cause), undecided)
 
 
+def interrupts(state: ClusterState, fact: PlanAdopted) -> bool:
+    """Return whether the plan resizes, moves or preempts a job that has workers."""
+    jobs, placement = state.jobs, state.plan.placement
+    changed = (jobs[job_id] for job_id in (*fact.placed, *fact.released) if job_id in placement and job_id in jobs)
+    return any(job.workers and not (job.is_canceling or job.is_halted) for job in changed)
+
+
 def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     """Return the fact that turns `old` into `new`; None when there is nothing to record.
 
-    It has the reasons that `new` gives for jobs that are placed, released or `undecided`.
+    It has the reasons that `new` gives for jobs that are placed, released or `undecided`, or change their guarantee.
     """
     before = old.placement
     placed = {job_id: nodes for job_id, nodes in sorted(new.placement.items()) if before.get(job_id) != nodes}
     released = tuple(sorted(job_id for job_id in before if job_id not in new.placement))
-    explained = sorted(job_id for job_id in {*placed, *released, *undecided} if job_id in new.reasons)
-    if not (placed or released or explained):
+    guaranteed, devices = _changed_cells(old.guaranteed, new.guaranteed), _changed_cells(old.devices, new.devices)
+    explained = sorted(job_id for job_id in {*placed, *released, *guaranteed, *undecided} if job_id in new.reasons)
+    if not (placed or released or explained or guaranteed or devices):
         return None
     return PlanAdopted(
         pool=new.pool,
@@ -113,4 +160,14 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
         placed=placed,
         released=released,
         reasons={job_id: new.reasons[job_id] for job_id in explained},
+        guaranteed={job_id: cells for job_id, cells in guaranteed.items() if job_id not in released},
+        devices={job_id: cells for job_id, cells in devices.items() if job_id not in released},
     )
+
+
+def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, ...]]) -> dict[str, tuple[T, ...]]:
+    """Return what differs, by job; empty: the job has none any longer."""
+    if not (old or new):
+        return {}
+    changed = sorted(job_id for job_id in {*old, *new} if old.get(job_id) != new.get(job_id))
+    return {job_id: new.get(job_id, ()) for job_id in changed}

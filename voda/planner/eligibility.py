@@ -1,35 +1,46 @@
 """Finds the jobs that may have no workers now, whatever is free: those that are halted, those that wait for others to
-end, and the tasks of an array beyond the number that may be at work at once.
+end or for the next try of their program, and the tasks of an array beyond the number that may be at work at once.
 
-Rule: no policy sees these jobs. Of an array, the tasks that are at work stay, and the lowest indices come next.
+Rules: no policy sees these jobs. Of an array, the tasks that are at work stay, and the lowest indices come next. A job
+whose program failed queues anew from its next try on, so that it takes no GPUs back from the jobs that got them.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from voda.domain.job import Job
-from voda.domain.state import ClusterState
+from voda.domain.plan import Plan
+from voda.domain.state import ClusterState, ExpectedRetry
+from voda.events.types import WorkerExited
 from voda.planner.feasibility import count_of, without_jobs
 
+WAITS_FOR_RETRY: Final = "waits for the next try of its program"
 _NAMED: Final = 3
 """Jobs that a reason names; it counts the others."""
 
 
-def eligible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
+def eligible_view(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, str]]:
     """Return the view without the jobs that are held, and why they are."""
-    held = held_jobs(view)
-    return (without_jobs(view, held.keys()) if held else view), held
+    held = held_jobs(view, now)
+    eligible = without_jobs(view, held.keys()) if held else view
+    return _with_retries(view, eligible, now), held
 
 
-def held_jobs(view: ClusterState) -> dict[str, str]:
+def held_jobs(view: ClusterState, now: float) -> dict[str, str]:
     """Return the jobs that may have no workers now, and why; without those that are being canceled."""
     held: dict[str, str] = {}
     bounded: dict[str, list[Job]] = {}
     # Every decision looks at every job here: one round, and no properties that are functions.
     for job_id, job in view.jobs.items():
-        if (job.halt_reason or job.waits_for) and not job.is_canceling:
-            held[job_id] = job.halt_reason or _after(view, job)
+        if (job.halt_reason or job.waits_for or job.retry_at > now) and not job.is_canceling:
+            if job.halt_reason or job.waits_for:
+                held[job_id] = job.halt_reason or _after(view, job)
+            elif not job.workers:
+                held[job_id] = WAITS_FOR_RETRY
         if (array := job.spec.array) is not None and array.at_once:
             bounded.setdefault(array.array_id, []).append(job)
     if bounded:
@@ -56,6 +67,48 @@ def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Mapping[str, s
     assert array is not None, "it is a task"
     reason = f"waits: array {array.name} has at most {count_of(array.at_once, 'task')} at work at once"
     return {job.spec.job_id: reason for job in sorted(eligible, key=rank)[max(0, array.at_once - at_work) :]}
+
+
+def leaves_array(job_id: str, jobs: Mapping[str, Job], plan: Plan) -> bool:
+    """Return whether a job of which a worker has just exited may have given its place in a bounded array away."""
+    job = jobs.get(job_id)
+    if job is not None and (job.workers or job_id in plan.placement):
+        return False
+    # One that has ended is not known any more; it may have been a task of any array.
+    tasks = jobs.values() if job is None else (job,)
+    return any(task.spec.array is not None and task.spec.array.at_once for task in tasks)
+
+
+def begins_backoff(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
+    """Return whether a job has lost its last worker and waits for its next try, so that its GPUs are for others."""
+    job = jobs.get(fact.job_id)
+    return fact.retry_at is not None and job is not None and not job.workers
+
+
+def next_retry_at(view: ClusterState, now: float) -> float:
+    """Return when the next program may be started again whose job has no workers; infinite: none."""
+    retries = (job.retry_at for job in view.jobs.values() if job.retry_at > now and not job.workers)
+    return min(retries, default=math.inf)
+
+
+def _with_retries(view: ClusterState, eligible: ClusterState, now: float) -> ClusterState:
+    """Return the eligible view, in which jobs queue from their last retry on, and the retries that are to come."""
+    failed = {job_id: job for job_id, job in view.jobs.items() if job.retry_at}
+    if not failed:
+        return eligible
+    jobs = dict(eligible.jobs)
+    for job_id in failed.keys() & jobs.keys():
+        jobs[job_id] = replace(jobs[job_id], submitted_at=max(jobs[job_id].submitted_at, jobs[job_id].retry_at))
+    retries = tuple(
+        ExpectedRetry(
+            gpus=job.spec.min_replicas * job.spec.gpus_per_replica,
+            priority=job.spec.priority,
+            in_s=job.retry_at - now,
+        )
+        for job in failed.values()
+        if job.retry_at > now and not (job.workers or job.halt_reason or job.is_canceling)
+    )
+    return replace(eligible, jobs=jobs, retries=retries)
 
 
 def _after(view: ClusterState, job: Job) -> str:

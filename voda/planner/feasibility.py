@@ -23,7 +23,7 @@ class Shortfall(Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str] = {}
     """Jobs to decide without -> why: they found no room, or wait and are no easier to place than such a job."""
     caps: Mapping[str, tuple[int, str]] = {}
-    """Jobs that have less because nodes refuse them -> the size they have, and why."""
+    """Jobs that have less because nodes refuse them, or the free GPUs are scattered -> the size they have, and why."""
 
 
 def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
@@ -52,7 +52,7 @@ def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placem
     caps = {
         job_id: (len(placement[job_id]), why)
         for job_id, why in reasons.items()
-        if job_id in placement and view.jobs[job_id].refusals
+        if job_id in placement and (view.fills_gaps or view.jobs[job_id].refusals)
     }
     return Shortfall(
         reasons=reasons,
@@ -104,15 +104,16 @@ def _impossible(view: ClusterState, job: Job, room: int) -> str:
     workers = _workers(job.spec.min_replicas, job.spec.gpus_per_replica)
     if job.refusals:
         return (
-            f"waits: needs room for {workers}, the nodes that take it have it for {room} ({largest_refusal(view, job)})"
+            f"waits: needs room for {workers}, and the nodes that take it have room for {room}"
+            f" ({largest_refusal(view, job)})"
         )
-    return f"waits: needs room for {workers}, the nodes have it for {room}"
+    return f"waits: needs room for {workers}, and the nodes have room for {room}"
 
 
 def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> str:
     job = view.jobs[job_id]
     workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
-    does = f"runs at {placed}" if placed else "waits"
+    does = f"runs with {count_of(placed, 'worker')}" if placed else "waits"
     if job.refusals:
         return f"{does}: the nodes that take it have no GPUs free for {workers} ({largest_refusal(view, job)})"
     return f"{does}: the free GPUs are too scattered for {workers}"

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
+from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
+from voda.events.types import WorkerExited
 
 SILENT = "it does not answer"
 CORDONED = "it is cordoned"
@@ -43,6 +45,13 @@ def grace_ends_at(view: ClusterState, now: float) -> float:
         return math.inf
     at_work = {node for job in view.jobs.values() for node in job.workers.values()}
     return min((at for name, at in ends.items() if name in at_work), default=math.inf)
+
+
+def has_lost_place(fact: WorkerExited, plan: Plan, nodes: Mapping[str, Node]) -> bool:
+    """Return whether a worker exited that the plan has on a node which takes no new one: it cannot come back there."""
+    planned = enumerate(plan.placement.get(fact.job_id, ()))
+    places = (nodes.get(name) for index, name in planned if index in fact.workers)
+    return any(node is not None and not node.usable_gpus for node in places)
 
 
 def _why_closed(view: ClusterState, node: Node, now: float) -> str:

@@ -1,13 +1,15 @@
 """No thrash: a growth that does not pay for its restart is left out, and what it would have taken from others stays.
 
-Rule: starts, and the shrinks and preemptions that make room for starts, stand; see docs/adr/0006.
+Rules: starts, and the shrinks and preemptions that make room for starts, stand; see docs/adr/0006. Nor does a growth
+pay by GPUs that a job needs again for the next try of its program, if it is undone too soon; see docs/adr/0028.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.state import ClusterState, Estimate
+from voda.text import counted, span
 
 _UNKNOWN: Final = Estimate(speedup=())
 
@@ -19,6 +21,7 @@ def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mappi
     ones.
     """
     growths = _growths_that_do_not_pay(view, wanted)
+    growths |= _growths_into_retries(view, wanted, growths)
     if not growths:
         return wanted, {}
     replicas, reasons = dict(wanted), dict(growths)
@@ -30,19 +33,21 @@ def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mappi
     served = _served_instead(view, wanted, freed)
     replicas.update(served)
     for job_id, size in served.items():
-        outcome = f"kept at {size}" if job_id in view.plan.placement else f"starts on {size}"
+        workers = counted(size, "worker")
+        outcome = f"kept at {workers}" if job_id in view.plan.placement else f"starts with {workers}"
         reasons[job_id] = f"{outcome}: to grow other jobs by these GPUs would not pay"
         freed -= size * view.jobs[job_id].spec.gpus_per_replica
     undone = _shrinks_undone(view, wanted, freed)
     replicas.update(undone)
     for job_id, size in undone.items():
         is_as_before = size == len(view.plan.placement[job_id])
-        outcome = f"kept at {size}" if is_as_before else f"shrunk to {size} only"
+        workers = counted(size, "worker")
+        outcome = f"kept at {workers}" if is_as_before else f"shrunk to {workers} only"
         reasons[job_id] = f"{outcome}: shrinking to {wanted[job_id]} would free GPUs that no other job needs now"
     return replicas, reasons
 
 
-def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, str]:
+def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> dict[str, str]:
     """Return job id -> why it stays as it is."""
     in_force = view.plan.placement
     unpaid: dict[str, str] = {}
@@ -53,10 +58,42 @@ def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> M
             saved_s = _saved_s(estimate, before, size)
             if saved_s is not None and saved_s <= estimate.resize_cost_s:
                 unpaid[job_id] = (
-                    f"kept at {before}: growing to {size} would save {max(saved_s, 0.0):.0f} s"
+                    f"kept at {counted(before, 'worker')}: growing to {size} would save {max(saved_s, 0.0):.0f} s"
                     f" and cost {estimate.resize_cost_s:.0f} s"
                 )
     return unpaid
+
+
+def _growths_into_retries(
+    view: ClusterState, wanted: Mapping[str, int], left_out: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return job id -> why it stays as it is: a job needs the GPUs again before growth and shrink have paid."""
+    if not view.retries:
+        return {}
+    in_force, jobs = view.plan.placement, view.jobs
+
+    def grown_gpus(job_id: str) -> Gpus:
+        return (wanted[job_id] - len(in_force[job_id])) * jobs[job_id].spec.gpus_per_replica
+
+    used = total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in wanted.items())
+    left = view.capacity_gpus - used + total(map(grown_gpus, left_out))
+    growing = [job_id for job_id, size in wanted.items() if 0 < len(in_force.get(job_id, ())) < size]
+    kept: dict[str, str] = {}
+    for job_id in sorted(growing, key=lambda job_id: (-jobs[job_id].submitted_at, job_id)):
+        if job_id in left_out or not _is_settled(view, job_id):
+            continue
+        # It is shrunk again, at the same cost.
+        lasts_s = 2 * view.estimates.get(job_id, _UNKNOWN).resize_cost_s
+        awaited = [
+            each for each in view.retries if each.in_s <= lasts_s and each.priority >= jobs[job_id].spec.priority
+        ]
+        if left < total(each.gpus for each in awaited):
+            kept[job_id] = (
+                f"kept at {len(in_force[job_id])}: a job whose program failed needs the GPUs again in"
+                f" {span(min(each.in_s for each in awaited))}"
+            )
+            left += grown_gpus(job_id)
+    return kept
 
 
 def _is_settled(view: ClusterState, job_id: str) -> bool:

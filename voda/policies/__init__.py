@@ -53,4 +53,9 @@ def _has_queues(kind: type) -> bool:
     return issubclass(kind, Queueing)
 
 
+def gives_as_requested(policy: Policy) -> bool:
+    """Return whether a job gets the replicas that it requests or none; such a policy has this attribute."""
+    return bool(getattr(policy, "gives_as_requested", False))
+
+
 POLICIES: Final = Catalogue[Policy](__name__, method="allocate", noun="policy")

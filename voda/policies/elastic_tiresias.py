@@ -17,6 +17,7 @@ from voda.policies.toolkit.allocation import Shares, explained, give_first, grow
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 from voda.policies.toolkit.parameters import parameters
+from voda.text import counted
 
 
 class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=True):
@@ -47,7 +48,11 @@ class ElasticTiresias(levels.TwoQueues):
         def why(spec: JobSpec) -> str:
             if spec.job_id in gains:
                 return f"highest gain {gains[spec.job_id] / spec.gpus_per_replica:.2f}/GPU"
-            return f"compacted, {pending} jobs pending" if is_crowded and spec.job_id in low else "as requested"
+            return (
+                f"compacted, while {counted(pending, 'job')} cannot start"
+                if is_crowded and spec.job_id in low
+                else "as requested"
+            )
 
         return explained(view, submitted, shares, why=why)
 

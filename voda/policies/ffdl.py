@@ -27,6 +27,7 @@ from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import Shares, explained, give_first, grow_by_gain, least
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_submission
+from voda.text import counted
 
 
 class Ffdl:
@@ -43,7 +44,7 @@ class Ffdl:
         # A gain too small to show in the sum is still a gain.
         grow_by_gain(fitting, shares, lambda job: curves[job.spec.job_id])
         total = sum(curve[shares.replicas[job_id]] for job_id, curve in curves.items())
-        text = f"best total speedup {total:.2f} on {view.capacity_gpus} GPUs"
+        text = f"best total speedup {total:.2f} on {counted(view.capacity_gpus, 'GPU')}"
         return explained(view, jobs, shares, why=lambda _spec: text)
 
 

@@ -15,6 +15,7 @@ from voda.policies.toolkit.order import by_submission
 class Fifo:
     name: ClassVar[str] = "fifo"
     title: ClassVar[str] = "First submitted, first served, each as requested"
+    gives_as_requested: ClassVar[bool] = True
     paper: ClassVar[str] = (
         "Hsieh and Lee, Voda: A GPU Scheduling Platform for Elastic Deep Learning in Kubernetes Clusters, IC2E 2023"
     )

@@ -14,6 +14,7 @@ from voda.policies.toolkit.order import by_time_left_as_requested
 class Srjf:
     name: ClassVar[str] = "srjf"
     title: ClassVar[str] = "Least time left first, each as requested"
+    gives_as_requested: ClassVar[bool] = True
     paper: ClassVar[str] = (
         "Schrage, A Proof of the Optimality of the Shortest Remaining Processing Time Discipline, Oper. Res. 1968"
     )

@@ -15,6 +15,7 @@ from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 class Tiresias(TwoQueues):
     name: ClassVar[str] = "tiresias"
     title: ClassVar[str] = "Least GPU service first in two queues, each as requested"
+    gives_as_requested: ClassVar[bool] = True
     paper: ClassVar[str] = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:

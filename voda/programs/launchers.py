@@ -28,6 +28,9 @@ _IMPORTS: Final[dict[str, Launcher]] = {
     "accelerate": "torchrun",
     "deepspeed": "torchrun",
 }
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "fish"})
+# Beside the launchers that voda knows: they start the program that follows among their words.
+_STARTERS: Final = frozenset({"accelerate", "deepspeed", "env", "nice", "nohup", "time"})
 _PYTHON_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
@@ -35,6 +38,8 @@ class LauncherChoice(NamedTuple):
     launcher: Launcher
     reason: str
     """A clause: `it imports horovod`."""
+    is_unread: bool = False
+    """Whether there is a script, and what it imports is not known."""
 
 
 def launcher_in_command(words: Sequence[str]) -> Launcher | None:
@@ -65,6 +70,28 @@ def script_in_command(words: Sequence[str]) -> str:
         elif not word.startswith("-"):
             return word
     return ""
+
+
+def program_in_command(words: Sequence[str]) -> str:
+    """Return the file that a command is about, also behind a launcher or shell: `train.py` of `torchrun train.py`.
+
+    Where none is seen it is the first word.
+    """
+    if script := script_in_command(words):
+        return script
+    if PurePath(words[0]).name in _SHELLS and len(words) > 1 and not words[1].startswith("-"):
+        return words[1]
+    if launcher_in_command(words) or PurePath(words[0]).name in _STARTERS:
+        rest = (words[at:] for at in range(1, len(words)))
+        return next((script for part in rest if (script := _script_at(part))), words[0])
+    return words[0]
+
+
+def _script_at(words: Sequence[str]) -> str:
+    """Return the program that begins here: `train.py`, `python train.py`, `./solve`, or `-m train` of torchrun."""
+    if words[0].startswith("./"):
+        return words[0]
+    return script_in_command(["python", *words] if words[0] == "-m" else words)
 
 
 def is_python(word: str) -> bool:

@@ -6,6 +6,7 @@ Rule: how it will be started, and why, can be said in one line before anything i
 import math
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ from voda.programs.launchers import (
     LauncherChoice,
     launcher_in_command,
     launcher_of_script,
+    program_in_command,
     script_in_command,
 )
 from voda.programs.program_manifest import ProgramJob
+from voda.programs.search_path import close_file, close_program, search_path
 from voda.text import seconds_of
 
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
@@ -65,6 +68,10 @@ class ProgramStart:
     """Its script, or its first word."""
     note: str
     """How it is started, and why, as one line."""
+    warning: str = ""
+    """What may keep it from starting, as one line; empty: nothing is seen."""
+    is_guessed: bool = False
+    """Whether what the script holds, and no word of the user, decided how it is started, or was no help."""
 
 
 def start_of(options: Program) -> ProgramStart:
@@ -77,9 +84,9 @@ def start_of(options: Program) -> ProgramStart:
         raise InvalidInput(f'a program is a list of words, such as ["python", "train.py"], got {options.command!r:.80}')
     words = _runnable([str(word) for word in options.command])
     script = script_in_command(words)
-    least, most = _bounds(str(options.workers))
+    least, most = worker_bounds(str(options.workers) or "1")
     choice = _choice(words, script, options)
-    shown = script or words[0]
+    shown = program_in_command(words)
     if choice.launcher == "plain" and most > 1 and not options.launcher:
         raise InvalidInput(
             f"{shown} would run as a plain program, which has one worker, not {most}, because {choice.reason};"
@@ -98,9 +105,17 @@ def start_of(options: Program) -> ProgramStart:
         time_limit_s=_time_limit_s(options.time) if options.time else 0,
         image=options.image,
     )
+    _refuse_unrunnable(words, options)
     how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
     hint = "" if options.launcher else "; --launcher chooses another"
-    return ProgramStart(job=job, program=shown, note=f"runs {shown} {how}, because {choice.reason}{hint}")
+    is_own = bool(options.launcher) or launcher_in_command(words) is not None
+    return ProgramStart(
+        job=job,
+        program=shown,
+        note=f"runs {shown} {how}, because {choice.reason}{hint}",
+        warning=_not_on_path(words, choice.launcher, options),
+        is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
+    )
 
 
 def _time_limit_s(text: str) -> int:
@@ -117,6 +132,48 @@ def _runnable(words: Sequence[str]) -> list[str]:
         raise InvalidInput(f"{words[0]} is a manifest, not a program: voda submit {words[0]}")
     is_bare_script = words[0].endswith(".py") and "/" not in words[0] and not words[0].startswith("-")
     return ["python", *words] if is_bare_script else [*words]
+
+
+def _refuse_unrunnable(words: Sequence[str], options: Program) -> None:
+    """Refuse a program that is seen not to run here, unless the user says how it runs elsewhere."""
+    # A manifest expands `$(NAME)` where the job runs.
+    if options.image or options.launcher or "$(" in words[0]:
+        return
+    if "/" not in words[0]:
+        _refuse_unknown(words[0], search_path(options.env))
+        return
+    file = Path(options.workdir) / words[0]
+    try:
+        is_there = file.is_file()
+    except OSError:
+        return
+    if not is_there:
+        problem = _absence(file)
+    elif not os.access(file, os.X_OK):
+        problem = f"you may not execute it (chmod +x {words[0]}, or name its interpreter: sh {words[0]})"
+    else:
+        return
+    raise InvalidInput(f"{words[0]}: {problem}; if it lies elsewhere, say how it runs with --launcher")
+
+
+def _refuse_unknown(program: str, path: str) -> None:
+    if "$(" in path or shutil.which(program, path=path) is not None:
+        return
+    advice = f" (did you mean {close}?)" if (close := close_program(program, path)) else ""
+    raise InvalidInput(
+        f"{program[:80]}: there is no such program on the PATH here{advice}; if it lies elsewhere, say how it runs with"
+        " --launcher"
+    )
+
+
+def _not_on_path(words: Sequence[str], launcher: Launcher, options: Program) -> str:
+    """Return a warning where a program that the job needs is not on the PATH here: that of the job may differ."""
+    if options.image:
+        return ""
+    path, needed = search_path(options.env), {words[0], *([] if launcher == "plain" else [launcher])}
+    absent = sorted(name for name in needed if "/" not in name and shutil.which(name, path=path) is None)
+    verb = "is" if len(absent) == 1 else "are"
+    return f"warning: {' and '.join(absent)} {verb} not on the PATH here" if absent else ""
 
 
 def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoice:
@@ -141,15 +198,18 @@ def _choice_of_file(file: Path, *, may_be_away: bool) -> LauncherChoice:
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}; name its launcher with --launcher") from error
     if is_there:
-        return launcher_of_script(source) or LauncherChoice("plain", "it cannot be read as Python")
+        return launcher_of_script(source) or LauncherChoice("plain", "it cannot be read as Python", is_unread=True)
     if may_be_away:
-        return LauncherChoice("plain", "it is not here to be read")
-    raise InvalidInput(f"{file}: there is no such file here; if it lies elsewhere, say how it runs with --launcher")
+        return LauncherChoice("plain", "it is not here to be read", is_unread=True)
+    raise InvalidInput(f"{file}: {_absence(file)}; if it lies elsewhere, say how it runs with --launcher")
 
 
-def _bounds(text: str) -> tuple[int, int]:
-    if not text:
-        return 1, 1
+def _absence(file: Path) -> str:
+    return "there is no such file here" + (f" (did you mean {close}?)" if (close := close_file(file)) else "")
+
+
+def worker_bounds(text: str) -> tuple[int, int]:
+    """Return the fewest and most workers of `2` or `1-4`; raises InvalidInput."""
     match = _WORKERS.fullmatch(text)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= least <= most <= _MOST_WORKERS:

@@ -13,6 +13,8 @@ from voda.programs.launchers import Launcher, has_fixed_size, launcher_in_comman
 
 WORKING_DIR: Final = "voda.dev/working-dir"
 """Annotation: where a program begins whose container names no folder."""
+LAUNCHER: Final = "voda.dev/launcher"
+"""Annotation, `plain`: nothing starts the program in several processes, so a second worker would be a copy of it."""
 ENV_FILE: Final = "voda.dev/env-from-file."
 """Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 
@@ -117,7 +119,8 @@ def _elastic_policy(job: ProgramJob) -> dict[str, Any]:
 def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {"voda.dev/min-replicas": str(job.least), "voda.dev/max-replicas": str(job.most)}
     files = {f"{ENV_FILE}{name}": path for name, path in job.env_files}
-    metadata = {"name": job.name, "annotations": {**sizes, **files}}
+    launcher = {LAUNCHER: "plain"} if job.launcher == "plain" else {}
+    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **files}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
 

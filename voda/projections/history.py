@@ -46,7 +46,7 @@ class FinishedJob(Struct, frozen=True, kw_only=True):
     starts: int
     """Changes from no workers to some; a migration of all workers is none."""
     resizes: int
-    """Changes from some workers to another number, failures of workers included."""
+    """Changes from one planned size to another."""
     migrations: int
     """Changes that put a worker on another node."""
     workers_moved: int
@@ -120,6 +120,13 @@ def _advanced(history: History, job_id: str, now: float) -> _WorkerTotals | None
         job.count_to(now)
         job.begin(now)
     return job
+
+
+@History.folds
+def _planned(history: History, fact: facts.PlanAdopted, event: Event) -> None:
+    for job_id in (*fact.placed, *fact.released):
+        if (job := history._totals.get(job_id)) is not None:
+            job.plan(fact.placed.get(job_id, ()), event.recorded_at)
 
 
 @History.folds

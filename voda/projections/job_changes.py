@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.job import HALTED, MOST_REPLICAS, PREEMPTED, Job, JobSpec, Phase
+from voda.domain.job import DRAINED, HALTED, MOST_REPLICAS, PREEMPTED, Job, JobSpec, Obstacle, Phase, StartBackoff
 from voda.events import types as facts
 from voda.events.types import JobChanged
+from voda.kinds.registry import KINDS
 
 END_PHASES: Final = {
     facts.JobCompleted: Phase.COMPLETED,
@@ -23,6 +24,8 @@ JobChange = (
     facts.JobProgressed
     | facts.WorkerStarted
     | facts.WorkerExited
+    | facts.JobStalled
+    | facts.JobBackedOff
     | facts.ActionFailed
     | facts.JobRegistered
     | facts.JobChanged
@@ -45,26 +48,57 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
         case facts.WorkerStarted():
             return _start_workers(job, fact.workers, now)
         case facts.WorkerExited():
+            job = job if fact.retry_at is None else replace(job, retry_at=fact.retry_at)
             return _exit_workers(job, fact.workers, fact.cause, now, planned)
+        case facts.JobStalled():
+            # It may lack the GPUs of replicas that were done and are to run again, as in a JobSet that restarts.
+            return replace(job, obstacle=_obstacle(fact, now), done=() if fact.reason else job.done)
+        case facts.JobBackedOff():
+            return replace(job, backoff=_backoff(fact, now))
         case facts.ActionFailed():
-            return replace(job, failures=job.failures + 1)
+            return replace(job, failures=job.failures + 1, last_error=f"{fact.action}: {fact.error}")
         case facts.JobRegistered():
-            return replace(job, uid=fact.uid)
+            return replace(job, uid=fact.uid, **({} if fact.uid == job.uid else {"done": (), "done_of": 0}))
         case facts.JobChanged():
-            return replace(job, spec=respecified(job.spec, fact), refusals={})
+            return replace(job, spec=respecified(job.spec, fact), refusals={}, backoff=None)
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True)
         case facts.JobHaltRequested():
             loss = HALTED if job.workers else job.loss
-            return replace(job, halt_reason=fact.reason or "halted", loss=loss)
+            return replace(job, halt_reason=fact.reason or "halted", loss=loss, backoff=None)
         case facts.JobResumeRequested():
             # While it is still planned, no plan has halted it: its workers stay.
             loss = "" if planned and job.loss == HALTED else job.loss
-            return replace(job, halt_reason="", loss=loss)
+            return replace(job, halt_reason="", loss=loss, backoff=None)
         case facts.JobQueueLevelChanged():
             return replace(job, queue_level=fact.queue_level, queued_since=now)
         case _:
             assert_never(fact)
+
+
+def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
+    """Return a live job that a plan places or releases; one that a drain takes the GPUs from is not preempted."""
+    if job.spec.job_id in fact.placed:
+        return replace(job, loss="") if job.loss == DRAINED else job
+    is_drained = fact.cause == facts.NodeDrainRequested.TYPE and job.workers and not job.loss
+    return replace(job, loss=DRAINED) if is_drained else job
+
+
+def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:
+    if not fact.reason or fact.at_work is None:
+        return None
+    return Obstacle(fact.reason, now if fact.since is None else fact.since, fact.at_work)
+
+
+def _backoff(fact: facts.JobBackedOff, now: float) -> StartBackoff:
+    return StartBackoff(
+        reason=fact.reason,
+        at_work=fact.at_work,
+        planned=fact.planned,
+        failures=fact.failures,
+        retry_at=now + fact.retry_after_s,
+        retry_after_s=fact.retry_after_s,
+    )
 
 
 def undisturbed_epoch_s(fact: facts.JobProgressed, now: float, changed_at: float) -> float | None:
@@ -97,6 +131,16 @@ class WorkerChanges(Struct, kw_only=True):
     workers_moved: int = 0
     restarts: int = 0
     was_spanning: bool = False
+    planned: int | None = None
+    """Workers by the plan in force; None: no plan is known, and every change of their number is a resize."""
+    size: int = 0
+    """Workers when all that were planned were there last; 0: not since its start."""
+
+    def plan(self, nodes: Collection[str], now: float) -> None:
+        """Take over how many workers a plan wants; what was seen before was not done because of it."""
+        if now != self.changed_at:
+            self.settle()
+        self.planned = len(nodes)
 
     def begin(self, now: float) -> None:
         """Begin a change at `now`: count the changes of the instant before."""
@@ -125,6 +169,7 @@ class WorkerChanges(Struct, kw_only=True):
     def settle(self) -> None:
         """Count the net change of the last instant."""
         before, after = self.before, self.moving | self.workers
+        self._count_resize(len(before), len(after))
         if before == after:
             return
         self.before = after
@@ -139,14 +184,30 @@ class WorkerChanges(Struct, kw_only=True):
             self.starts += 1
             return
         moved = sum(1 for index, node in after.items() if before.get(index, node) != node)
-        self.resizes += len(before) != len(after)
         self.migrations += moved > 0
         self.workers_moved += moved
+
+    def _count_resize(self, before: int, after: int) -> None:
+        """Count a resize once: when all workers of the new size are there, however many instants they took."""
+        if not after:
+            self.size = 0
+        elif self.planned is None:
+            self.resizes += 0 < before != after
+        elif after == self.planned:
+            self.resizes += 0 < self.size != after
+            self.size = after
 
     def totals(self) -> "WorkerChanges":
         counted = replace(self)
         counted.settle()
         return counted
+
+
+def workers_after(job: Job, fact: facts.WorkerStarted | facts.WorkerExited) -> dict[int, str]:
+    """Return the workers of a job once some of them have started or exited."""
+    if isinstance(fact, facts.WorkerStarted):
+        return {**job.workers, **fact.workers}
+    return {index: node for index, node in job.workers.items() if index not in fact.workers}
 
 
 def charge(job: Job, now: float) -> Job:
@@ -165,7 +226,14 @@ def charge(job: Job, now: float) -> Job:
 
 
 def _start_workers(job: Job, workers: Mapping[int, str], now: float) -> Job:
-    job = replace(charge(job, now), workers={**job.workers, **workers})
+    done = tuple(index for index in job.done if index not in workers)
+    job = replace(charge(job, now), workers={**job.workers, **workers}, last_error="")
+    if job.done_of:
+        # With all of them at work again, it may be resized again.
+        job = replace(job, done=done, done_of=job.done_of if done or len(job.workers) < job.done_of else 0)
+    if job.obstacle is not None and job.obstacle.at_work in workers:
+        # It had no GPU, or had lost it; what else it may lack is seen anew.
+        job = replace(job, obstacle=None)
     if job.phase is Phase.RUNNING:
         # What was lost has come back; a halt goes on.
         return replace(job, loss=HALTED if job.loss == HALTED else "")
@@ -188,6 +256,9 @@ def _exit_workers(job: Job, gone: Collection[int], cause: facts.ExitCause, now: 
     # A job whose workers all move is on its way, not halted: it keeps its start and its service.
     is_halt = bool(job.workers) and not left and cause != "migrated"
     job = replace(charge(job, now), workers=left, loss=loss)
+    if cause == "finished" and (kind := KINDS.get(job.spec.kind)) is not None and kind.has_lasting_success:
+        size = len(planned) or job.done_of or 1 + max((*job.workers, *gone), default=0)
+        job = replace(job, done=tuple(sorted({*job.done, *gone})), done_of=size)
     if not is_halt:
         return job
     started_at = now if job.last_started_at is None else job.last_started_at

@@ -13,13 +13,16 @@ from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events import types as facts
+from voda.events.records import Data
 from voda.projections.job_changes import (
     END_PHASES,
     JobChange,
     WorkerChanges,
     changed_job,
     charge,
+    replanned_job,
     undisturbed_epoch_s,
+    workers_after,
 )
 
 _MOST_REPORTS: Final = 1_000
@@ -52,7 +55,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     cancel_reason: str = ""
     """The reason given with the request to cancel it."""
     resizes: int = 0
-    """Changes from some workers to another number."""
+    """Changes from one planned size to another, each counted once all of its workers are there."""
     migrations: int = 0
     """Changes that put a worker on another node."""
     changes: WorkerChanges | None = msgspec.field(default=None, name="tenure")
@@ -133,13 +136,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
-    def change(self, fact: JobChange | facts.JobStalled | facts.ProgramFailed, now: float) -> bool:
+    def change(self, fact: JobChange | facts.ProgramFailed, now: float) -> bool:
         """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
             return self._change_ended(fact, now)
         if isinstance(fact, facts.JobStalled):
             self.stall = fact.reason
-            return True
         if isinstance(fact, facts.ProgramFailed):
             self.program_failures += 1
             self.last_failure = f"{fact.replica} {fact.reason}"
@@ -165,15 +167,11 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
                 pass
         return True
 
-    def _change_ended(self, fact: facts.Data, now: float) -> bool:
+    def _change_ended(self, fact: Data, now: float) -> bool:
         """Charge an ended job for the GPUs that its last workers held until now."""
-        workers = dict(self.job.workers)
-        if not workers or not isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
+        if not self.job.workers or not isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
             return False
-        if isinstance(fact, facts.WorkerStarted):
-            workers |= fact.workers
-        else:
-            workers = {index: node for index, node in workers.items() if index not in fact.workers}
+        workers = workers_after(self.job, fact)
         self.job = replace(self.job, workers=workers, counted_at=now, attained_service_gpu_s=self.job.service_by(now))
         return True
 
@@ -190,8 +188,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.packed.append(msgspec.msgpack.encode(reported))
         del self.packed[:-_MOST_REPORTS]
 
-    def plan(self, fact: facts.PlanAdopted) -> None:
-        """Take over what a plan says about the job."""
+    def plan(self, fact: facts.PlanAdopted, now: float) -> None:
+        """Take over what a plan recorded at that instant says about the job."""
         job_id = self.spec.job_id
         self.reason = fact.reasons.get(job_id, "" if job_id in fact.released else self.reason)
         if job_id in fact.placed or job_id in fact.released:
@@ -201,6 +199,11 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             self.planned = fact.placed[job_id]
         elif job_id in fact.released:
             self.planned = ()
+        if job_id in fact.placed or job_id in fact.released:
+            self.job = replanned_job(self.job, fact)
+        if self.changes is not None:
+            self.changes.plan(self.planned, now)
+            self._count_changes()
 
     def end(self, fact: facts.JobEnd, now: float) -> None:
         self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
@@ -216,7 +219,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 
     def _changes_at(self, now: float) -> WorkerChanges:
         if self.changes is None:
-            self.changes = WorkerChanges()
+            self.changes = WorkerChanges(planned=len(self.planned) or None)
         self.changes.begin(now)
         return self.changes
 

@@ -19,10 +19,9 @@ from msgspec.structs import replace
 from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.projections.array_index import ArrayIndex
 from voda.projections.base import Projection
 from voda.projections.job_changes import JobChange
-from voda.projections.job_names import OF_OWNER, JobNames, full_name, name_of
+from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_ENDED: Final = 10_000
@@ -35,7 +34,7 @@ _State = tuple[list[JobRecord], list[str], list[str], dict[str, dict[str, int]],
 class JobRegistry(Projection):
     """All jobs, for the API and the CLI; it remembers `most_ended` ended ones."""
 
-    FORMAT: ClassVar[str] = "roster-2"
+    FORMAT: ClassVar[str] = "roster-4"
 
     def __init__(self, most_ended: int = _MOST_ENDED) -> None:
         self.changed_jobs: set[str] = set()
@@ -177,7 +176,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
 
 
 @JobRegistry.folds
-def _job_changed(registry: JobRegistry, fact: JobChange | facts.JobStalled | facts.ProgramFailed, event: Event) -> None:
+def _job_changed(registry: JobRegistry, fact: JobChange | facts.ProgramFailed, event: Event) -> None:
     record = registry._records.get(fact.job_id)
     if record is not None and record.change(fact, event.recorded_at):
         registry._mark(record, event)
@@ -211,7 +210,7 @@ def _plan_adopted(registry: JobRegistry, fact: facts.PlanAdopted, event: Event) 
 
     for job_id in (*fact.released, *fact.placed, *fact.reasons):
         if (record := planned(job_id)) is not None:
-            record.plan(fact)
+            record.plan(fact, event.recorded_at)
             registry._mark(record, event)
     undecided = registry._undecided.get(fact.pool, {})
     for job_id in [job_id for job_id, position in undecided.items() if position <= fact.based_on]:

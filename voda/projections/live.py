@@ -9,36 +9,22 @@ from hashlib import sha256
 from typing import ClassVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.domain.cells import CellsSpec
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Estimate, Settings
 from voda.events import types as facts
 from voda.events.envelope import Event
-from voda.events.types import PlanAdopted
+from voda.projections import pool_changes
 from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
-from voda.projections.job_changes import END_PHASES, JobChange, changed_job
+from voda.projections.job_changes import END_PHASES, JobChange, changed_job, replanned_job, workers_after
 from voda.projections.learning import Learning
-from voda.projections.silent_nodes import drop_node, put_node
-
-
-class LivePool(Struct, kw_only=True):
-    """One pool; the projection changes it in place."""
-
-    plan: Plan
-    jobs: dict[str, Job] = {}
-    nodes: dict[str, Node] = {}
-    settings: Settings = Settings()
-    undecided: dict[str, int] = {}
-    """Jobs that no plan has considered yet, or not since they were halted or resumed -> position of that."""
-    outlived: dict[str, Job] = {}
-    """Jobs that have ended and whose workers have not all exited."""
-    silent_since: dict[str, float] = {}
-    """Node that is not ready -> since when, or since most nodes of the pool answered again."""
+from voda.projections.pool_changes import LivePool
+from voda.projections.shares import ShareAccounts
 
 
 class LiveCluster(Projection):
@@ -56,9 +42,11 @@ class LiveCluster(Projection):
         self._dependencies = Dependencies(self._pool_of.__contains__)
         self._unsatisfiable: dict[str, dict[str, None]] = {}
         """Pool -> jobs whose dependencies cannot be met any more: an index of `Job.unsatisfiable`."""
+        self.shares = ShareAccounts()
 
     def apply(self, event: Event) -> None:
         self.changed_pools.clear()
+        self.shares.apply(event)
         super().apply(event)
         self.position = event.position
 
@@ -100,16 +88,26 @@ class LiveCluster(Projection):
             pool=pool,
             position=self.position,
             jobs=dict(live_pool.jobs),
-            nodes=dict(live_pool.nodes),
+            nodes=self.shares.without_shared_cards(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
             plan=live_pool.plan,
             estimates=estimates or {},
             settings=live_pool.settings,
             outlived=dict(live_pool.outlived),
             silent_since=dict(live_pool.silent_since),
+            placed_at=dict(live_pool.placed_at),
+            freed_at=dict(live_pool.freed_at),
+            led_at=live_pool.led_at,
+            drains=dict(live_pool.drains),
+            cells=self.cells(pool),
+            cells_revision=live_pool.cells_revision,
         )
 
+    def cells(self, pool: str) -> CellsSpec | None:
+        """Return the cells and virtual clusters of the pool; None: it has no virtual clusters."""
+        return cells if (cells := self._pool(pool).cells).virtual_clusters else None
+
     def nodes(self, pool: str) -> Mapping[str, Node]:
-        """Return the nodes of the pool, read-only and changing with the log."""
+        """Return the nodes as the cluster shows them, read-only and changing with the log."""
         return self._pool(pool).nodes
 
     def jobs(self, pool: str) -> Mapping[str, Job]:
@@ -118,14 +116,15 @@ class LiveCluster(Projection):
 
     def dump(self) -> bytes:
         """Return the whole state as MessagePack; folding the same log gives the same bytes."""
-        return msgspec.msgpack.encode((self.position, self._pools, self._dependencies.dump()))
+        return msgspec.msgpack.encode((self.position, self._pools, self._dependencies.dump(), self.shares.dump()))
 
     def load(self, state: bytes) -> None:
-        kind = tuple[int, dict[str, LivePool], bytes]
-        self.position, self._pools, dependencies = msgspec.msgpack.decode(state, type=kind)
+        kind = tuple[int, dict[str, LivePool], bytes, bytes]
+        self.position, self._pools, dependencies, shares = msgspec.msgpack.decode(state, type=kind)
         self._pool_of = {job_id: pool for pool in self._pools.values() for job_id in pool.jobs}
         self._dependencies = Dependencies(self._pool_of.__contains__)
         self._dependencies.load(dependencies)
+        self.shares.load(shares)
         self._unsatisfiable = {}
         self._outlived_in = {job_id: pool for pool in self._pools.values() for job_id in pool.outlived}
         self._refused_by = {}
@@ -139,6 +138,7 @@ class LiveCluster(Projection):
     def rebase(self) -> None:
         """Make this state the beginning of another log, whose first event is at position 1."""
         self.position = 0
+        self.shares.rebase()
         for pool in self._pools.values():
             pool.plan = replace(pool.plan, based_on=0)
             pool.undecided = dict.fromkeys(pool.undecided, 0)
@@ -152,10 +152,11 @@ class LiveCluster(Projection):
         self.changed_pools.add(name)
         return self._pools.setdefault(name, self._pool(name))
 
-    def _store(self, job: Job) -> None:
-        pool = self._pool_of[job.spec.job_id]
-        self.changed_pools.add(pool.plan.pool)
-        pool.jobs[job.spec.job_id] = job
+
+def _store(live: LiveCluster, job: Job) -> None:
+    pool = live._pool_of[job.spec.job_id]
+    live.changed_pools.add(pool.plan.pool)
+    pool.jobs[job.spec.job_id] = job
 
 
 @LiveCluster.folds
@@ -186,6 +187,7 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
             pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
             live._outlived_in[fact.job_id] = pool
         pool.undecided.pop(fact.job_id, None)
+        pool.placed_at.pop(fact.job_id, None)
         # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
         if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
             reasons = {job_id: reason for job_id, reason in pool.plan.reasons.items() if job_id != fact.job_id}
@@ -198,7 +200,7 @@ def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
     before = pool.jobs[job_id]
     if (job := live._dependencies.resolved(before)) is before:
         return
-    live._store(job)
+    _store(live, job)
     if job.unsatisfiable:
         live._unsatisfiable.setdefault(pool.plan.pool, {})[job_id] = None
     if not job.waits_for:
@@ -211,26 +213,35 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
     if (job := live.job(fact.job_id)) is not None:
         if isinstance(fact, facts.JobChanged):
             _unindex(live, job)
-        elif isinstance(fact, facts.JobHaltRequested | facts.JobResumeRequested):
+        elif isinstance(fact, facts.JobHaltRequested | facts.JobResumeRequested | facts.JobBackedOff):
             # The next plan gives a reason for it, also where its workers stay as they are.
             live._pool_of[fact.job_id].undecided[fact.job_id] = event.position
         elif isinstance(fact, facts.JobCancelRequested) and fact.with_array and job.spec.array is not None:
             live._dependencies.cancel_array(job.spec.array)
-        planned = live._pool_of[fact.job_id].plan.placement.get(fact.job_id, ())
+        pool = live._pool_of[fact.job_id]
+        if isinstance(fact, facts.JobChanged | facts.JobResumeRequested) and fact.job_id in pool.placed_at:
+            pool.placed_at[fact.job_id] = event.recorded_at
+        elif isinstance(fact, facts.WorkerExited):
+            pool_changes.note_freed(pool.freed_at, pool.nodes, job, fact, event.recorded_at)
+        planned = pool.plan.placement.get(fact.job_id, ())
         if (changed := changed_job(job, fact, event.recorded_at, planned)) is not job:
-            live._store(changed)
-    elif (pool := live._outlived_in.get(fact.job_id)) is not None:
-        _outlived_job_changed(live, pool.outlived, fact)
+            _store(live, changed)
+    elif (ended_in := live._outlived_in.get(fact.job_id)) is not None:
+        if isinstance(fact, facts.WorkerExited):
+            pool_changes.note_freed(
+                ended_in.freed_at, ended_in.nodes, ended_in.outlived[fact.job_id], fact, event.recorded_at
+            )
+        _outlived_job_changed(live, ended_in.outlived, fact)
+        live.changed_pools.add(ended_in.plan.pool)
 
 
 def _outlived_job_changed(live: LiveCluster, outlived: dict[str, Job], fact: JobChange) -> None:
-    job = outlived[fact.job_id]
-    if isinstance(fact, facts.WorkerStarted):
-        outlived[fact.job_id] = replace(job, workers={**job.workers, **fact.workers})
-    elif isinstance(fact, facts.WorkerExited):
-        left = {index: node for index, node in job.workers.items() if index not in fact.workers}
-        # The order of jobs is that of their last exits.
-        del outlived[fact.job_id]
+    if isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
+        job = outlived[fact.job_id]
+        left = workers_after(job, fact)
+        if isinstance(fact, facts.WorkerExited):
+            # The order of jobs is that of their last exits.
+            del outlived[fact.job_id]
         if left:
             outlived[fact.job_id] = replace(job, workers=left)
         else:
@@ -242,7 +253,7 @@ def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None
     if not fact.reason:
         _lift(live, fact.job_id, fact.node)
     elif (job := live.job(fact.job_id)) is not None:
-        live._store(replace(job, refusals={**job.refusals, fact.node: fact.reason}))
+        _store(live, replace(job, refusals={**job.refusals, fact.node: fact.reason}))
         _index(live, fact.job_id, {fact.node: fact.reason})
 
 
@@ -251,7 +262,7 @@ def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged,
     pool = live._change_pool(fact.node.pool)
     # Its label may have changed unobserved.
     _forget_node(live, fact.node.name, event.recorded_at, stays_in=pool)
-    put_node(pool.nodes, pool.silent_since, fact.node, event.recorded_at)
+    pool_changes.put_node(pool.nodes, pool.silent_since, fact.node, event.recorded_at)
 
 
 @LiveCluster.folds
@@ -259,11 +270,29 @@ def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
     _forget_node(live, fact.name, event.recorded_at)
 
 
+@LiveCluster.folds
+def _share_changed(live: LiveCluster, fact: facts.ShareFact, event: Event) -> None:
+    live.changed_pools.update(name for name, pool in live._pools.items() if fact.node in pool.nodes)
+
+
+@LiveCluster.folds
+def _drain_requested(live: LiveCluster, fact: pool_changes.DrainFact, event: Event) -> None:
+    for pool in live._pools.values():
+        if fact.name in pool.nodes:
+            pool.drains.pop(fact.name, None)
+            if isinstance(fact, facts.NodeDrainRequested):
+                pool.drains[fact.name] = fact.reason or "drained"
+            live.changed_pools.add(pool.plan.pool)
+
+
 def _forget_node(live: LiveCluster, name: str, at: float, *, stays_in: LivePool | None = None) -> None:
     """Remove a node from its pool, and lift its refusals."""
     for pool in live._pools.values():
         if pool is not stays_in and name in pool.nodes:
-            drop_node(pool.nodes, pool.silent_since, name, at)
+            pool_changes.drop_node(pool.nodes, pool.silent_since, name, at)
+            pool.freed_at.pop(name, None)
+            if (drain := pool.drains.pop(name, None)) is not None and stays_in is not None:
+                stays_in.drains[name] = drain
             live.changed_pools.add(pool.plan.pool)
     for job_id in live._refused_by.pop(name, ()):
         _lift(live, job_id, name)
@@ -273,7 +302,7 @@ def _lift(live: LiveCluster, job_id: str, node: str) -> None:
     if (job := live.job(job_id)) is not None and node in job.refusals:
         _unindex(live, job)
         left = {name: reason for name, reason in job.refusals.items() if name != node}
-        live._store(replace(job, refusals=left))
+        _store(live, replace(job, refusals=left))
         _index(live, job_id, left)
 
 
@@ -293,33 +322,40 @@ def _unindex(live: LiveCluster, job: Job) -> None:
 @LiveCluster.folds
 def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    pool.plan = adopted(pool.plan, fact, event.recorded_at)
+    pool_changes.note_placed(pool.placed_at, pool.jobs, pool.plan.placement, fact, event.recorded_at)
+    pool.plan = pool_changes.adopted(pool.plan, fact, event.recorded_at)
     decided = [job_id for job_id, position in pool.undecided.items() if position <= fact.based_on]
     for job_id in decided:
         del pool.undecided[job_id]
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
-            live._store(replace(job, phase=Phase.WAITING))
+            _store(live, replace(job, phase=Phase.WAITING))
+    for job_id in (*fact.placed, *fact.released):
+        if (before := pool.jobs.get(job_id)) is not None and (after := replanned_job(before, fact)) is not before:
+            _store(live, after)
 
 
 @LiveCluster.folds
-def _settings_changed(
-    live: LiveCluster, fact: facts.PolicyChanged | facts.RatelimitChanged | facts.RetentionChanged, event: Event
-) -> None:
+def _elected(live: LiveCluster, fact: facts.LeaderElected, event: Event) -> None:
+    if fact.pool in live._pools:
+        live._change_pool(fact.pool).led_at = event.recorded_at
+
+
+@LiveCluster.folds
+def _settings_changed(live: LiveCluster, fact: pool_changes.SettingsFact, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    fields = Settings.__struct_fields__
-    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    changed = {name: value for name, value in given.items() if name in fields}
-    if isinstance(fact, facts.PolicyChanged):
-        before = pool.settings.parameters
-        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
-        changed["parameters"] = {**before, **new}
-    pool.settings = replace(pool.settings, **changed)
+    pool.settings = pool_changes.changed_settings(pool.settings, fact)
+
+
+@LiveCluster.folds
+def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event: Event) -> None:
+    pool = live._change_pool(fact.pool)
+    pool.cells, pool.cells_revision = fact.cells, event.version
 
 
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-7"
+    FORMAT: ClassVar[str] = "live-14"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:
@@ -352,34 +388,3 @@ class Live:
     def state_hash(self) -> str:
         """Return the SHA-256 of the state, 64 hexadecimal digits."""
         return sha256(self.dump()).hexdigest()
-
-
-def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
-    """Return the plan in force once the fact is recorded at `decided_at`; the inverse of `voda.planner.decide.changes`.
-
-    Costs two shallow copies of mappings that are as long as the pool has live jobs.
-    """
-    placement = dict(old.placement)
-    reasons = dict(old.reasons)
-    fold(fact, placement, reasons)
-    return Plan(
-        pool=fact.pool,
-        number=fact.number,
-        based_on=fact.based_on,
-        policy=fact.policy,
-        placer=fact.placer,
-        decided_at=decided_at,
-        cause=fact.cause,
-        placement=placement,
-        reasons=reasons,
-    )
-
-
-def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, str]) -> None:
-    """Change a plan's placement and reasons in place; for callers that fold many plans and need only the last."""
-    for job_id in fact.released:
-        placement.pop(job_id, None)
-        # Released without a reason: the job has ended, and needs none.
-        reasons.pop(job_id, None)
-    placement.update(fact.placed)
-    reasons.update(fact.reasons)

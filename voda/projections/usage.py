@@ -38,7 +38,7 @@ class DailyUsage(Struct, kw_only=True):
     restarts: int = 0
     """Starts after the first."""
     resizes: int = 0
-    """Changes from some workers to another number."""
+    """Changes from one planned size to another."""
     waits_s: tuple[float, ...] = ()
     """From submission to the first worker, where that came on this day."""
 
@@ -99,6 +99,7 @@ class Usage(Projection):
                 counted_at=job.counted_at,
                 is_live=record.is_live,
                 workers=workers,
+                planned=len(record.planned) or None,
             )
             for name in WorkerChanges.__struct_fields__ if record.changes is not None else ():
                 value = getattr(record.changes, name)
@@ -180,6 +181,15 @@ def _submitted(usage: Usage, fact: facts.JobSubmitted, event: Event) -> None:
     usage._totals[spec.job_id] = _UsageTotals(spec=spec, submitted_at=now, counted_at=now)
     if usage._is_inside(now):
         usage._day(spec, now).submitted += 1
+
+
+@Usage.folds
+def _planned(usage: Usage, fact: facts.PlanAdopted, event: Event) -> None:
+    for job_id in (*fact.placed, *fact.released):
+        if (job := usage._totals.get(job_id)) is not None:
+            if usage._now != job.changed_at:
+                usage._settle(job)
+            job.planned = len(fact.placed.get(job_id, ()))
 
 
 @Usage.folds

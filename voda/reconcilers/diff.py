@@ -7,7 +7,7 @@ for GPUs that the next one has to free, and nothing else opens the cycle, the jo
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -20,8 +20,8 @@ from voda.domain.state import ClusterState
 def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     """Return the actions that can be taken now to bring the cluster to the plan.
 
-    Halts and stops, shrinks, moves, starts, growths, in this order, one action for a job at most; empty when everything
-    is as planned or waits for GPUs.
+    Halts and stops, shrinks, moves, starts, growths, in this order, one action for a job at most, and none that is
+    under way; empty when everything is as planned or waits for GPUs.
     """
     ends = _ends(state, observed)
     gaps = _gaps(state, observed)
@@ -37,6 +37,8 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
         if workers := observed.workers.get(action.job_id):
             step.coming.update(_gpus_on(workers.values(), observed.gpus_per_replica[action.job_id]))
     gaps = [_shrunk(gap, step) if gap.is_surplus else gap for gap in gaps]
+    # What a program waits for that failed would hold its GPUs idle.
+    gaps = [gap for gap in gaps if gap.job_id not in observed.retries]
     waiting = [gap for gap in gaps if gap.moves and not step.move(gap)]
     for gap in gaps:
         if not gap.observed:
@@ -46,7 +48,8 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
             step.grow(gap)
     if waiting:
         step.halt_cycles(state, waiting)
-    return (*step.ends, *step.shrinks, *step.moves, *step.starts, *step.grows)
+    runs: tuple[StartJob | ResizeJob, ...] = (*step.shrinks, *step.moves, *step.starts, *step.grows)
+    return (*step.ends, *(action for action in runs if observed.underway.get(action.job_id) != action.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class _JobGap:
     """Per worker."""
     planned: tuple[str, ...]
     observed: Mapping[int, str]
+    done: Collection[int] = ()
+    """Replicas that succeeded, and never run again."""
 
     @property
     def is_surplus(self) -> bool:
@@ -76,7 +81,8 @@ class _JobGap:
     @property
     def missing(self) -> Sequence[str]:
         """Planned nodes of the workers that are missing."""
-        return [node for index, node in enumerate(self.planned) if index not in self.observed]
+        there = {*self.observed, *self.done}
+        return [node for index, node in enumerate(self.planned) if index not in there]
 
     @property
     def needs(self) -> Counter[str]:
@@ -166,16 +172,19 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
         # Nearly always the indices come in their order: two tuples are compared faster than looked up one by one.
         if len(workers) == size and tuple(workers.values()) == planned and tuple(workers) == _indices(size):
             continue
-        if _is_as_planned(workers, planned):
-            continue
         job = state.jobs.get(job_id)
+        done = job.done if job is not None else ()
+        if _is_as_planned(workers, planned, done):
+            continue
         # The log does not know yet that a job has ended: do not start it for a plan that still has it.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
-            gaps.append(_JobGap(job_id, job.spec.gpus_per_replica, planned, workers))
+            gaps.append(_JobGap(job_id, job.spec.gpus_per_replica, planned, workers, done))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 
 
-def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str]) -> bool:
+def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str], done: Collection[int] = ()) -> bool:
+    if done:
+        return workers == {index: node for index, node in enumerate(planned) if index not in done}
     return len(workers) == len(planned) and all(workers.get(index) == node for index, node in enumerate(planned))
 
 
@@ -190,7 +199,7 @@ def _rescaled(state: ClusterState, observed: Observed) -> list[tuple[str, int]]:
         job, planned = state.jobs.get(job_id), state.plan.placement.get(job_id, ())
         if job is None or job.is_canceling or job_id in observed.ended or not planned or size == len(planned):
             continue
-        if _is_as_planned(observed.workers.get(job_id, {}), planned):
+        if _is_as_planned(observed.workers.get(job_id, {}), planned, job.done):
             changed.append((job_id, size))
     return changed
 
@@ -218,7 +227,7 @@ def _shrunk(gap: _JobGap, step: _ActionPlan) -> _JobGap:
     nodes: list[str] = []
     for index, planned in enumerate(gap.planned):
         node = gap.observed.get(index)
-        if node is None and step.reserve({planned: gap.gpus}):
+        if node is None and (index in gap.done or step.reserve({planned: gap.gpus})):
             node = planned
         if node is None:
             break
@@ -226,10 +235,11 @@ def _shrunk(gap: _JobGap, step: _ActionPlan) -> _JobGap:
     gone = [node for index, node in gap.observed.items() if index >= len(nodes)]
     step.coming.update(_gpus_on(gone, gap.gpus))
     if nodes:
-        step.shrinks.append(ResizeJob(job_id=gap.job_id, nodes=tuple(nodes)))
+        size = len(gap.planned) if len(nodes) < len(gap.planned) else 0
+        step.shrinks.append(ResizeJob(job_id=gap.job_id, nodes=tuple(nodes), planned=size))
     else:
         step.ends.append(HaltJob(job_id=gap.job_id))
-    return _JobGap(gap.job_id, gap.gpus, gap.planned, dict(enumerate(nodes)))
+    return _JobGap(gap.job_id, gap.gpus, gap.planned, dict(enumerate(nodes)), gap.done)
 
 
 def _halt_cost(state: ClusterState, gap: _JobGap) -> float:

@@ -82,7 +82,8 @@ def _exits(
             cause = _END_CAUSES.get(type(end)) or exits.get(index) or _cause(index, node, planned, present, observed)
             causes.setdefault(cause, []).append(index)
     for cause, indices in causes.items():
-        yield facts.WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause)
+        retry_at = observed.retries.get(job.spec.job_id) if cause in facts.RETRIED_CAUSES else None
+        yield facts.WorkerExited(job_id=job.spec.job_id, workers=tuple(indices), cause=cause, retry_at=retry_at)
 
 
 def _late_exits(job: Job, observed: Observed) -> Iterator[facts.WorkerExited]:

@@ -79,6 +79,8 @@ class WorkerReconciler:
         state = await current()
         self._pool = state.pool
         actions = diff(state, observed)
+        retries = (at for job_id, at in observed.retries.items() if job_id in state.plan.placement)
+        self.resume_at = min(retries, default=math.inf)
         planned = sum(map(len, state.plan.placement.values()))
         self.is_settled = not actions and planned == sum(map(len, observed.workers.values()))
         for job_id in self._failed.keys() - {action.job_id for action in actions} - state.jobs.keys():

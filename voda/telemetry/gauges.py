@@ -100,7 +100,9 @@ class _Families:
         )
         self.plan = self._family("plan_number", "Number of the plan in force.", "pool")
         self.plan_at = self._family("plan_timestamp_seconds", "When the plan in force was adopted; 0 before.", "pool")
-        self.ratelimit = self._family("ratelimit_seconds", "Least time between two plans.", "pool")
+        self.ratelimit = self._family(
+            "ratelimit_seconds", "Least time from a plan that interrupts jobs to the next plan.", "pool"
+        )
         self.policy = self._family("policy_info", "1; how a pool is decided.", "pool", "policy", "placer")
 
     def add_jobs(self, pool: str, jobs: Sequence[Job], now: float) -> None:
@@ -139,7 +141,8 @@ class _Families:
     def add_drift(self, pool: str, plan: Plan, jobs: Mapping[str, Job]) -> None:
         missing = unplanned = planned = 0
         for job_id, job in jobs.items():
-            wanted = dict(enumerate(plan.placement.get(job_id, ())))
+            planned_nodes = enumerate(plan.placement.get(job_id, ()))
+            wanted = {index: node for index, node in planned_nodes if index not in job.done}
             planned += len(wanted)
             there = sum(job.workers.get(index) == node for index, node in wanted.items())
             missing += len(wanted) - there

@@ -88,6 +88,8 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """What keeps it from running as planned, as far as the log says; empty: nothing."""
     next_reason: str = ""
     """Given by the plan that would be decided now."""
+    program_failures: int = 0
+    last_failure: str = ""
     next_try: int = 0
     most_tries: int = 0
     next_try_at: float | None = None
@@ -114,7 +116,7 @@ def explain_live(
     job = state.jobs[job_id]
     plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)
     waits = job_id not in plan.placement
-    held = held_jobs(state)
+    held = held_jobs(state, at)
     queue = _queue(state, plan, held.keys())
     return JobExplanation(
         job_id=job_id,
@@ -243,8 +245,13 @@ def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
     slots = state.slots(spec.gpus_per_replica)
     if slots >= spec.min_replicas:
         return None
-    gpus = f"{spec.min_replicas} workers of {spec.gpus_per_replica} GPUs each"
-    return f"cannot start on this cluster even when it is empty: it needs {gpus}, and only {slots} of them fit"
+    drained = [state.nodes[name] for name in sorted(state.drains) if name in state.nodes]
+    if slots + sum(node.own_gpus // spec.gpus_per_replica for node in drained) >= spec.min_replicas:
+        names = ", ".join(node.name for node in drained[:_MOST_PAYERS])
+        return f"cannot start while {names} {'is' if len(drained) == 1 else 'are'} drained: voda nodes undrain NODE"
+    workers = f"{counted(spec.min_replicas, 'worker')} of {counted(spec.gpus_per_replica, 'GPU')}"
+    fits = "no node takes one now" if not slots else f"only {slots} {'fits' if slots == 1 else 'fit'}"
+    return f"cannot start on this cluster even when it is empty: it needs {workers}, and {fits}"
 
 
 def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> int:

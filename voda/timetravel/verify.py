@@ -20,6 +20,7 @@ from voda.planner.decide import DEFAULT, Registries, redecide
 from voda.planner.priority import without_priorities
 from voda.policies import has_queues
 from voda.projections.live import Live
+from voda.timetravel.former_words import in_words_of_today
 from voda.timetravel.replay import events_between
 
 _FAMILY = "decisions."
@@ -128,18 +129,21 @@ def _based_on(event: Event) -> int:
 def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
     fact = batch[0].data
     if isinstance(fact, PlanAdopted):
-        return _plan_difference(live, batch[0].position, fact, _recomputed(live, batch[0], fact, registries))
+        recomputed = _recomputed(live, batch[0], fact, registries)
+        reasons = {job_id: in_words_of_today(reason) for job_id, reason in fact.reasons.items()}
+        return _plan_difference(live, batch[0].position, replace(fact, reasons=reasons), recomputed)
     assert not isinstance(fact, LeaderElected)
     return _queue_difference(live, batch, registries)
 
 
 def _recomputed(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
-    """Return what is decided in the plan's place, by the rule on priorities that the plan was decided by."""
+    """Return what is decided in the plan's place, by the rules that the plan was decided by."""
     state = live.state(fact.pool)
-    if fact.respects_priority:
-        return _decide_again(live, state, event, fact, registries)
-    again = _decide_again(live, without_priorities(state), event, fact, registries)
-    return replace(again, respects_priority=False) if again is not None else None
+    state = replace(state if fact.respects_priority else without_priorities(state), fills_gaps=fact.fills_gaps)
+    again = _decide_again(live, state, event, fact, registries)
+    if again is None:
+        return None
+    return replace(again, respects_priority=fact.respects_priority, fills_gaps=fact.fills_gaps)
 
 
 def _decide_again(
@@ -178,11 +182,26 @@ def _job_difference(live: Live, position: int, recorded: PlanAdopted, recomputed
         was, now = (_assignment(fact, job_id, as_before) for fact in (recorded, recomputed))
         if was != now:
             return Difference(position=position, job_id=job_id, what="placement", recorded=was, recomputed=now)
+    if difference := _cells_difference(position, recorded, recomputed):
+        return difference
     for job_id in sorted({*recorded.reasons, *recomputed.reasons}):
         said, says = (fact.reasons.get(job_id, "nothing said") for fact in (recorded, recomputed))
         if said != says:
             return Difference(position=position, job_id=job_id, what="reason", recorded=said, recomputed=says)
     return Difference(position=position, job_id="", what="order", recorded="another", recomputed="another")
+
+
+def _cells_difference(position: int, recorded: PlanAdopted, recomputed: PlanAdopted) -> Difference | None:
+    """Name the first job of which other workers are guaranteed, or have other devices."""
+    for what, was, now in (
+        ("guarantee", recorded.guaranteed, recomputed.guaranteed),
+        ("devices", recorded.devices, recomputed.devices),
+    ):
+        for job_id in sorted({*was, *now}):
+            if was.get(job_id) != now.get(job_id):
+                said, says = (str(cells.get(job_id, "as before")) for cells in (was, now))
+                return Difference(position=position, job_id=job_id, what=what, recorded=said, recomputed=says)
+    return None
 
 
 def _assignment(fact: PlanAdopted, job_id: str, otherwise: str) -> str:

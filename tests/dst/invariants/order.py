@@ -7,7 +7,7 @@ promised: between a claim and the elections in the pools' streams, the leader be
 
 from tests.dst.invariants.broken import Broken
 from voda.events.envelope import Event
-from voda.events.types import LEADERSHIP, JobQueueLevelChanged, LeaderElected, PlanAdopted
+from voda.events.types import LEADERSHIP, JobBackedOff, JobQueueLevelChanged, LeaderElected, PlanAdopted
 
 
 class Order:
@@ -38,7 +38,7 @@ class Order:
         self._place(event)
         if isinstance(event.data, LeaderElected):
             self._elect(event, event.data, by)
-        elif isinstance(event.data, PlanAdopted | JobQueueLevelChanged):
+        elif isinstance(event.data, PlanAdopted | JobQueueLevelChanged | JobBackedOff):
             self._decide(event, by)
 
     def _place(self, event: Event) -> None:

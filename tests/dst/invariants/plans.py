@@ -8,6 +8,8 @@ from bisect import bisect_right
 from collections import Counter
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from tests.dst.invariants.broken import Broken
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
@@ -19,8 +21,10 @@ from voda.events.types import (
     JobFailed,
     JobSubmitted,
     NodeChanged,
+    NodeDrainRequested,
     NodeJoined,
     NodeLeft,
+    NodeUndrainRequested,
     PlanAdopted,
     WorkerExited,
     WorkerStarted,
@@ -65,6 +69,10 @@ class Plans:
         """Pool -> the plan in force."""
         self._past_specs: dict[str, Past[JobSpec]] = {}
         self.nodes: dict[str, Past[Node | None]] = {}
+        """As plans have to see them: those that voda drains are draining."""
+        self._shown: dict[str, Node] = {}
+        """As the cluster shows them."""
+        self._drained: set[str] = set()
         self._past_workers: dict[str, Past[dict[int, str]]] = {}
         """Job id -> index -> node of its workers."""
         self.workers: dict[str, set[int]] = {}
@@ -89,26 +97,48 @@ class Plans:
             case JobCompleted() | JobFailed() | JobCanceled():
                 self.ends.setdefault(event.data.job_id, event.position)
             case NodeJoined(node=node) | NodeChanged(node=node):
-                self.nodes.setdefault(node.name, Past()).note(event.position, node)
-            # What a former leader tells that stood still, after the job and its workers went, is of no consequence.
-            case WorkerStarted(job_id=job_id, workers=workers) if job_id not in self.ends or self.workers.get(job_id):
+                self._note_node(event.position, node)
+            case NodeDrainRequested(name=name) | NodeUndrainRequested(name=name):
+                self._note_drain(event.position, name, is_drained=isinstance(event.data, NodeDrainRequested))
+            case WorkerStarted(job_id=job_id, workers=workers) if not self._is_afterwards(event.data):
                 self.workers.setdefault(job_id, set()).update(workers)
             case WorkerExited(job_id=job_id, workers=gone):
                 self.workers.setdefault(job_id, set()).difference_update(gone)
             case NodeLeft(name=name):
+                self._drained.discard(name)
+                self._shown.pop(name, None)
                 self.nodes.setdefault(name, Past()).note(event.position, None)
             case PlanAdopted():
                 self._adopt(event, event.data)
 
+    def _note_node(self, position: int, node: Node) -> None:
+        self._shown[node.name] = node
+        drained = replace(node, is_draining=True) if node.name in self._drained else node
+        self.nodes.setdefault(node.name, Past()).note(position, drained)
+
+    def _note_drain(self, position: int, name: str, *, is_drained: bool) -> None:
+        if (node := self._shown.get(name)) is not None:
+            (self._drained.add if is_drained else self._drained.discard)(name)
+            self._note_node(position, node)
+
+    def workers_at(self, job_id: str, position: int) -> dict[int, str]:
+        """Return index -> node of the workers that a job had at a position."""
+        past = self._past_workers.get(job_id)
+        return (past.at(position) if past else None) or {}
+
     def _note_workers(self, event: Event) -> None:
         fact = event.data
-        if not isinstance(fact, WorkerStarted | WorkerExited):
+        if not isinstance(fact, WorkerStarted | WorkerExited) or self._is_afterwards(fact):
             return
         past = self._past_workers.setdefault(fact.job_id, Past())
         before = past.at(event.position) or {}
         gone = fact.workers if isinstance(fact, WorkerExited) else ()
         come = fact.workers if isinstance(fact, WorkerStarted) else {}
         past.note(event.position, {index: node for index, node in before.items() if index not in gone} | dict(come))
+
+    def _is_afterwards(self, fact: WorkerStarted | WorkerExited) -> bool:
+        """Say whether it is told late of a job that went with its workers: that is of no consequence."""
+        return isinstance(fact, WorkerStarted) and fact.job_id in self.ends and not self.workers.get(fact.job_id)
 
     def _wish(self, position: int, spec: JobSpec) -> None:
         self.specs[spec.job_id] = spec
@@ -150,11 +180,11 @@ class Plans:
 
     def _refuse_newcomer(self, which: str, plan: PlanAdopted, job_id: str, index: int, name: str) -> None:
         """Refuse a worker on a node that is silent or cordoned, unless it was at work there."""
-        past, workers = self.nodes.get(name), self._past_workers.get(job_id)
+        past = self.nodes.get(name)
         node = past.at(plan.based_on) if past else None
         if node is None or (node.is_ready and node.is_schedulable):
             return
-        if ((workers.at(plan.based_on) if workers else None) or {}).get(index) != name:
+        if self.workers_at(job_id, plan.based_on).get(index) != name:
             raise Broken("capacity", f"{which} brings worker {index} of job {job_id} to {name}, which takes none")
 
     def _refuse_overfull(self, which: str, plan: PlanAdopted, name: str, gpus: int) -> None:

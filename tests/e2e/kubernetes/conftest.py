@@ -1,5 +1,27 @@
 """Clusters and worlds for the tests of this folder."""
 
-from tests.kube.fixtures import cluster, cluster_v1, jobs_cluster, jobs_world, world, world_v1
+from tests.kube.fixtures import (
+    cluster,
+    cluster_v1,
+    jobs_cluster,
+    jobs_world,
+    jobsets_cluster,
+    jobsets_world,
+    trainjobs_cluster,
+    trainjobs_world,
+    world,
+    world_v1,
+)
 
-__all__ = ["cluster", "cluster_v1", "jobs_cluster", "jobs_world", "world", "world_v1"]
+__all__ = [
+    "cluster",
+    "cluster_v1",
+    "jobs_cluster",
+    "jobs_world",
+    "jobsets_cluster",
+    "jobsets_world",
+    "trainjobs_cluster",
+    "trainjobs_world",
+    "world",
+    "world_v1",
+]

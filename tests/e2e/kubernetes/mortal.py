@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import voda.cli
-from voda.cluster.kubernetes.client.api import Api
+from voda.kubernetes_client.api import Api
 from voda.log.append_plan import Append
 from voda.log.instrumented_store import InstrumentedStore
 

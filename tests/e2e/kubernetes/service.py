@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tests.kube.mirrored import mirror_differences
+from tests.kube.mirrored import is_believed, is_mirrored
 from tests.kube.world import World
 from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.replica import running
 from voda.app.kubernetes.service import KubernetesService
-from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import AnyFact, PolicyChanged, WorkerExited
@@ -114,7 +113,12 @@ class Voda:
 
 @asynccontextmanager
 async def voda(
-    world: World, folder: Path, *, pools: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+    world: World,
+    folder: Path,
+    *,
+    pools: Mapping[str, Mapping[str, Any]] | None = None,
+    has_tokens: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[Voda]:
     """Run voda on a world's cluster; again on the same folder, it goes on from its log.
 
@@ -122,6 +126,7 @@ async def voda(
         world: whose API server.
         folder: of its log and secrets.
         pools: name -> settings; by default v100 decides at once.
+        has_tokens: whether callers need one; that of the admin is in the folder.
         settings: other fields of the settings file, as Python values.
     """
     fields = {
@@ -135,20 +140,21 @@ async def voda(
     }
     options = msgspec.convert(fields, KubernetesOptions)
     around = ReplicaContext(
-        identity=f"test-{id(fields)}", namespace=world.namespace, kubeconfig=world.plane.kubeconfig(), has_tokens=False
+        identity=f"test-{id(fields)}",
+        namespace=world.namespace,
+        kubeconfig=world.plane.kubeconfig(),
+        has_tokens=has_tokens,
     )
     async with running(options, around) as service:
         yield Voda(service, world, folder / "voda.db")
-        await world.until_it_is(partial(_is_mirrored, service))
+        await world.until_it_is(partial(is_mirrored, service))
     await refuse_unverified(folder / "voda.db")
 
 
-async def _is_mirrored(service: KubernetesService) -> bool:
-    """Say whether voda has of the cluster what a fresh list has; a replica that was cut off is none to ask."""
-    try:
-        return not service.mirror.failure and not await mirror_differences(service)
-    except VodaError:
-        return False
+async def refuse_unlike(log: str, world: World) -> None:
+    """Fail unless the log of replicas comes to have of workers what the cluster has, and its plans are verified."""
+    await world.until_it_is(partial(is_believed, log, world.plane.kubeconfig()))
+    await refuse_unverified(log)
 
 
 async def refuse_unverified(log: Path | str) -> None:

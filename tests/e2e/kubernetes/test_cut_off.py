@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from tests.e2e.kubernetes.replica import Replica
-from tests.e2e.kubernetes.service import refuse_unverified
+from tests.e2e.kubernetes.service import refuse_unlike
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from tests.relay import Relay, relayed
@@ -59,7 +59,7 @@ async def test_leader_that_cannot_reach_its_log_gives_the_lead_to_a_replica_that
     await world.submit(job(world, "b"))
     await world.until_running("b", 1)
     await world.until_running("a", 1)
-    await refuse_unverified(log)
+    await refuse_unlike(log, world)
 
 
 def job(world: World, name: str) -> dict[str, Any]:

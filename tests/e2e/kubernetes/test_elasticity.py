@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from tests.e2e.kubernetes.service import AT_ONCE, voda
+from tests.kube.client import Object
 from tests.kube.objects import a_pytorchjob, an_mpijob
-from tests.kube.world import World
+from tests.kube.operators.base import phase_of
+from tests.kube.world import World, is_leaving
 from voda.events.types import WorkerExited
 from voda.policies.toolkit.levels import LOW
 
@@ -23,6 +25,39 @@ async def test_jobs_when_one_more_comes_and_one_goes_shrink_and_grow(world: Worl
         await world.end_launcher("first")
         await it.until_ended("first", "Completed")
         await it.until_runs("second", 4)
+
+
+async def test_pytorchjob_shrinks_to_its_master_alone_and_its_spare_worker_holds_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    await world.add_node("gpu-1", gpus=3)
+    ns = world.namespace
+    async with voda(world, tmp_path) as it:
+        await world.submit(a_pytorchjob("a", ns, workers=1, least=1, most=3, masters=1))
+        await it.until_runs("a", 3)
+        await world.submit(an_mpijob("b", ns, workers=2, least=2, most=2))
+        await it.until_runs("a", 1)
+        await it.until_runs("b", 2)
+        await world.until_it_is(lambda: has_spare(world))
+        master, spare = [pod["metadata"]["uid"] for pod in await sorted_pods(world)]
+        await world.end_launcher("b")
+        await it.until_ended("b", "Completed")
+        await it.until_runs("a", 3)
+        # The operator made no other in its place all the while.
+        assert [pod["metadata"]["uid"] for pod in await sorted_pods(world)][:2] == [master, spare]
+        exits = [(index, fact.cause) for fact in await it.facts(WorkerExited, it.id("a")) for index in fact.workers]
+        assert sorted(exits) == [(1, "stopped"), (2, "stopped")]
+
+
+async def sorted_pods(world: World) -> list[Object]:
+    """Return the pods of job a, by name, that are to stay."""
+    pods = [pod for pod in await world.pods_of("a") if not is_leaving(pod)]
+    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+async def has_spare(world: World) -> bool:
+    pods = await sorted_pods(world)
+    return [phase_of(pod) for pod in pods] == ["Running", "Pending"] and "nodeName" not in pods[1]["spec"]
 
 
 async def test_job_when_a_dearer_one_is_served_less_is_preempted_and_resumes(world: World, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ async def test_worker_that_selects_what_one_node_has_is_moved_there_in_the_words
 
 
 @pytest.mark.parametrize(("make", "resource", "roles"), BOTH)
-async def test_job_of_an_earlier_version_runs_on_and_its_next_workers_are_gated(
+async def test_job_whose_templates_lost_the_gate_runs_on_and_its_next_workers_are_gated(
     world: World, tmp_path: Path, make: Make, resource: Resource, roles: str
 ) -> None:
     await world.add_node("gpu-1", gpus=1)
@@ -121,7 +121,7 @@ async def test_job_of_an_earlier_version_runs_on_and_its_next_workers_are_gated(
         await world.submit(make("a", world.namespace, 1, least=1, most=2))
         await it.until_runs("a", 1)
     [before] = await world.workers_of("a")
-    # As those versions left it: voda binds what the operator makes.
+    # As versions before the gates left it.
     earlier: dict[str, Any] = {"schedulingGates": None, "schedulerName": "voda"}
     template = {"spec": {roles: {"Worker": {"template": {"spec": earlier}}}}}
     await world.client.patch(resource, (world.namespace, "a"), template)

@@ -1,22 +1,20 @@
 """Indexed Jobs on the real Job controller: taken in, resized, moved, preempted, halted, ended, deleted."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
+from tests.kube.assets import IS_OLD
 from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld, index_of
 from voda.application.halt_job import halt, resume
 from voda.auth.callers import Caller
-from voda.events.types import JobCancelRequested, WorkerExited
+from voda.events.types import ActionFailed, JobCancelRequested, WorkerExited
 from voda.projections.job_record import JobRecord
 
 ANN = Caller(user="ann", role="admin")
-IS_OLD = os.environ.get("ENVTEST_K8S_VERSION") == "1.35.4"  # noqa: TID251 - tests have no voda.config
-"""Whether a Job that ran keeps its template for good, though it is suspended."""
 INDEX_0_ENDS = {"rules": [{"succeededIndexes": "0"}]}
 
 
@@ -58,6 +56,26 @@ async def test_job_that_was_born_running_is_suspended_once_or_left_running_where
             await it.until_runs("a", 3)
             assert len(await world.told("a", "Suspended")) == 1
             assert (await world.job("a"))["status"].get("failed", 0) == 0
+
+
+async def test_job_that_was_resumed_by_hand_before_it_was_ready_is_suspended_again_where_that_does_not_end_it(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_indexed_job("a", world.namespace, 2, least=2, most=2))
+        await world.until_it_is(lambda: is_noted(world, "a"))
+    resumed = {"metadata": {"annotations": {"voda.dev/job-id": None}}, "spec": {"suspend": False}}
+    await world.client.patch(api.JOBS, (world.namespace, "a"), resumed)
+    await world.until_it_is(lambda: has_started(world, "a"))
+    await world.add_node("gpu-1", gpus=2)
+    async with voda(world, tmp_path) as it:
+        if IS_OLD:
+            await world.until_it_is(lambda: it.facts(ActionFailed, it.id("a")))
+            assert "older than 1.36" in (await it.facts(ActionFailed, it.id("a")))[0].error
+            assert (await world.job("a"))["spec"]["suspend"] is False
+        else:
+            await it.until_runs("a", 2)
 
 
 async def test_job_when_others_come_and_go_loses_and_gets_its_highest_indices(
@@ -235,6 +253,10 @@ async def has_size(world: JobsWorld, name: str, replicas: int) -> bool:
 
 async def has_others(world: JobsWorld, name: str, before: dict[int, str]) -> bool:
     return not {*(await world.uids(name)).values()} & {*before.values()}
+
+
+async def is_noted(world: JobsWorld, name: str) -> bool:
+    return "voda.dev/job-id" in (await world.job(name))["metadata"].get("annotations", {})
 
 
 async def has_started(world: JobsWorld, name: str) -> bool:

@@ -9,6 +9,8 @@ from tests.kube.objects import a_node, a_pod, an_mpijob
 from tests.kube.peers.stages import STARTS
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
+from voda.application.drain_node import drain, undrain
+from voda.auth.callers import Caller
 from voda.events.types import NodeChanged, NodeLeft, WorkerExited, WorkerRefused
 
 
@@ -56,6 +58,27 @@ async def test_node_when_drained_is_left_by_migration_and_used_again_afterwards(
         await world.client.patch(api.NODES, first, {"spec": {"taints": [taint]}})
         await on(it, "a", [other] * 2)
         await world.client.patch(api.NODES, first, {"spec": {"taints": None}})
+        await world.submit(an_mpijob("b", world.namespace, workers=2, least=2, most=2))
+        await on(it, "b", [first] * 2)
+
+
+async def test_node_when_drained_by_voda_is_left_by_migration_while_its_other_pods_stay(
+    world: World, tmp_path: Path
+) -> None:
+    await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 2))
+    async with voda(world, tmp_path) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=2, most=2, suspend=True))
+        await it.until_runs("a", 2)
+        [first] = set(it.nodes(it.id("a")))
+        other = "gpu-2" if first == "gpu-1" else "gpu-1"
+        await drain(it.service.backend, first, Caller(user="ann", role="admin"), reason="new fan")
+        await on(it, "a", [other] * 2)
+        exits = await it.facts(WorkerExited, it.id("a"))
+        assert {fact.cause for fact in exits} == {"migrated"}
+        # The node of the cluster stays as it is, and a resync takes it for no change.
+        assert "taints" not in (await world.client.get(api.NODES, first))["spec"]
+        assert not [fact for fact in await it.facts(NodeChanged) if fact.node.name == first and fact.node.is_draining]
+        await undrain(it.service.backend, first, Caller(user="ann", role="admin"))
         await world.submit(an_mpijob("b", world.namespace, workers=2, least=2, most=2))
         await on(it, "b", [first] * 2)
 

@@ -26,7 +26,6 @@ DIFFERENT: Final = {
     "test_v1_job_when_a_worker_is_evicted_fails_and_stays_so": "it is restarting, and its pod is left as it is",
     "test_v1_job_when_its_deadline_has_passed_fails_and_loses_its_pods": "it looks only when something else happens",
     "test_v1_job_fails_with_its_launcher": "the reason names the MPIJob's own too",
-    "test_job_is_started_resized_halted_and_resumed": "a PyTorchJob with a Master must not have 0 workers",
 }
 _TESTED = (
     test_cluster_contract,

@@ -1,16 +1,21 @@
 """What a test can ask of kwok and of the operators is what happens on the API server."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kube import client as api
 from tests.kube.client import Object
+from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import a_pod, a_pytorchjob, an_mpijob
 from tests.kube.operators.base import phase_of
+from tests.kube.peers.program import Program
 from tests.kube.peers.stages import ENDS_WITH, RUNS_FOR_S, STARTS
 from tests.kube.peers.world import PeeredWorld
+from tests.waiting import wait_until
 
 
 async def started(world: PeeredWorld, **changes: Any) -> None:
@@ -111,3 +116,10 @@ async def is_running(world: PeeredWorld, pod: str) -> bool:
 async def is_tainted(world: PeeredWorld, *, is_so: bool = True) -> bool:
     taints = (await world.client.get(api.NODES, "n1"))["spec"].get("taints", ())
     return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints) == is_so
+
+
+def test_peer_that_watches_the_folder_where_it_runs_does_not_see_its_own_log(tmp_path: Path) -> None:
+    peer = Program(ControlPlane(tmp_path), "peer")
+    peer.run([sys.executable, "-c", "import os; print(os.listdir())"])
+    wait_until(peer.is_over)
+    assert peer.log == "[]\n"

@@ -1,5 +1,6 @@
 """Two replicas on one log: handing over, taking over, and an API on each, on a real API server."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ import aiohttp
 import pytest
 
 from tests.e2e.kubernetes.replica import Replica
-from tests.e2e.kubernetes.service import refuse_unverified
+from tests.e2e.kubernetes.service import refuse_unlike
 from tests.kube.client import LEASES
-from tests.kube.deployed import service_account_kubeconfig
+from tests.kube.deployed import run_kubectl, service_account_kubeconfig
 from tests.kube.objects import an_mpijob
 from tests.kube.world import World
 from voda.events.types import LEADERSHIP, JobSubmitted, LeaderElected, PlanAdopted
@@ -72,7 +73,7 @@ async def test_follower_takes_intent_and_the_leader_acts(world: World, start: St
         return bool((await ask(follower, f"/api/v1/jobs/{world.namespace}_a"))["phase"] == "Running")
 
     await world.until_it_is(is_shown)
-    await refuse_unverified(log)
+    await refuse_unlike(log, world)
 
 
 async def test_leader_when_told_to_end_hands_over(world: World, start: Start, log: str) -> None:
@@ -90,7 +91,7 @@ async def test_leader_when_told_to_end_hands_over(world: World, start: Start, lo
     assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
     await world.end_launcher("a")
     await world.until_gone("a-worker-0")
-    await refuse_unverified(log)
+    await refuse_unlike(log, world)
 
 
 async def test_leader_when_killed_is_followed_and_nothing_runs_twice(world: World, start: Start, log: str) -> None:
@@ -113,7 +114,7 @@ async def test_leader_when_killed_is_followed_and_nothing_runs_twice(world: Worl
     assert sum(isinstance(fact, JobSubmitted) for fact in facts) == 2
     assert len({fact.leader for fact in facts if isinstance(fact, LeaderElected) and fact.pool == "v100"}) == 2
     assert any(isinstance(fact, PlanAdopted) for fact in facts)
-    await refuse_unverified(log)
+    await refuse_unlike(log, world)
 
 
 async def test_leader_that_the_log_elected_when_killed_is_followed_without_a_lease(
@@ -135,6 +136,8 @@ async def test_leader_that_the_log_elected_when_killed_is_followed_without_a_lea
     await world.until_running("b", 1)
     assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} <= before
     assert await world.client.list(LEASES, world.namespace) == []
+    # While somebody is there to record what just started.
+    await refuse_unlike(log, world)
     second.terminate()
     await world.until(second.is_over)
     store = await open_log(log)
@@ -143,15 +146,23 @@ async def test_leader_that_the_log_elected_when_killed_is_followed_without_a_lea
     epochs = [event.epoch for event in elections]
     assert epochs == sorted(set(epochs))
     assert len(epochs) >= 2
-    await refuse_unverified(log)
 
 
+@pytest.mark.parametrize("is_narrow", [False, True], ids=["everywhere", "in its namespaces"])
 async def test_voda_with_exactly_its_service_accounts_rights_runs_a_job_from_begin_to_end(
-    world: World, start: Start, tmp_path: Path
+    world: World, start: Start, tmp_path: Path, is_narrow: bool
 ) -> None:
     await world.add_node("gpu-1", gpus=4)
-    settings = {"leader": {"namespace": "voda-system", "name": "voda"}}
-    config = service_account_kubeconfig(world.plane)
+    namespaces = [world.namespace] if is_narrow else []
+    # What another test gave voda is not taken back by giving it less.
+    binding = "clusterrolebinding/jobs.voda.voda-system"
+    run_kubectl("delete", binding, "--ignore-not-found", plane=world.plane)
+    rights = ("--set-json", f"settings.cluster.namespaces={json.dumps(namespaces)}")
+    config = service_account_kubeconfig(world.plane, "sqlite", *rights)
+    settings = {
+        "leader": {"namespace": "voda-system", "name": "voda"},
+        "cluster": {"defaultPool": "", "namespaces": namespaces},
+    }
     it = start("one", str(tmp_path / "one.db"), kubeconfig=config, settings=settings)
     await world.until(lambda: it.leads)
     await ask(it, "/api/v1/jobs", an_mpijob("api", world.namespace, workers=1, least=1, most=4))

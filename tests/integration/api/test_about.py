@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.service import a_service
 from voda import __version__
-from voda.api.schemas import ServiceView
+from voda.api.schemas.base import ServiceView
 from voda.auth.callers import Caller
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock

@@ -8,7 +8,7 @@ import msgspec
 
 from tests.integration.api.test_jobs import JOBS, refused, submissions, submit, tokens
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.schemas import ArrayView, JobList, JobView, SubmissionView
+from voda.api.schemas.jobs import ArrayView, JobList, JobView, SubmissionView
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock

@@ -17,7 +17,8 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
 from voda.api.listener import serving
-from voda.api.schemas import EventList, EventView, Problem
+from voda.api.schemas.base import Problem
+from voda.api.schemas.events import EventList, EventView
 from voda.api.server import application
 from voda.application import event_feed
 from voda.application.backend import CallerLimits

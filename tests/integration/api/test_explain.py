@@ -3,7 +3,9 @@
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.api.schemas import ExplanationView, JobView, Problem
+from voda.api.schemas.base import Problem
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.jobs import JobView
 from voda.cli.render.job_text import state
 from voda.domain.job import Phase
 from voda.events.types import (

@@ -8,7 +8,8 @@ from tests.builders import a_spec
 from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import a_manifest, a_service
-from voda.api.schemas import ArrayView, ExplanationView, JobList, JobView, SubmissionView
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.jobs import ArrayView, JobList, JobView, SubmissionView
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCancelRequested,

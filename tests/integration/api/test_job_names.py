@@ -5,7 +5,9 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.service import Service, a_manifest, a_service
-from voda.api.schemas import ArrayView, EventList, ExplanationView, JobList, JobView
+from voda.api.schemas.events import EventList
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.jobs import ArrayView, JobList, JobView
 from voda.cli.render.arrays import after_text
 from voda.events.types import JobCompleted, JobSubmitted
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.presenters.jobs import ReportList
-from voda.api.schemas import ForecastView, JobList, JobView, Problem, SubmissionView
+from voda.api.schemas.base import Problem
+from voda.api.schemas.jobs import ForecastView, JobList, JobView, SubmissionView
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import a_spec
 from tests.service import START, Service, a_backend, a_service
 from voda.api.listener import serving
-from voda.api.schemas import Problem
+from voda.api.schemas.base import Problem
 from voda.api.server import application
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator

@@ -1,9 +1,13 @@
 """Nodes over HTTP."""
 
+from pathlib import Path
+
 from tests.builders import a_node, a_spec
+from tests.integration.api.test_jobs import tokens
 from tests.service import a_service
-from voda.api.schemas import NodeList, NodeView, Problem
-from voda.events.types import JobSubmitted, NodeJoined, WorkerExited, WorkerStarted
+from voda.api.schemas.base import Problem
+from voda.api.schemas.pools import NodeList, NodeView
+from voda.events.types import JobSubmitted, NodeChanged, NodeJoined, WorkerExited, WorkerStarted
 
 
 async def test_nodes_when_workers_run_then_show_who_holds_what() -> None:
@@ -36,6 +40,33 @@ async def test_nodes_when_of_one_pool_then_are_its_own_alone() -> None:
         nodes = (await service.ask("GET", "/api/v1/nodes?pool=v100")).as_a(NodeList).items
         assert [node.name for node in nodes] == ["v1"]
         assert [node.name for node in (await service.ask("GET", "/api/v1/nodes")).as_a(NodeList).items] == ["n1", "v1"]
+
+
+async def test_node_when_drained_says_who_drained_it_and_why_until_it_is_undrained() -> None:
+    async with a_service(nodes={"n1": 4, "n2": 4}) as service:
+        drained = (await service.ask("POST", "/api/v1/nodes/n1/drain?reason=new%20fan")).as_a(NodeView)
+        assert (drained.is_draining, drained.free_gpus) == (True, 0)
+        assert drained.drain_reason == "drained by admin: new fan"
+        again = await service.ask("POST", "/api/v1/nodes/n1/drain?reason=other")
+        assert again.as_a(NodeView).drain_reason == drained.drain_reason
+        assert (await service.ask("GET", "/api/v1/pools/default")).json()["gpus"] == 4
+        await service.happens(NodeChanged(node=a_node("n1", gpus=4, foreign_gpus=1)))
+        assert (await service.ask("GET", "/api/v1/nodes/n1")).as_a(NodeView).is_draining
+        undrained = (await service.ask("POST", "/api/v1/nodes/n1/undrain")).as_a(NodeView)
+        assert (undrained.is_draining, undrained.drain_reason, undrained.free_gpus) == (False, "", 3)
+        assert (await service.ask("POST", "/api/v1/nodes/n1/undrain")).status == 200
+        types = [event["type"] for event in (await service.ask("GET", "/api/v1/events")).json()["items"]]
+        assert [each for each in types if "drain" in each] == ["node.drain_requested", "node.undrain_requested"]
+
+
+async def test_drain_when_the_node_is_unknown_or_the_caller_no_admin_is_refused(tmp_path: Path) -> None:
+    async with a_service() as service:
+        answer = await service.ask("POST", "/api/v1/nodes/n9/drain")
+        assert (answer.status, "Known: n1" in answer.as_a(Problem).detail) == (404, True)
+        assert (await service.ask("POST", "/api/v1/nodes/n1/drain?reason=a%0Ab")).status == 422
+    access, anna, _, _ = tokens(tmp_path)
+    async with a_service(access=access) as service:
+        assert (await service.ask("POST", "/api/v1/nodes/n1/drain", token=anna)).status == 403
 
 
 async def test_nodes_when_node_or_pool_is_unknown_then_names_those_there_are() -> None:

@@ -2,7 +2,8 @@
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.schemas import PlanView, Problem
+from voda.api.schemas.base import Problem
+from voda.api.schemas.pools import PlanView
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, RatelimitChanged, WorkerStarted

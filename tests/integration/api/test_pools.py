@@ -7,7 +7,8 @@ import pytest
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.schemas import PoolList, PoolView, Problem, SettingsView
+from voda.api.schemas.base import Problem
+from voda.api.schemas.pools import PoolList, PoolView, SettingsView
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import Event

@@ -22,7 +22,7 @@ _DEADLINE_S = 600.0
 _CASES = 10_000
 _RUNS = (
     ("examples,coverage", 1, 1, 1_750),
-    ("stateful", 1, 300, 2_000),
+    ("stateful", 3, 300, 2_000),
     ("fuzzing", 1, 105, 3_125),
     ("fuzzing", 2, 105, 3_125),
 )
@@ -48,7 +48,10 @@ _REFUSE_BY_SENSE = (
     "getUsage",
     "getLogs",
     "haltJob",
+    "drainNode",
     "changeSettings",
+    # A file of virtual clusters whose quotas do not fit.
+    "applyVirtualClusters",
     # It is a WebSocket.
     "runCommand",
 )

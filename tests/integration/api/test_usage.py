@@ -13,8 +13,8 @@ import pytest
 from tests.builders import a_spec
 from tests.service import START, Service, a_service
 from tests.waiting import until
-from voda.api.housekeeping import UsageView
 from voda.api.presenters.usage import usage_of
+from voda.api.schemas.housekeeping import UsageView
 from voda.auth.tokens import Authenticator
 from voda.cli.render.usage import usage_table
 from voda.clock import VirtualClock

@@ -14,8 +14,8 @@ from tests.builders import a_spec
 from tests.needs import needs
 from tests.service import START, Service, a_backend, a_service
 from tests.waiting import until
-from voda.api.housekeeping import JobFolderView, KeptFolderList
-from voda.api.schemas import Problem
+from voda.api.schemas.base import Problem
+from voda.api.schemas.housekeeping import JobFolderView, KeptFolderList
 from voda.application.backend import Backend
 from voda.application.job_folders import FolderKeeper, HousekeepingIntervals
 from voda.auth.tokens import Authenticator

@@ -19,7 +19,17 @@ from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable, Sto
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobSubmitted, LeaderElected, PolicyChanged, RatelimitChanged, WorkerStarted
+from voda.events.types import (
+    AnyFact,
+    JobSubmitted,
+    LeaderElected,
+    NodeChanged,
+    NodeDrainRequested,
+    NodeUndrainRequested,
+    PolicyChanged,
+    RatelimitChanged,
+    WorkerStarted,
+)
 from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES, Policy
@@ -154,6 +164,23 @@ async def test_loop_when_an_answer_of_the_log_is_lost_has_told_what_happened_onc
         await until(stage.runs("b"))
         told = [event.data for event in await stage.store.read(0, 1_000) if isinstance(event.data, WorkerStarted)]
         assert [fact.job_id for fact in told].count("a") == 1
+
+
+async def test_loop_when_the_only_node_is_drained_halts_its_job_until_it_is_undrained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_of_a_pool, "RESYNC_S", 0.05)
+    monkeypatch.setattr(loop_of_a_pool, "_CONFIRM_S", 0.01)
+    async with a_stage() as stage:
+        await stage.submit("a")
+        await until(stage.runs("a"))
+        await stage.add(NodeDrainRequested(name="n1", reason="drained by ada"))
+        await until(lambda: not stage.runs("a")())
+        await until(lambda: "none is free" in stage.loop.live.cluster.plan("default").reasons["a"])
+        await stage.add(NodeUndrainRequested(name="n1"))
+        await until(stage.runs("a"))
+        # The node itself was always as the cluster shows it: no resync has anything to repair.
+        assert not [event for event in await stage.store.read(0, 1_000) if isinstance(event.data, NodeChanged)]
 
 
 async def test_loop_when_a_policy_has_a_flaw_stands_still_and_says_why_until_it_is_mended(

@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
                 placer="steady",
                 cause="job.submitted",
                 placed={"digits": ("n1", "n1"), "resnet": ("n1",)},
-                reasons={"digits": "starts on 2", "resnet": "its minimum", "bert": "waits: needs 1, 0 free"},
+                reasons={"digits": "starts on 2", "resnet": "its minimum", "bert": "waits: needs 1 GPU, none is free"},
             ),
             WorkerStarted(job_id="digits", workers={0: "n1", 1: "n1"}),
             WorkerStarted(job_id="resnet", workers={0: "n1"}),

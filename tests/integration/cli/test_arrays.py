@@ -95,6 +95,16 @@ def test_describe_shows_an_array_and_what_a_task_is_part_of(sweep: Server) -> No
 def test_command_for_one_job_says_that_it_is_an_array(sweep: Server) -> None:
     with pytest.raises(NotFound, match=r"^sweep is an array: name one of its tasks, sweep-0 to sweep-9$"):
         sweep.voda("logs", "sweep")
+    with pytest.raises(NotFound, match=r"^sweep\[0-9\] is an array: name one of its tasks, sweep-0 to sweep-9$"):
+        sweep.voda("explain", "sweep[0-9]")
+
+
+def test_array_is_named_as_lists_show_it(sweep: Server) -> None:
+    shown = sweep.voda("describe", "sweep[0-9]").stdout
+    assert shown.splitlines()[0].split() == ["Array", "sweep[0-9]"]
+    assert sweep.voda("delete", "sweep[0-9]").stdout == "sweep[0-9]: 8 tasks being canceled\n"
+    with pytest.raises(NotFound, match="is not known"):
+        sweep.voda("describe", "sweep[0-8]")
 
 
 def test_delete_cancels_all_tasks_together(sweep: Server) -> None:
@@ -102,7 +112,10 @@ def test_delete_cancels_all_tasks_together(sweep: Server) -> None:
     assert "wrong data" in sweep.voda("describe", "sweep-5").stdout
     sweep.happens(*(JobCanceled(job_id=f"sweep-{n}") for n in range(2, 10)))
     result = sweep.voda("delete", "sweep", exit_code=3)
-    assert result.stderr == "voda: sweep[0-9] ended (1 completed, 1 failed, 8 canceled) before: nothing to delete\n"
+    assert result.stderr == (
+        "voda: sweep[0-9] ended (1 completed, 1 failed, 8 canceled) before: nothing to cancel; `voda prune` deletes the"
+        " folders of ended jobs\n"
+    )
 
 
 def test_wait_for_an_array_waits_for_all_of_its_tasks(empty: Server) -> None:

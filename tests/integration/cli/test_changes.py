@@ -9,10 +9,11 @@ import msgspec
 import pytest
 import yaml
 
+from tests.builders import a_node
 from tests.served import Server, served
 from tests.service import a_manifest
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
-from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed
+from voda.events.types import AnyFact, JobCanceled, JobCompleted, JobFailed, NodeChanged, NodeJoined, WorkerExited
 from voda.projections.live import LiveCluster
 
 
@@ -217,6 +218,37 @@ def test_scale_when_it_cannot_be_is_refused_in_the_servers_words(server: Server)
         server.voda("scale", "gone", "--min", "1")
 
 
+def test_scale_takes_the_workers_as_submit_does(server: Server) -> None:
+    assert (
+        server.voda("scale", "digits", "--workers", "2-3").stdout == "digits: min 1 -> 2, max 4 -> 3, replicas 1 -> 2\n"
+    )
+    assert server.voda("scale", "digits", "--workers", "1").stdout.startswith("digits: min 2 -> 1, max 3 -> 1")
+    for text in ("4-1", "0", "-2", "two", "1-", ""):
+        with pytest.raises(InvalidInput, match=rf"^--workers: expected 1 to 4,096, such as 2 or 1-4, got '{text}'$"):
+            server.voda("scale", "digits", f"--workers={text}")
+    with pytest.raises(InvalidInput, match=r"^--workers is both --min and --max: give it, or them$"):
+        server.voda("scale", "digits", "--workers", "2", "--max", "3")
+
+
+def test_scale_takes_a_bare_size_for_the_workers(server: Server) -> None:
+    assert server.voda("scale", "digits", "2-3").stdout == "digits: min 1 -> 2, max 4 -> 3, replicas 1 -> 2\n"
+    assert server.voda("scale", "digits", "3").stdout == "digits: min 2 -> 3, replicas 2 -> 3\n"
+    with pytest.raises(InvalidInput, match=r"^2 and --workers 3 both say how many workers: give one of them$"):
+        server.voda("scale", "digits", "2", "--workers", "3")
+    with pytest.raises(InvalidInput, match=r"expected 1 to 4,096, such as 2 or 1-4, got 'two'$"):
+        server.voda("scale", "digits", "two")
+    with pytest.raises(InvalidInput, match=r"^nothing to change: give the workers \(2 or 1-4\), --min"):
+        server.voda("scale", "digits")
+
+
+def test_resume_of_a_job_that_ran_says_that_it_begins_again_without_a_checkpoint(server: Server) -> None:
+    server.voda("halt", "digits")
+    server.happens(WorkerExited(job_id="digits", workers=(0, 1)))
+    assert server.voda("resume", "digits").stdout == (
+        "digits may have GPUs again: with them it goes on from its checkpoint, or begins again if it has saved none\n"
+    )
+
+
 def test_settings_are_shown_and_changed(server: Server) -> None:
     assert "  ratelimit_s               30" in server.voda("settings").stdout
     assert server.voda("settings", "--ratelimit", "5", "--placer", "packed").stdout == (
@@ -258,7 +290,10 @@ def test_delete_cancels_and_spares_the_others_where_one_is_unknown(server: Serve
 def test_delete_of_an_ended_job_says_that_nothing_was_done(server: Server) -> None:
     server.does(server.service.happens(JobCompleted(job_id="digits")))
     done = server.voda("delete", "digits", "bert", exit_code=3)
-    assert done.stderr == "voda: digits ended (completed) before: nothing to delete\n"
+    assert (
+        done.stderr
+        == "voda: digits ended (completed) before: nothing to cancel; `voda prune` deletes the folders of ended jobs\n"
+    )
     assert done.stdout == "bert is being canceled\n"
 
 
@@ -269,7 +304,8 @@ def test_delete_when_told_to_wait_returns_with_the_job_gone(server: Server) -> N
 
 def test_halt_and_resume_tell_what_happens_and_the_job_shows_it(server: Server) -> None:
     assert server.voda("halt", "digits", "bert", "--reason", "disk is full").stdout == (
-        "digits is being halted: 2 workers will stop\nbert is halted\n"
+        "digits is being halted: 2 workers will stop; once resumed it goes on from its checkpoint,"
+        " or begins again if it has saved none\nbert is halted\n"
     )
     assert [line.split()[1] for line in server.voda("get").stdout.splitlines()[1:]] == ["Halting", "Running", "Halted"]
     assert server.voda("get", "--phase", "halted", "-o", "name").stdout == "digits\nbert\n"
@@ -277,7 +313,7 @@ def test_halt_and_resume_tell_what_happens_and_the_job_shows_it(server: Server) 
     assert "Halted: no plan gives it workers until it is resumed" in described
     assert "halted by admin: disk is full" in described
     assert "voda resume bert" in described
-    assert server.voda("resume", "bert", "digits").stdout == "bert may have GPUs again\ndigits goes on\n"
+    assert server.voda("resume", "bert", "digits").stdout == "bert may have GPUs again\ndigits runs on\n"
     assert server.voda("get", "bert").stdout.splitlines()[1].split()[1] != "Halted"
     told = server.voda("events", "bert").stdout
     assert "bert: halted by admin: disk is full" in told
@@ -293,5 +329,37 @@ def test_rerun_runs_an_ended_job_again_and_its_name_means_the_new_run(server: Se
     assert server.voda("get", "@bert", "-o", "name").stdout == "bert\n"
     assert server.voda("delete", "bert").stdout == "bert-2 is being canceled\n"
     assert server.voda("delete", "@bert", exit_code=3).stderr == (
-        "voda: bert ended (completed) before: nothing to delete\n"
+        "voda: bert ended (completed) before: nothing to cancel; `voda prune` deletes the folders of ended jobs\n"
     )
+
+
+def test_nodes_are_listed_drained_and_undrained(server: Server) -> None:
+    assert (
+        server.voda("nodes").stdout == server.voda("get", "nodes").stdout == server.voda("nodes", "list", "n1").stdout
+    )
+    assert server.voda("nodes", "-o", "name").stdout == "n1\n"
+    told = server.voda("nodes", "drain", "n1", "--reason", "new fan").stdout
+    assert told == (
+        "n1 is being drained: no other node takes workers, so 2 jobs will stop and wait until it is undrained"
+        " (voda nodes undrain n1)\n"
+    )
+    (row,) = [line for line in server.voda("nodes").stdout.splitlines() if line.startswith("n1")]
+    assert "Ready,draining" in row
+    assert row.endswith("(drained by admin: new fan)")
+    assert server.voda("undrain", "n1").stdout == "n1 takes workers again\n"
+    assert msgspec.json.decode(server.voda("drain", "n1", "-o", "json").stdout)["is_draining"]
+    with pytest.raises(NotFound, match="node 'n9' is not known"):
+        server.voda("nodes", "drain", "n9")
+    assert "drain    " in server.voda("nodes", "--help").stdout
+    server.voda("undrain", "n1")
+    server.happens(NodeJoined(node=a_node("n2")))
+    assert server.voda("drain", "n1").stdout == (
+        "n1 is being drained: the next plan moves 3 GPUs of 2 jobs elsewhere; what finds no room there waits\n"
+    )
+
+
+def test_node_that_voda_drains_no_more_says_what_else_keeps_workers_away(server: Server) -> None:
+    server.happens(NodeChanged(node=a_node("n1", gpus=4, is_schedulable=False)))
+    assert "but the cluster has it cordoned" in server.voda("nodes", "undrain", "n1").stdout
+    server.happens(NodeChanged(node=a_node("n1", gpus=4, is_ready=False)))
+    assert "but it is silent" in server.voda("nodes", "undrain", "n1").stdout

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import a_spec
-from tests.served import Server, served
+from tests.served import Printed, Server, served
 from tests.service import START, a_manifest
 from voda.auth.tokens import Authenticator
 from voda.cli import build_app
@@ -39,7 +39,7 @@ class Users:
 @pytest.fixture
 def users(tmp_path: Path) -> Iterator[Users]:
     access = Authenticator.open(tmp_path, VirtualClock(START))
-    with served(tmp_path, access=access) as server:
+    with served(tmp_path, access=access, outputs=PRINTED) as server:
         yield Users(server, access)
 
 
@@ -49,6 +49,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confirmation, "is_answered", lambda: True)
 
 
+PRINTED = Printed({(name, "launcher"): b"epoch 1\n" for name in ("train", "train-2", "train-3", "train-4")})
 CHANGES = (
     ("delete", "train"),
     ("halt", "train"),
@@ -157,3 +158,17 @@ def test_submit_after_another_users_job_names_its_owner(users: Users) -> None:
     program = ("--name", "train", "--after", "anna/prep", "--", "true")
     assert ", after anna/prep" in users.server.voda("submit", *program).stdout
     assert "anna/prep" in users.server.voda("describe", "train").stdout
+
+
+def test_bare_name_of_another_users_job_is_noted_with_the_callers_own_where_it_is_shown(users: Users) -> None:
+    users.submit("anna", "train")
+    for command in ("logs", "describe", "explain"):
+        assert "voda: train is anna's; you have no job of that name" in users.server.voda(command, "train").stderr
+        for exact in ("anna/train", "@train"):
+            assert "anna's" not in users.server.voda(command, exact).stderr
+    users.submit("bob", "train-2")
+    users.server.happens(JobCanceled(job_id="train"))
+    users.server.voda("submit", "-", input=msgspec.json.encode(a_manifest("train-3")))
+    assert "voda: train is anna's; yours: train-3" in users.server.voda("logs", "train").stderr
+    users.server.voda("submit", "-", input=msgspec.json.encode(a_manifest("train")))
+    assert "anna" not in users.server.voda("logs", "train").stderr

@@ -1,5 +1,6 @@
 """Programs that are submitted without a manifest, against the real API."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def torchrun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a torchrun on the PATH, whatever this machine has."""
+    (folder / "torchrun").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("torchrun")
 def test_submit_says_how_the_program_is_started_and_why(empty: Server) -> None:
     told = empty.voda("submit", "--workers", "1-4", "--epochs", "9", "--", "python", "train.py", "--name", "x")
     assert told.stdout == "train submitted: 1 to 4 workers, 9 epochs\n"
@@ -161,3 +170,20 @@ def test_submit_passes_variables_on_and_names_the_files_of_secrets(
     done = empty.voda("submit", *options, "--", "python", "train.py")
     assert "submitted" in done.stdout
     assert "KEY" not in done.stderr  # no warning
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_submit_says_how_the_program_is_started_only_where_voda_guessed(empty: Server) -> None:
+    for words in (["python", "plain_fit.py"], ["torchrun", "train.py"]):
+        assert empty.voda("submit", "--", *words).stderr == ""
+        assert "--launcher chooses another" in empty.voda("submit", "--print", "--", *words).stderr
+    assert "runs train.py with torchrun" in empty.voda("submit", "--", "python", "train.py").stderr
+    assert empty.voda("get", "-o", "name").stdout.split() == ["plain-fit", "train", "train-2"]
+
+
+def test_print_for_kubernetes_says_what_the_manifest_is_for_and_can_be_submitted(empty: Server, folder: Path) -> None:
+    printed = empty.voda("submit", "--print", "--image", "train:1", "--workers", "1-4", "--", "torchrun", "train.py")
+    assert printed.stdout.startswith("# For `voda submit FILE`: voda adds what else it needs")
+    assert "# For kubectl" in printed.stdout
+    (folder / "job.yaml").write_text(printed.stdout)
+    assert empty.voda("submit", "job.yaml", "-o", "name").stdout == "train\n"

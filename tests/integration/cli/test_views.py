@@ -22,7 +22,7 @@ def test_describe_tells_everything_about_a_job(server: Server) -> None:
     for words in (
         "digits",
         "Running",
-        "MPIJob by",
+        "Kind       MPIJob\nUser       admin",
         "2 on n1 x2 (minimum 1, maximum 4",
         "3/20 15% epochs, the last took 1.5s, accuracy 0.9",
         "starts on 2",
@@ -35,7 +35,7 @@ def test_describe_tells_everything_about_a_job(server: Server) -> None:
 
 def test_describe_of_a_waiting_job_tells_why_and_what_would_help(server: Server) -> None:
     shown = server.voda("describe", "bert").stdout
-    assert "waits: needs 1, 0 free" in shown
+    assert "waits: needs 1 GPU, none is free" in shown
     assert "nothing printed yet" in shown
 
 

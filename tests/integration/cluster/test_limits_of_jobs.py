@@ -77,6 +77,15 @@ async def test_group_holds_the_cpu_limit_and_is_gone_with_its_job_and_the_strays
         assert not group.exists()
 
 
+async def test_group_shares_the_cpus_also_where_nothing_is_limited(tmp_path: Path, found: Cgroups) -> None:
+    needs_controller(found, "cpu")
+    async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
+        await ground.start(a_job("grep :cpu /proc/self/cgroup", Limits()))
+        await ground.until_told(JobCompleted(job_id="a"))
+        groups = {line.split(":")[1]: line.rpartition("/")[2] for line in ground.log(replica="worker-0").splitlines()}
+        assert groups["cpu"] == group_name(ground.folder, "a", "worker-0")
+
+
 async def test_launcher_has_the_limits_of_as_many_workers_as_it_has(tmp_path: Path, found: Cgroups) -> None:
     needs_controller(found, "cpu")
     limits = {"launcher": Limits(cpu_milli=100), "worker": Limits(cpu_milli=1_000)}

@@ -204,6 +204,18 @@ async def test_agent_when_its_owner_died_before_telling_it_to_go_is_told_by_the_
         assert not is_alive(int(logs[1].read_text()))
 
 
+async def test_job_when_its_owner_died_between_a_shrink_and_its_end_is_completed_by_the_next(tmp_path: Path) -> None:
+    job = a_torch_job("a", f'[ "${{VODA_REPLICA##*/}}" = worker-0 ] && exit 0; {FOREVER}', min_replicas=1)
+    async with an_owner(tmp_path / "jobs") as owner:
+        await owner.start(job, 2)
+        await until((tmp_path / "jobs/a/.voda/replicas/worker-0/exit.json").exists)
+        await owner.kill()
+    _rewritten(tmp_path / "jobs", done=[0], judged={"worker-0": 1}, leaving=[1], size=1)
+    async with plan_copy(tmp_path / "jobs", job) as ground:
+        await ground.until_told(JobCompleted(job_id="a"))
+        await ground.until_workers()
+
+
 async def test_job_that_ends_when_its_record_tells_nobody_to_go_is_ended_all_the_same(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     async with an_owner(jobs) as owner:
@@ -288,8 +300,8 @@ async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_a
     job, jobs = an_mpi_job("a", f"echo $$$$; {FOREVER}"), tmp_path / "jobs"
     late: list[Callable[[], replica.ReplicaProcess]] = []
 
-    def dies(*arguments: Any) -> replica.ReplicaProcess:
-        late.append(partial(replica.start_replica, JobFolder(jobs, "a"), *arguments[1:]))
+    def dies(*arguments: Any, now: float) -> replica.ReplicaProcess:
+        late.append(partial(replica.start_replica, JobFolder(jobs, "a"), *arguments[1:], now=now))
         raise Dead
 
     owner = Ground(folder=jobs)

@@ -73,6 +73,16 @@ async def test_environment_is_that_of_the_program_and_the_folder_the_jobs(tmp_pa
         assert folder == str(ground.folder / "a")
 
 
+async def test_command_begins_where_the_program_began(tmp_path: Path) -> None:
+    started = tmp_path / "project"
+    started.mkdir()
+    async with a_ground(tmp_path / "ground") as ground:
+        await ground.start(a_torch_job("a", f"pwd; {FOREVER}", min_replicas=1, working_dir=str(started)))
+        await ground.until_logged(str(started), replica="worker-0")
+        assert await said(ground, "pwd") == [str(started)]
+        assert await said(ground, 'cd "$VODA_JOB_DIR"; pwd') == [str(ground.folder / "a")]
+
+
 async def test_launcher_of_an_mpi_job_is_the_replica_that_runs(tmp_path: Path) -> None:
     async with a_ground(tmp_path) as ground:
         await ground.start(an_mpi_job("a", FOREVER), workers=2)

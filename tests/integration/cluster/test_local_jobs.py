@@ -3,8 +3,9 @@
 import asyncio
 import errno
 import os
+import re
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from voda.cluster.local import job_replicas
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.folder import Exit, JobFolder
 from voda.cluster.local.processes import replica
+from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
 
@@ -196,8 +198,18 @@ async def test_command_when_not_found_fails_the_job_at_once(ground: Ground) -> N
     )
 
 
+@pytest.mark.parametrize("code", [126, 127])
+async def test_program_when_it_cannot_run_at_all_is_not_tried_again(ground: Ground, code: int) -> None:
+    await ground.start(a_torch_job("a", f"exit {code}"))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=code))
+    [failed] = [fact for fact in ground.told if isinstance(fact, JobFailed)]
+    what = {126: "found, but not executable", 127: "command not found"}[code]
+    assert failed.reason == f"worker-0 ended with exit code {code} ({what})"
+
+
 async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", "echo try; exit 3", policy={"backoff_limit": 1}))
+    await ground.try_again()
     await ground.until_told(
         JobFailed(
             job_id="a",
@@ -205,12 +217,49 @@ async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Groun
         )
     )
     assert ground.log() == "try\ntry\n"
-    assert ground.told.count(WorkerStarted(job_id="a", workers={0: "n1"})) == 1
+    assert ground.told.count(WorkerStarted(job_id="a", workers={0: "n1"})) == 2
+
+
+@pytest.mark.parametrize("a_job", [an_mpi_job, a_torch_job], ids=["mpi", "torch"])
+async def test_job_when_its_program_failed_holds_no_gpu_until_its_next_try(
+    ground: Ground, a_job: Callable[..., RunSpec]
+) -> None:
+    await ground.start(a_job("a", "exit 3"), workers=2)
+    await ground.until_workers()
+    # Another job can have them all meanwhile.
+    await ground.start(a_torch_job("b", FOREVER), workers=4)
+    record, observed = ground.cluster.jobs["a"].record, await ground.cluster.observe()
+    assert (record.devices, record.failures) == ({}, 1)
+    assert observed.retries.get("a", record.not_before) == pytest.approx(record.not_before)
+    exits = [fact for fact in ground.notices() if isinstance(fact, WorkerExited)]
+    assert {index for fact in exits for index in fact.workers} == {0, 1}
+    assert all(fact.retry_at == pytest.approx(record.not_before) for fact in exits)
+
+
+async def test_output_when_a_program_is_started_again_has_a_line_between_its_runs(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "printf unended; exit 3", policy={"backoff_limit": 1}))
+    await ground.try_again()
+    await ground.until_told(
+        JobFailed(
+            job_id="a",
+            reason="launcher ended with exit code 3 after 1 restart (backoffLimit); its last lines: unended",
+        )
+    )
+    first, between, second = ground.output().splitlines()
+    assert (first, second) == ("unended", "unended")
+    assert re.fullmatch(r"\[voda: started again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\]", between)
+
+
+async def test_program_when_memory_runs_out_goes_before_voda_and_its_shim(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", "cat /proc/self/oom_score_adj; cat /proc/$PPID/oom_score_adj"))
+    await ground.until_told(JobCompleted(job_id="a"))
+    own, of_shim = map(int, ground.log().split())
+    assert own == 500 > of_shim
 
 
 async def test_program_when_it_fails_and_is_started_again_is_told_with_its_last_line(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", "echo try; echo no data; exit 3", policy={"backoff_limit": 1}))
-    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=3))
+    await until(lambda: any(isinstance(fact, ProgramFailed) for fact in ground.notices()))
     [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
     assert (failed.replica, failed.reason) == ("launcher", "ended with exit code 3: no data")
     assert (failed.next_try, failed.most_tries) == (2, 2)
@@ -243,8 +292,8 @@ async def early_timers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("early_timers")
 async def test_restart_when_its_timer_comes_early_is_not_forgotten(ground: Ground) -> None:
     await ground.start(an_mpi_job("a", "echo up; exit 3", policy={"backoff_limit": 1}))
-    await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=3))
-    assert ground.log().count("up") == 2
+    await ground.try_again()
+    await until(lambda: ground.log().count("up") == 2)
 
 
 @pytest.mark.usefixtures("early_timers")
@@ -298,11 +347,33 @@ async def test_job_when_a_worker_is_sent_away_beside_one_that_has_ended_well_is_
     await ground.start(a_torch_job("a", f'[ "${{VODA_REPLICA##*/}}" = worker-0 ] && exit 0; {FOREVER}'), workers=2)
     await until(lambda: ground.cluster.jobs["a"].record.done == {0})
     # For a while only: the plan has two, and the other's GPU is not free yet.
-    await ground.resize("a", 1)
+    await ground.resize("a", 1, planned=2)
     await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
-    await ground.resize("a", 1)
+    await ground.resize("a", 1, planned=2)
     assert (await ground.cluster.observe()).ended == {}
     assert await ground.workers() == (0,)
+
+
+async def test_job_when_it_is_shrunk_to_workers_that_have_ended_well_is_completed(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", f'[ "${{VODA_REPLICA##*/}}" = worker-0 ] && exit 0; {FOREVER}'), workers=2)
+    await until(lambda: ground.cluster.jobs["a"].record.done == {0})
+    await ground.resize("a", 1)
+    await ground.until_told(JobCompleted(job_id="a"))
+    await ground.until_workers()
+    assert not ground.cluster.jobs["a"].replicas
+
+
+async def test_job_when_a_worker_ends_well_in_a_shrink_on_the_way_waits_for_the_rest_of_the_plan(
+    ground: Ground,
+) -> None:
+    await ground.start(a_torch_job("a", "until [ -e go ]; do sleep 0.01; done"), workers=2)
+    await ground.resize("a", 1, planned=2)
+    await ground.until_workers(0)
+    (ground.folder / "a/go").touch()
+    await until(lambda: ground.cluster.jobs["a"].record.done == {0})
+    assert (await ground.cluster.observe()).ended == {}
+    await ground.resize("a", 2)
+    await ground.until_told(JobCompleted(job_id="a"))
 
 
 async def test_size_when_the_plan_gave_a_lost_worker_up_is_observed_until_it_is_told(ground: Ground) -> None:
@@ -360,6 +431,7 @@ async def test_output_when_a_program_prints_much_and_ends_at_once_is_cut_too(tmp
         # Within the first moment, before any look at it; and in more than one run.
         script = "head -c 3000000 /dev/zero | tr '\\0' x; mkdir $VODA_JOB_DIR/again && exit 1; exit 0"
         await ground.start(an_mpi_job("a", script))
+        await ground.try_again()
         await ground.until_told(JobCompleted(job_id="a"))
         await until(lambda: len(ground.log()) <= 100_100 and "output before this was dropped" in ground.log())
         assert LocalJobFolders(tmp_path / "jobs").cut_replicas("a") == ["launcher"]

@@ -186,8 +186,9 @@ async def test_links_that_a_job_plants_lead_root_nowhere(folder: Path) -> None:
     async with ground_of_users(folder) as ground:
         await ground.start(an_mpi_job("a", plant, user=ANN, max_replicas=4), workers=1)
         await ground.until_logged("planted")
-        await ground.resize("a", 3)
+        await ground.try_again()
         await until(lambda: ground.log().count("planted") == 2)
+        await ground.resize("a", 3)
         await ground.halt("a")
         await ground.until_workers()
         await ground.start(an_mpi_job("a", plant, user=ANN, max_replicas=4), workers=2)
@@ -391,7 +392,8 @@ async def test_mpirun_of_a_user_starts_its_ranks_as_the_user_on_its_workers(fold
             pytest.skip("this system allows users no hostnames of a process's own")
         await ground.start(an_mpi_job("a", script, user=ANN), workers=2)
         await ground.until_told(JobCompleted(job_id="a"))
-        assert sorted(line for line in ground.log().splitlines() if " in " in line) == [
+        # mpirun may warn that a rank was faster than it.
+        assert sorted(line for line in ground.log().splitlines() if " in worker-" in line) == [
             f"{ANN} in worker-0",
             f"{ANN} in worker-1",
         ]

@@ -408,11 +408,13 @@ async def test_adoption_of_a_copy_that_bears_the_id_it_gets_makes_it_ready(world
 
 
 @asynccontextmanager
-async def a_running_torch_job(world: World, **changes: Any) -> AsyncIterator[Registry]:
+async def a_running_torch_job(
+    world: World, store: MemoryStore | None = None, **changes: Any
+) -> AsyncIterator[Registry]:
     """Yield a registry with a PyTorchJob of 1 to 8 replicas that runs."""
     await world.submit(a_pytorchjob("torch", world.namespace, pool=POOL, suspend=True, **changes))
     job_id, key = f"{world.namespace}_torch", (world.namespace, "torch")
-    async with a_registry(world) as registry:
+    async with a_registry(world, store) as registry:
         await registry.settle(lambda: bool(registry.uid(job_id)))
         await world.until_it_is(lambda: registry.note("torch", "voda.dev/job-id", "PyTorchJob"))
         plan = {"pool": POOL, "number": 1, "based_on": 0, "policy": "fifo", "placer": "steady", "cause": "tick"}
@@ -446,6 +448,33 @@ async def test_bounds_changed_in_the_spec_of_a_running_object_are_those_of_its_j
         await registry.step()
         assert registry.record(job_id).spec.max_replicas == most
         assert len(await registry.events("job.changed")) == 1
+
+
+async def test_bounds_changed_in_the_spec_while_nobody_leads_are_those_of_the_job_under_the_next_leader(
+    world: World,
+) -> None:
+    job_id, store = f"{world.namespace}_torch", MemoryStore()
+    async with a_running_torch_job(world, store):
+        pass
+    await set_bounds(world, maxReplicas=4)
+    async with a_registry(world, store) as registry:
+        await registry.settle(lambda: registry.record(job_id).spec.max_replicas == 4)
+        assert await bounds_of(world) == (1, 4)
+
+
+async def test_bounds_that_a_former_leader_saw_are_not_taken_over_once_more_when_it_leads_again(world: World) -> None:
+    job_id, store = f"{world.namespace}_torch", MemoryStore()
+    async with a_running_torch_job(world, store) as former:
+        await set_bounds(world, maxReplicas=12)
+        for mirror in former.objects.mirrors.values():
+            await mirror.relist()
+        async with a_registry(world, store) as leader:
+            await leader.settle(lambda: leader.record(job_id).spec.max_replicas == 12)
+            await leader.happens(JobChanged(job_id=job_id, max_replicas=10))
+        await former.step()
+        await former.step()
+        assert former.record(job_id).spec.max_replicas == 10
+        assert len(await former.events("job.changed")) == 2
 
 
 async def test_bounds_changed_in_the_spec_where_an_annotation_names_them_have_no_effect_and_say_so(

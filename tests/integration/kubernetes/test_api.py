@@ -9,10 +9,12 @@ import pytest
 
 from tests.kube.control_plane import OUTSIDER, ControlPlane
 from tests.telemetry import RecordingTelemetry
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Absent, Conflict, NotServed, Rejected, Unreachable
-from voda.cluster.kubernetes.objects import NamedObject, NodeObject, Pod
+from voda.clock import SystemClock
+from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.domain.errors import ClusterUnavailable
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Absent, Conflict, NotServed, Rejected, Unreachable
+from voda.kubernetes_client.metadata import NamedObject
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS
 
 NODES = "/api/v1/nodes"
@@ -44,6 +46,12 @@ async def pod(api: Api, node: NodeObject) -> AsyncIterator[Pod]:
 async def kept(api: Api) -> AsyncIterator[dict[str, Any]]:
     yield await api.create(MAPS, {"metadata": {"name": "kept"}, "data": {"one": "1", "two": "2"}}, dict)
     await api.delete(f"{MAPS}/kept")
+
+
+async def test_time_of_the_server_is_known_by_its_answers(api: Api) -> None:
+    await api.get("/version", dict)
+    # A machine that stands still between the two is no other clock.
+    assert abs((api.server_time or 0.0) - SystemClock().now()) < 30.0
 
 
 async def test_patch_when_a_field_is_null_removes_it(api: Api, kept: dict[str, Any]) -> None:

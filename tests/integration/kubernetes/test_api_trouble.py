@@ -22,10 +22,11 @@ from tests.kube.misbehaving import (
     watched,
 )
 from tests.telemetry import RecordingTelemetry
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Conflict, Gone, NotServed, Rejected, Throttled, Unreachable
-from voda.cluster.kubernetes.objects import JobObject, NamedObject
+from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.errors import ClusterUnavailable
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Conflict, Gone, NotServed, Rejected, Throttled, Unreachable
+from voda.kubernetes_client.metadata import NamedObject
 from voda.metrics import KUBERNETES_REQUESTS
 
 PATH = "/api/v1/things"

@@ -18,7 +18,9 @@ from tests.service import a_service
 from tools import chart
 from voda.app.kubernetes.options import KubernetesOptions, read_options
 from voda.auth.tokens import Authenticator
+from voda.cluster.kubernetes.state.job_annotations import RESUMERS
 from voda.kinds.registry import KINDS
+from voda.log.factory import sqlite_path
 
 REPOSITORY = ("--set", "image.repository=registry.example.com/voda")
 POSTGRESQL = (*REPOSITORY, "--set", "log.store=postgresql")
@@ -105,7 +107,8 @@ def test_settings_when_rendered_are_read_by_voda(name: str, tmp_path: Path) -> N
         ((), "image.repository is empty: expected the name of an image of voda that your nodes can pull"),
         ((*REPOSITORY, "--set", "replicas=2"), "replicas is 2, but log.store sqlite is a file that one replica alone"),
         (POSTGRESQL, "log.store is postgresql, but nothing says where it is: set log.existingSecret"),
-        ((*POSTGRESQL, "--set", "log.url=nats://here"), "expected a URL that begins with postgresql://"),
+        ((*POSTGRESQL, "--set", "log.url=nats://here"), "begins with postgresql:// or postgres://"),
+        ((*REPOSITORY, "--set", "log.store=jetstream,log.url=postgresql://a"), "begins with nats:// or tls://"),
         ((*POSTGRESQL, "--set", "log.url=postgresql://a,log.existingSecret=b"), "both log.url and log.existingSecret"),
         ((*REPOSITORY, "--set", "log.existingSecret=b"), "log.store sqlite has no URL"),
         (
@@ -117,8 +120,17 @@ def test_settings_when_rendered_are_read_by_voda(name: str, tmp_path: Path) -> N
         ((*REPOSITORY, "--set", "replica=2"), r"additional properties 'replica' not allowed"),
         ((*REPOSITORY, "--set", "settings.cluster.pollLabel=a"), r"at '/settings/cluster'.*'pollLabel' not allowed"),
         ((*REPOSITORY, "--set", "replicas=many"), r"at '/replicas': got string, want null or integer"),
-        ((*REPOSITORY, "--set", "kinds={TFJob}"), r"at '/kinds/0': value must be one of 'Job', 'MPIJob', 'PyTorchJob'"),
-        ((*REPOSITORY, "--set", "kinds=null"), "kinds is empty"),
+        (
+            (*REPOSITORY, "--set", "kinds={TFJob}"),
+            r"at '/kinds/0': value must be one of 'Job', 'JobSet', 'MPIJob', 'PyTorchJob'",
+        ),
+        ((*REPOSITORY, "--set", "kinds=null"), "kinds is empty: .* Job, MPIJob and PyTorchJob, or JobSet beside Job"),
+        ((*REPOSITORY, "--set", "kinds={JobSet}"), "a JobSet is resized by its Job: add Job to kinds"),
+        ((*REPOSITORY, "--set", "kinds={JobSet,MPIJob}"), "kinds has JobSet without Job"),
+        (
+            (*REPOSITORY, "--set", "settings.cluster.gpuDeviceClasses={}"),
+            r"at '/settings/cluster/gpuDeviceClasses/0': '' does not match",
+        ),
         ((*REPOSITORY, "--set", "access.adminToken=guess"), r"at '/access/adminToken'"),
         ((*REPOSITORY, "--kube-version", "1.29.4"), r"chart requires kubeVersion: >=1.30.0-0"),
     ],
@@ -129,10 +141,63 @@ def test_values_that_cannot_be_are_refused_in_one_sentence(arguments: tuple[str,
     assert re.search(sentence, done.stderr), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("store", "url"),
+    [
+        ("postgresql", "postgresql://voda@db/voda"),
+        ("postgresql", "postgres://voda@db/voda"),
+        ("jetstream", "nats://nats:4222/voda"),
+        ("jetstream", "tls://nats:4222/voda"),
+    ],
+)
+def test_url_of_a_log_that_voda_takes_is_taken_and_reaches_it(store: str, url: str) -> None:
+    assert sqlite_path(url) is None
+    made = deployed.rendered("sqlite", "--set", f"log.store={store},log.url={url}")
+    (secret,) = [each for each in made if each["kind"] == "Secret" and each["metadata"]["name"] == "voda-log"]
+    assert base64.b64decode(secret["data"]["url"]).decode() == url
+
+
+def groups_of(*arguments: str) -> set[str]:
+    """Return the API groups of all rules of the ClusterRoles."""
+    roles = [each for each in deployed.rendered("sqlite", *arguments) if each["kind"] == "ClusterRole"]
+    return {group for role in roles for rule in role["rules"] for group in rule["apiGroups"]}
+
+
+def test_rights_to_devices_and_claims_go_with_the_device_classes() -> None:
+    assert "resource.k8s.io" in groups_of()
+    assert "resource.k8s.io" in groups_of("--set", "settings.cluster.gpuDeviceClasses={gpu.example.com}")
+    without = groups_of("--set-json", "settings.cluster.gpuDeviceClasses=[]")
+    assert without == groups_of() - {"resource.k8s.io"}
+
+
 def test_policy_for_jobs_when_left_to_the_cluster_is_there_where_its_version_is_served() -> None:
     policy = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
     kinds = {each["kind"] for each in deployed.rendered("sqlite", "--api-versions", policy)}
     assert {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} <= kinds
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("postgresql://voda:p%40ss@db.example.com:6432/voda?sslmode=require", [6432]),
+        ("postgresql://a:1@one:5433,two,three:5433/voda", [5433, 5432]),
+        ("postgresql://[2001:db8::1]/voda", [5432]),
+        ("postgresql://[2001:db8::1]:7000/voda", [7000]),
+    ],
+)
+def test_policy_lets_voda_reach_the_ports_of_its_log(url: str, ports: list[int]) -> None:
+    escaped = url.replace(",", r"\,")
+    made = deployed.rendered("sqlite", "--set", "log.store=postgresql", "--set", f"log.url={escaped}")
+    (policy,) = [each for each in made if each["kind"] == "NetworkPolicy"]
+    assert [each["port"] for each in policy["spec"]["egress"][2]["ports"]] == ports
+
+
+def test_policy_for_jobs_spares_the_owners_that_voda_spares() -> None:
+    made = deployed.rendered("everything")
+    (policy,) = [each for each in made if each["kind"] == "MutatingAdmissionPolicy"]
+    conditions = {each["name"]: each["expression"] for each in policy["spec"]["matchConditions"]}
+    (spared,) = re.findall(r"owner.kind in (\[.*?\])", conditions["not-of-a-resuming-owner"])
+    assert yaml.safe_load(spared) == [*RESUMERS]
 
 
 def test_monitor_finds_the_service_by_its_labels_and_port_and_rules_are_the_alerts() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.contract.cluster_claims import Bench, ClusterClaims
 from tests.kube.cluster_bench import a_kubernetes_bench
 from tests.kube.world import World
-from voda.cluster.kubernetes.client.api import Api
+from voda.kubernetes_client.api import Api
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import yaml
 
 from tests.kube.control_plane import ADMIN, ControlPlane
 from voda.clock import VirtualClock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.credentials import load_configuration, namespace
 from voda.domain.errors import ClusterUnavailable, InvalidInput
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.credentials import load_configuration, namespace
 
 EXEC = "client.authentication.k8s.io/v1"
 

@@ -20,7 +20,7 @@ POLICIES = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
 
 
 class Right(NamedTuple):
-    """A verb on something; of voda's own namespace where `is_at_home`, else of any."""
+    """A verb on something; of voda's own namespace where `is_at_home`, else of the one in question."""
 
     verb: str
     resource: str
@@ -43,20 +43,39 @@ OF_KINDS = {
         Right("patch", "pytorchjobs/scale", JOBS),
     ),
 }
-ALWAYS = (
-    *(Right(verb, "nodes") for verb in ("list", "watch")),
-    *(Right(verb, "pods") for verb in ("list", "watch", "patch", "delete")),
-    Right("get", "namespaces"),
-    Right("get", "pods/log"),
-    *(Right(verb, "events") for verb in ("create", "list")),
-    *(Right(verb, "jobstates", "voda.dev") for verb in ("create", "patch")),
+OF_JOBSETS = (
+    *(Right(verb, "jobsets", "jobset.x-k8s.io") for verb in ON_JOBS),
+    *(Right(verb, "trainjobs", "trainer.kubeflow.org") for verb in ("patch", "delete")),
+)
+"""Of JobSets and of the TrainJobs that they were made of; they need those of Jobs too."""
+AT_HOME = (
     Right("create", "leases", "coordination.k8s.io", is_at_home=True),
     *(
         Right(verb, "leases", "coordination.k8s.io", "voda", is_at_home=True)
         for verb in ("get", "list", "watch", "patch")
     ),
 )
-NEEDED = (*ALWAYS, *(right for rights in OF_KINDS.values() for right in rights))
+EVERYWHERE = (
+    *AT_HOME,
+    *(Right(verb, "nodes") for verb in ("list", "watch")),
+    *(Right(verb, "pods") for verb in ("list", "watch")),
+    *(
+        Right(verb, kind, "resource.k8s.io")
+        for kind in ("deviceclasses", "resourceslices", "resourceclaims")
+        for verb in ("list", "watch")
+    ),
+    *(Right("get", "namespaces", name=name) for name in ("kube-system", "vision", "speech")),
+)
+ALWAYS = (
+    *EVERYWHERE,
+    Right("get", "namespaces"),
+    *(Right(verb, "pods") for verb in ("patch", "delete")),
+    Right("get", "pods/log"),
+    *(Right(verb, "events") for verb in ("create", "list")),
+    *(Right(verb, "jobstates", "voda.dev") for verb in ("list", "create", "patch")),
+    *(Right(verb, "resourceclaimtemplates", "resource.k8s.io") for verb in ("get", "list", "watch", "create", "patch")),
+)
+NEEDED = (*ALWAYS, *OF_JOBSETS, *(right for rights in OF_KINDS.values() for right in rights))
 DENIED = (
     *(Right(verb, "secrets", is_at_home=home) for verb in ("get", "list", "watch", "create") for home in (True, False)),
     *(Right(verb, "configmaps", is_at_home=True) for verb in ("get", "list", "update")),
@@ -66,8 +85,14 @@ DENIED = (
         for way_in in ("binding", "exec", "attach", "portforward", "eviction", "ephemeralcontainers")
     ),
     Right("get", "pods/exec"),
+    *(Right(verb, "trainjobs", "trainer.kubeflow.org") for verb in ("get", "list", "watch", "create")),
     *(Right(verb, kind) for kind in ("nodes", "namespaces") for verb in ("create", "patch", "update", "delete")),
     Right("get", "nodes/proxy"),
+    *(
+        Right(verb, kind, "resource.k8s.io")
+        for kind in ("resourceclaims", "resourceclaims/status", "resourceslices", "deviceclasses")
+        for verb in ("create", "patch", "delete")
+    ),
     *(Right("patch", f"{kind}/status", JOBS) for kind in ("mpijobs", "pytorchjobs")),
     Right("create", "serviceaccounts/token", is_at_home=True),
     *(Right("impersonate", who) for who in ("users", "groups", "serviceaccounts")),
@@ -113,13 +138,13 @@ async def voda(plane: ControlPlane) -> AsyncIterator[Client]:
         yield client
 
 
-async def answers(client: Client, rights: Sequence[Right]) -> dict[Right, bool]:
-    """Return what the server's own authorizer says of each right."""
+async def answers(client: Client, rights: Sequence[Right], namespace: str) -> dict[Right, bool]:
+    """Return what the server's own authorizer says of each right in a namespace; empty: in all."""
     said = {}
     for right in rights:
         resource, _, subresource = right.resource.partition("/")
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
-        attributes |= {"namespace": deployed.NAMESPACE if right.is_at_home else "", "name": right.name}
+        attributes |= {"namespace": deployed.NAMESPACE if right.is_at_home else namespace, "name": right.name}
         review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
         answer = await client.request(
             "POST",
@@ -134,29 +159,51 @@ EXEC = (Right("get", "pods/exec"), Right("create", "pods/exec"))
 NAMESPACES = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("vision", "speech")]
 
 
-async def rights_of(plane: ControlPlane, *arguments: str) -> set[Right]:
-    """Return which of all rights voda has after an install with these flags of Helm, and with nothing else."""
+async def rights_of(plane: ControlPlane, *arguments: str, namespaces: Sequence[str] = ("",)) -> list[set[Right]]:
+    """Return which of all rights voda has after an install with these flags of Helm, and with nothing else.
+
+    One set for each namespace; empty: all namespaces.
+    """
     config = yaml.safe_load(deployed.service_account_kubeconfig(plane, "sqlite", *arguments).read_text())
     try:
         async with Client(plane, config["users"][0]["user"]["token"]) as client:
-            said = await answers(client, (*NEEDED, *DENIED, *EXEC))
-            return {right for right, is_allowed in said.items() if is_allowed}
+            asked = (*NEEDED, *DENIED, *EXEC)
+            said = [await answers(client, asked, namespace) for namespace in namespaces]
+            return [{right for right, is_allowed in each.items() if is_allowed} for each in said]
     finally:
         rights = [each for each in deployed.rendered("sqlite", *arguments) if each["kind"] in deployed.RIGHTS]
         deployed.run_kubectl("delete", "-f", "-", plane=plane, stdin=yaml.safe_dump_all(rights))
 
 
 async def test_service_account_has_the_rights_that_voda_needs_and_no_other(unused: ControlPlane) -> None:
-    assert await rights_of(unused) == {*NEEDED}
+    assert await rights_of(unused) == [{*NEEDED}]
 
 
 async def test_value_for_commands_in_pods_adds_the_rights_to_them_alone(unused: ControlPlane) -> None:
-    assert await rights_of(unused, "--set", "exec.enabled=true") == {*NEEDED, *EXEC}
+    assert await rights_of(unused, "--set", "exec.enabled=true") == [{*NEEDED, *EXEC}]
+
+
+async def test_rights_to_jobs_when_namespaces_are_named_end_there(unused: ControlPlane) -> None:
+    deployed.apply(unused, NAMESPACES)
+    narrow = ("--set", "settings.cluster.namespaces={vision,speech}")
+    told = await rights_of(unused, *narrow, namespaces=["vision", "speech", "default", ""])
+    there = {*NEEDED} - {Right("get", "namespaces")}
+    assert told == [there, there, {*EVERYWHERE}, {*EVERYWHERE}]
+
+
+async def test_device_classes_when_there_are_none_leave_no_rights_to_devices_and_claims(unused: ControlPlane) -> None:
+    (told,) = await rights_of(unused, "--set-json", "settings.cluster.gpuDeviceClasses=[]")
+    assert told == {right for right in NEEDED if right.group != "resource.k8s.io"}
 
 
 @pytest.mark.parametrize("kind", OF_KINDS)
 async def test_kind_when_it_is_the_only_one_brings_its_own_rights_alone(unused: ControlPlane, kind: str) -> None:
-    assert await rights_of(unused, "--set", f"kinds={{{kind}}}") == {*ALWAYS, *OF_KINDS[kind]}
+    assert await rights_of(unused, "--set", f"kinds={{{kind}}}") == [{*ALWAYS, *OF_KINDS[kind]}]
+
+
+async def test_jobsets_bring_the_rights_to_them_and_to_trainjobs_beside_those_of_jobs(unused: ControlPlane) -> None:
+    rights = await rights_of(unused, "--set", "kinds={Job,JobSet}")
+    assert rights == [{*ALWAYS, *OF_KINDS["Job"], *OF_JOBSETS}]
 
 
 def of_cluster(name: str, plane: ControlPlane) -> list[deployed.Manifest]:

@@ -13,11 +13,11 @@ from tests.waiting import until
 from voda.app.election import ElectionTimeouts
 from voda.app.leadership import Leadership
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Conflict
-from voda.cluster.kubernetes.lease import LeaseClient
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.events.types import LEADERSHIP
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Conflict
+from voda.kubernetes_client.lease import LeaseClient
 from voda.log.memory import MemoryStore
 
 SHORT = ElectionTimeouts(duration_s=3.0, renew_deadline_s=2.0, retry_s=0.4)

@@ -10,8 +10,8 @@ from tests.contract.lease_claims import LeaseClaims
 from tests.kube.client import NAMESPACES, Client
 from tests.kube.control_plane import ControlPlane
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.lease import LeaseClient
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.lease import LeaseClient
 
 NAMESPACE = "lease-claims"
 _names = (f"lease-{number}" for number in itertools.count())

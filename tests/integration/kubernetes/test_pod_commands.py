@@ -10,20 +10,24 @@ import pytest
 
 from tests.builders import a_job, a_spec
 from tests.contract.remote_command_claims import JOB, CommandBench, RemoteCommandClaims, printed, until_printed
+from tests.kube.assets import IS_OLD
 from tests.kube.control_plane import OUTSIDER, ControlPlane
 from tests.kube.objects import a_pytorchjob
 from tests.kube.pod_commands import POD, REAL, PodBench, a_pod_bench, a_real_pod_bench
 from tests.needs import needs
 from tests.waiting import until_it_is
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.exec.commands import KubernetesCommands, container_of, is_replica
 from voda.cluster.kubernetes.exec.session import end_of
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.well_known import JOB_NAME, OPERATOR_JOB_NAME
 from voda.cluster.port import CommandEnd, CommandRequest, TerminalSize
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotAllowed, WrongState
+from voda.kubernetes_client.api import Api
 
 TRUE = CommandRequest(argv=("true",))
+with_web_sockets = pytest.mark.skipif(
+    IS_OLD and not REAL, reason="kube-apiserver 1.35 has no ExtendWebSocketsToKubelet, and the tests' kubelet no SPDY"
+)
 with_the_tests_own = needs(not REAL, "a real kubelet was named")
 
 
@@ -37,6 +41,7 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[PodBench]:
             yield made
 
 
+@with_web_sockets
 class TestKubernetesCommands(RemoteCommandClaims):
     """The claims, of Kubernetes'."""
 
@@ -45,11 +50,13 @@ class TestKubernetesCommands(RemoteCommandClaims):
         return bench
 
 
+@with_web_sockets
 async def test_command_that_no_kernel_runs_is_told_so_with_126(bench: PodBench) -> None:
     async with bench.commands.run(JOB, POD, CommandRequest(argv=("/etc/passwd",))) as command:
         assert await printed(command) == (b"", b"", CommandEnd(126, "command /etc/passwd: cannot be run"))
 
 
+@with_web_sockets
 async def test_terminal_passes_on_what_interrupts_a_command_and_what_ends_its_input(bench: PodBench) -> None:
     size = TerminalSize(columns=80, rows=24)
     for script, said, status in (("echo began; sleep 1000", b"\x03", 130), ("echo began; cat", b"", 0)):
@@ -60,6 +67,7 @@ async def test_terminal_passes_on_what_interrupts_a_command_and_what_ends_its_in
             assert (await printed(command))[2] == CommandEnd(status)
 
 
+@with_web_sockets
 async def test_command_on_a_terminal_when_left_is_interrupted(bench: PodBench) -> None:
     seconds = f"1000.{os.getpid()}"
     asked = CommandRequest(
@@ -78,6 +86,7 @@ async def test_command_on_a_terminal_when_left_is_interrupted(bench: PodBench) -
     await until_it_is(is_over)
 
 
+@with_web_sockets
 async def test_command_of_many_long_words_arrives_whole_and_one_too_long_is_refused(bench: PodBench) -> None:
     words = ["é&=%+ \n" * 1000] * 20
     script = 'printf %s "$*" | wc -c'

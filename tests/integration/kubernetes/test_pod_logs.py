@@ -10,11 +10,11 @@ import pytest
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet_logs import KubeletLogs
 from tests.waiting import until
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.port import LineTimes
 from voda.domain.errors import InvalidInput
+from voda.kubernetes_client.api import Api
 
 PODS = "/api/v1/namespaces/default/pods"
 LINES = [b"line %04d of the output\n" % number for number in range(1000)]

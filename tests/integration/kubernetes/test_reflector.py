@@ -11,9 +11,9 @@ from tests.kube.control_plane import ControlPlane, running
 from tests.telemetry import RecordingTelemetry
 from tests.waiting import until, until_it_is
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.reflector import Reflector
-from voda.cluster.kubernetes.objects import NamedObject
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.reflector import Reflector
 from voda.metrics import LAST_MIRROR_DRIFT
 
 MAPS = "/api/v1/namespaces/default/configmaps"

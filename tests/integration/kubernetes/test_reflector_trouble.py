@@ -9,8 +9,9 @@ from tests.kube.misbehaving import Misbehaving, Speaking, line, listed, refused,
 from tests.telemetry import RecordingTelemetry
 from tests.waiting import until
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.reflector import Reflector
-from voda.cluster.kubernetes.objects import JobObject, NamedObject
+from voda.cluster.kubernetes.objects import JobObject
+from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.reflector import Reflector
 from voda.metrics import LAST_MIRROR_DRIFT
 
 PATH = "/apis/kubeflow.org/v1/things"

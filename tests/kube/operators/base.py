@@ -32,13 +32,15 @@ class Operator:
     """As its pods' label has it."""
     manager: ClassVar[str]
     """As `managedBy` has it."""
+    limits_events: ClassVar[bool] = False
+    """See Queue."""
     owned: ClassVar[Mapping[Resource, str]] = {}
     """Resource -> label selector of what it makes, beside pods."""
 
     def __init__(self, client: Client, workers: int = 16) -> None:
         self.client = client
         self._at_once = workers
-        self._queue = Queue()
+        self._queue = Queue(limits_events=self.limits_events)
         self._deleted: set[str] = set()
         self.jobs = Mirror(client, self.resource)
         self.pods = Mirror(client, PODS, labels=f"{OPERATOR_NAME}={self.name}", group=_labelled)
@@ -46,7 +48,7 @@ class Operator:
             resource: Mirror(client, resource, labels=labels, group=self._owner)
             for resource, labels in self.owned.items()
         }
-        self.jobs.on_change = lambda job, is_there: self._queue.add(key_of(job))
+        self.jobs.on_change = lambda job, is_there: self._queue.see(key_of(job))
         self.pods.on_change = lambda pod, is_there: self._add(_labelled(pod))
         for mirror in self.children.values():
             mirror.on_change = lambda thing, is_there: self._add(self._owner(thing))
@@ -151,7 +153,7 @@ class Operator:
 
     def _add(self, key: Key | None) -> None:
         if key is not None:
-            self._queue.add(key)
+            self._queue.see(key)
 
 
 def phase_of(pod: Object) -> str:

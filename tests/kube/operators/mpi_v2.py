@@ -45,6 +45,7 @@ class MpiOperatorV2(Operator):
     resource = MPIJOBS
     name = "mpi-operator"
     manager = "kubeflow.org/mpi-operator"
+    limits_events = True
     owned: ClassVar = {JOBS: "", SERVICES: "", CONFIG_MAPS: "", SECRETS: ""}
 
     def __init__(self, client: Client, workers: int = 16) -> None:

@@ -5,8 +5,9 @@ Rule: pods are found by the labels of the Job controller, and meant by their ind
 
 from tests.kube import client as api
 from tests.kube.client import Object
-from tests.kube.objects import MANAGED
+from tests.kube.objects import MANAGED, a_training_runtime
 from tests.kube.operators.base import phase_of
+from tests.kube.peers.jobset import OF_JOBSET
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World, is_leaving
 
@@ -17,15 +18,18 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 class JobsWorld(PeeredWorld):
     """See the module."""
 
+    label = JOB_NAME
+    """Of the pods: names the job."""
+
     async def submit(self, job: Object) -> Object:
         """See World: suspended, as users are told to, unless the job says what it is or is none of voda's."""
-        if job["kind"] == "Job" and MANAGED in job["metadata"].get("labels", {}):
+        if job["kind"] in ("Job", "JobSet") and MANAGED in job["metadata"].get("labels", {}):
             job["spec"].setdefault("suspend", True)
         return await World.submit(self, job)
 
     async def pods_of(self, name: str) -> list[Object]:
         """See World; in the order of their indices."""
-        pods = await self.client.list(api.PODS, self.namespace, f"{JOB_NAME}={name}")
+        pods = await self.client.list(api.PODS, self.namespace, f"{self.label}={name}")
         return sorted(pods, key=lambda pod: (index_of(pod), str(pod["metadata"]["name"])))
 
     async def running(self, name: str) -> dict[int, Object]:
@@ -63,6 +67,20 @@ class JobsWorld(PeeredWorld):
             for each in ours
             if each["involvedObject"].get("name") == name and reason in ("", each["reason"])
         ]
+
+
+class JobSetsWorld(JobsWorld):
+    """A world of JobSets: their controller makes one Job of each."""
+
+    label = OF_JOBSET
+
+
+class TrainJobsWorld(JobSetsWorld):
+    """A world of TrainJobs: Kubeflow Trainer makes one JobSet of each."""
+
+    async def add_runtime(self, name: str, *jobs: str) -> None:
+        """Create a TrainingRuntime with these replicated jobs, the first of which trains."""
+        await self.client.create(api.RUNTIMES, a_training_runtime(name, self.namespace, *jobs))
 
 
 def index_of(pod: Object) -> int:

@@ -39,13 +39,17 @@ class Program:
         """Start it."""
         assert self._process is None, f"{self.name} runs already"
         self._started_at = time.time()  # noqa: TID251 - compared with a file's time
+        # One that watches where it runs, as training-operator may do after its certificate was replaced, must not find
+        # its log there: it would log each line that it logs, on a core of its own.
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
         with (self.folder / "log").open("ab") as said:
             self._process = subprocess.Popen(
                 [str(part) for part in command],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                cwd=self.folder,
+                cwd=home,
                 # What runs it apart is held still and killed with it.
                 start_new_session=True,
                 env={**os.environ, **(environment or {})},  # noqa: TID251 - a program of the tests

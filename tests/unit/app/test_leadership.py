@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.leases import MemoryApi, Objects, ended
 from tests.virtual_time import now_s, virtually
 from voda.app.leadership import Leadership
-from voda.cluster.kubernetes.lease import LeaseClient
 from voda.controller.controller import Controller
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.domain.errors import Fenced, LogDamaged, StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import LEADERSHIP, LeaderElected
+from voda.kubernetes_client.lease import LeaseClient
 from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES

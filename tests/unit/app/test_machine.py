@@ -94,9 +94,18 @@ def test_socket_is_the_named_one_else_that_of_the_machine_or_in_the_folder() -> 
 @pytest.mark.parametrize(
     ("fields", "uid", "line"),
     [
-        ({}, 1000, "single-user: every job runs as you and can read the admin token, so roles are for honest people"),
-        ({}, 0, "single-user: every job runs as root and can read the admin token, so roles are for honest people"),
-        ({"has_tokens": False}, 1000, "single-user: every job runs as you, and whoever reaches the port is admin"),
+        (
+            {},
+            1000,
+            "single-user: all jobs run as you, with an admin's rights; started as root, voda keeps users apart",
+        ),
+        (
+            {},
+            0,
+            "single-user: all jobs run as root, with an admin's rights; started without --single-user, voda keeps"
+            " users apart",
+        ),
+        ({"has_tokens": False}, 1000, "single-user: all jobs run as you, and anybody who reaches the port is admin"),
         (
             {"is_multi_user": True, "socket": Path("/a.sock")},
             0,

@@ -1,18 +1,21 @@
 """`voda token`: what it prints, and what it leaves in the folder."""
 
 import json
+import os
 import socket
 import stat
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from voda import config
 from voda.auth.tokens import Authenticator
 from voda.cli import build_app
-from voda.cli.commands.service.token import _voda_of_root
 from voda.clock import VirtualClock
-from voda.domain.errors import AlreadyExists, NotFound
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
 
 
 def token(home: Path, *args: str) -> str:
@@ -85,10 +88,33 @@ def test_create_for_a_voda_of_all_users_says_where_the_name_has_no_account(tmp_p
     assert "no account" not in said("no-such-viewer", "viewer")
 
 
-def test_create_beside_the_voda_of_root_says_who_makes_its_tokens(tmp_path: Path) -> None:
-    assert _voda_of_root(tmp_path, tmp_path / "voda.sock") == ""
+@pytest.fixture
+def beside_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data folder of a user beside the voda of root."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(config, "MACHINE_SOCKET", tmp_path / "voda.sock")
+    home = tmp_path / "home"
+    monkeypatch.setenv("VODA_HOME", str(home))
     with socket.socket(socket.AF_UNIX) as served:
         served.bind(str(tmp_path / "voda.sock"))
-        assert "sudo voda token create NAME" in _voda_of_root(tmp_path, tmp_path / "voda.sock")
-        (tmp_path / "server.json").write_text("{}")
-        assert _voda_of_root(tmp_path, tmp_path / "voda.sock") == ""
+        yield home
+
+
+@pytest.mark.parametrize("command", [("create", "ada"), ("list",), ("revoke", "ada")])
+def test_token_beside_the_voda_of_root_says_who_has_its_tokens(beside_root: Path, command: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput, match=r"root's, at .*voda\.sock, .*sudo voda token create NAME.* --home .*/home$"):
+        CliRunner().invoke(build_app(), ["token", *command], catch_exceptions=False, standalone_mode=False)
+    assert not beside_root.exists()
+
+
+def test_token_beside_the_voda_of_root_when_an_earlier_voda_of_the_user_is_gone_says_so_too(beside_root: Path) -> None:
+    token(beside_root, "create", "ada")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for server in ({}, {"url": "http://127.0.0.1:8470", "pid": ended.pid}):
+        (beside_root / "server.json").write_text(json.dumps(server))
+        with pytest.raises(InvalidInput, match="root's"):
+            CliRunner().invoke(build_app(), ["token", "create", "bob"], catch_exceptions=False, standalone_mode=False)
+    (beside_root / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:8470", "pid": os.getpid()}))
+    made = CliRunner().invoke(build_app(), ["token", "create", "bob"])
+    assert made.exit_code == 0

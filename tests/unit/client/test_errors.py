@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from voda.api.schemas import Problem
+from voda.api.schemas.base import Problem
 from voda.client.errors import error_of
 from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound, PermanentError, TransientError
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders import a_spec
+from tests.builders import a_job, a_spec
 from voda.domain.errors import InvalidInput
-from voda.domain.job import MOST_REPLICAS, category_of, validated
+from voda.domain.job import MOST_REPLICAS, PREEMPTED, Phase, category_of, validated
 from voda.events.types import JobChanged
 from voda.projections.job_changes import respecified
 
@@ -76,3 +76,15 @@ def test_wish_when_its_bounds_exclude_the_request_moves_it_inside() -> None:
 )
 def test_category_of_a_name_is_the_name_without_number_time_or_hash(name: str, category: str) -> None:
     assert category_of(name) == category
+
+
+def test_processes_know_their_job_by_its_id_and_by_its_name_or_else_its_id() -> None:
+    assert a_spec("train-2", name="train").environment == {"VODA_JOB_ID": "train-2", "VODA_JOB_NAME": "train"}
+    assert a_spec("train-2").environment == {"VODA_JOB_ID": "train-2", "VODA_JOB_NAME": "train-2"}
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_job_is_preempted_only_while_it_waits(phase: Phase) -> None:
+    assert a_job(phase=phase, interruption=PREEMPTED).is_preempted == (phase is Phase.WAITING)
+    assert not a_job(phase=phase, interruption="failed").is_preempted
+    assert not a_job(phase=phase, interruption=PREEMPTED, halt_reason="halted by ada").is_preempted

@@ -89,3 +89,32 @@ def test_dependency_that_is_none_is_refused(text: str) -> None:
 def test_too_many_dependencies_are_refused() -> None:
     with pytest.raises(InvalidInput, match="up to 100 jobs, got 101"):
         parse_dependencies(",".join(f"j{number}" for number in range(101)))
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"),
+    [
+        ("0-4999", 5_000),
+        ("1-2500,2501-5000", 5_000),
+        ("999999", 1),
+        ("3-3", 1),
+        ("0-9:1%1", 10),
+        (",".join("1" * 250), 1),
+        (f"{'1,' * 249}11", 2),
+    ],
+)
+def test_range_is_read_up_to_its_bounds(text: str, tasks: int) -> None:
+    assert len(indices_of(parse_array(text).indices)) == tasks
+
+
+@pytest.mark.parametrize("text", ["0-5000", "1-2500,2501-5001", "1000000", f"{'1,' * 249}111"])
+def test_range_beyond_a_bound_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_array(text)
+
+
+def test_dependencies_are_read_up_to_their_bounds() -> None:
+    assert len(parse_dependencies(",".join(f"j{number}" for number in range(100)))) == 100
+    assert parse_dependencies("x" * 200) == (DependencyRequest("x" * 200),)
+    with pytest.raises(InvalidInput, match="expected the name of a job"):
+        parse_dependencies("x" * 201)

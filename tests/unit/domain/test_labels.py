@@ -90,3 +90,19 @@ def test_labels_that_kubernetes_would_refuse_are_refused(labels: dict[str, str],
 def test_labels_that_are_good_stay_as_they_are() -> None:
     labels = {"a": "", "example.com/k_8.s-x": "V-1.2_z", "voda.dev/managed": "true"}
     assert checked_labels(labels) == labels
+
+
+def test_labels_and_selectors_are_taken_up_to_their_bounds() -> None:
+    most = {f"k{number}": "v" for number in range(100)} | {"k0": "x" * 63}
+    assert checked_labels(most) == most
+    assert checked_labels({f"{'a' * 253}/{'b' * 63}": ""})
+    assert len(parse_selector(",".join("a" * 50))) == 50
+    assert len(parse_selector(f"a in ({'b' * 1_993})")) == 1
+
+
+@pytest.mark.parametrize(
+    "selector", [",".join("a" * 51), f"a in ({'b' * 1_994})", "a" * 64, f"{'a' * 254}/b", f"a={'b' * 64}"]
+)
+def test_selector_beyond_a_bound_is_refused(selector: str) -> None:
+    with pytest.raises(InvalidField):
+        parse_selector(selector)

@@ -93,3 +93,13 @@ def test_folders_when_drawn_what_stays_is_within_the_limits(
     assert not keep_bytes or sum(folder.size_bytes for folder in unspared) <= keep_bytes
     # What is decided again after it was done is nothing.
     assert expired(stays, rule, NOW) == []
+
+
+def test_rule_unless_it_is_set_keeps_30_days_and_20_gb_and_spares_a_day() -> None:
+    just_too_much = 20_000_000_001
+    assert goes([a_folder("a", days=29.99), a_folder("b", days=30)], RetentionRule()) == [("b", "age")]
+    assert goes([a_folder("a", days=2, size_bytes=just_too_much - 1)], RetentionRule()) == []
+    assert goes([a_folder("a", days=2, size_bytes=just_too_much)], RetentionRule()) == [("a", "size")]
+    assert goes([a_folder("a", days=1, size_bytes=just_too_much)], RetentionRule()) == [("a", "size")]
+    almost_a_day = 1 - 1 / DAY_S
+    assert goes([a_folder("a", days=almost_a_day, size_bytes=just_too_much)], RetentionRule()) == []

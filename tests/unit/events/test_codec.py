@@ -60,10 +60,13 @@ def test_plan_adopted_of_schema_1_was_decided_without_priorities() -> None:
     }
     fact = recorded("plan.adopted", 1, data).data
     assert isinstance(fact, PlanAdopted)
-    assert (fact.respects_priority, fact.cause) == (False, "job.queue_level_changed")
+    assert (fact.respects_priority, fact.fills_gaps, fact.cause) == (False, False, "job.queue_level_changed")
     fact = recorded("plan.adopted", 2, data).data
     assert isinstance(fact, PlanAdopted)
-    assert fact.respects_priority
+    assert (fact.respects_priority, fact.fills_gaps) == (True, False)
+    fact = recorded("plan.adopted", 3, data).data
+    assert isinstance(fact, PlanAdopted)
+    assert (fact.fills_gaps, fact.guaranteed, fact.devices) == (True, {}, {})
 
 
 def test_job_submitted_of_schema_3_waits_for_no_job_and_is_in_no_array() -> None:

@@ -3,10 +3,13 @@
 import pytest
 
 from tests.builders import Log, a_node, a_spec
+from voda.domain.cells import CellsSpec, PinSpec, QuotaSpec, VirtualClusterSpec
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
     AnyFact,
+    JobBackedOff,
     JobCanceled,
     JobCancelRequested,
     JobChanged,
@@ -22,18 +25,33 @@ from voda.events.types import (
     JobSubmitted,
     LeaderElected,
     NodeChanged,
+    NodeDrainRequested,
     NodeJoined,
     NodeLeft,
+    NodeUndrainRequested,
     PlanAdopted,
     PolicyChanged,
     ProgramFailed,
     RatelimitChanged,
     RetentionChanged,
+    ShareAssigned,
+    ShareReleased,
+    VirtualClustersApplied,
     WorkerExited,
     WorkerRefused,
     WorkerStarted,
 )
 
+CELLS = CellsSpec(
+    virtual_clusters={
+        "vision": VirtualClusterSpec(
+            virtual_cells=(QuotaSpec(cell_type="rack.node", cell_number=2),),
+            pinned_cells=(PinSpec(pinned_cell_id="dgx"),),
+            members=("ada", "bob"),
+        ),
+        "speech": VirtualClusterSpec(),
+    }
+)
 A_PLAN = PlanAdopted(
     pool="default",
     number=7,
@@ -56,7 +74,7 @@ TOLD: list[tuple[AnyFact, str]] = [
     (JobResumeRequested(job_id="a"), "resumed"),
     (JobChanged(job_id="a", max_replicas=2), "changed: max_replicas = 2"),
     (PolicyChanged(pool="default", policy="fifo"), "changed: policy = fifo"),
-    (RatelimitChanged(pool="default", ratelimit_s=0.0), "plans at once, no rate limit"),
+    (RatelimitChanged(pool="default", ratelimit_s=0.0), "no rate limit"),
     (
         RetentionChanged(pool="default", retention_s=60.0, retention_bytes=5),
         "changed: retention_s = 60.0, retention_bytes = 5",
@@ -71,6 +89,33 @@ TOLD: list[tuple[AnyFact, str]] = [
         "is now 4 GPUs, not ready, 1 used by others",
     ),
     (NodeLeft(name="n1"), "left"),
+    (NodeDrainRequested(name="n1", reason="drained by ada: new fan"), "drained by ada: new fan"),
+    (NodeUndrainRequested(name="n1"), "undrained: it takes workers again"),
+    (
+        VirtualClustersApplied(pool="default", cells=CELLS),
+        "virtual clusters: vision (2 rack.node, pinned dgx, members ada bob), speech (no cells)",
+    ),
+    (VirtualClustersApplied(pool="default", cells=CellsSpec()), "no virtual clusters any more"),
+    (
+        NodeChanged(node=a_node("n1", devices=(GpuDevice(memory_mib=16_000),))),
+        "is now 4 GPUs, 1 card to share",
+    ),
+    (
+        ShareAssigned(
+            node="n1",
+            pod_uid="u1",
+            pod="ml/notebook",
+            containers={
+                "main": CardShare(cards=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
+                "side": CardShare(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
+            },
+        ),
+        "ml/notebook gets main 250 milli, 4096 MiB of card 0; side cards 1, 2",
+    ),
+    (
+        ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),
+        "ml/notebook has no card any more: the pod is gone",
+    ),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
     (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),
     (
@@ -80,11 +125,17 @@ TOLD: list[tuple[AnyFact, str]] = [
     (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
     (JobStalled(job_id="a", reason="its image is missing"), "is stalled: its image is missing"),
     (JobStalled(job_id="a"), "continues"),
+    (
+        JobBackedOff(
+            pool="default", job_id="a", at_work=1, planned=4, since=0.0, reason="no pods", retry_after_s=240.0
+        ),
+        "a is stuck, 1 of 4 planned workers at work: no pods; others go first for 4m 00s",
+    ),
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
     (
         ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data"),
-        "worker-0 ended with exit code 1: no data; it is started again",
+        "worker-0 ended with exit code 1: no data; it will be started again",
     ),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
     (
@@ -131,6 +182,7 @@ def test_plan_when_it_changes_many_jobs_names_some_and_counts_the_rest() -> None
         (JobSubmitted(spec=a_spec("a")), {"a"}, "a"),
         (JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
         (NodeLeft(name="n1"), set(), "node n1"),
+        (NodeDrainRequested(name="n1"), set(), "node n1"),
     ],
 )
 def test_event_knows_whom_it_is_about(fact: AnyFact, jobs: set[str], subject: str) -> None:

@@ -2,7 +2,8 @@
 
 from typing import get_args
 
-from voda.events.types import AnyFact, Data, Decision, Intent, Observation
+from voda.events.records import Data
+from voda.events.types import AnyFact, Decision, Intent, Observation
 
 
 def _facts() -> set[type[Data]]:
@@ -32,13 +33,19 @@ def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None
 def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -> None:
     assert {fact.TYPE for fact in _facts() if not fact.MAKES_CLUSTER_STALE} == {
         "action.failed",
+        "job.backed_off",
         "job.halt_requested",
         "job.folder_deleted",
         "job.progressed",
         "job.registered",
         "job.resume_requested",
         "job.submitted",
+        "node.drain_requested",
+        "node.undrain_requested",
         "program.failed",
         "retention.changed",
+        "share.assigned",
+        "share.released",
+        "virtual_clusters.applied",
         "worker.refused",
     }

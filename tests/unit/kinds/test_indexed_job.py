@@ -69,6 +69,17 @@ def test_pod_that_names_its_node_is_refused_on_kubernetes() -> None:
         kubernetes_warnings(parse(manifest), SERVED, "nvidia.com/gpu")
 
 
+@pytest.mark.parametrize("name", ["voda", "volcano"])
+def test_scheduler_of_another_name_is_warned_of_as_what_a_job_that_is_there_keeps(name: str) -> None:
+    manifest = an_indexed_job(2)
+    manifest["spec"]["template"]["spec"]["schedulerName"] = name
+    warning, *_ = kubernetes_warnings(parse(manifest), SERVED, "nvidia.com/gpu")
+    assert warning.field == "spec.template.spec.schedulerName"
+    assert "its replicas wait until a scheduler of this name binds them" in warning.message
+    manifest["spec"]["template"]["spec"]["schedulerName"] = "default-scheduler"
+    assert kubernetes_warnings(parse(manifest), SERVED, "nvidia.com/gpu") == ()
+
+
 def test_job_that_is_there_is_warned_of_the_rendezvous_that_voda_cannot_add() -> None:
     manifest = an_indexed_job(2)
     assert kubernetes_warnings(parse(manifest), SERVED, "nvidia.com/gpu") == ()

@@ -28,7 +28,7 @@ def test_every_version_of_a_kind_has_an_adapter_to_kubernetes(kind: type[JobMani
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_cluster_role_names_every_kind(kind: type[JobManifest]) -> None:
     made = yaml.safe_load_all(RENDERED.read_text("utf-8"))
-    rules = next(each for each in made if each["kind"] == "ClusterRole")["rules"]
+    rules = [rule for each in made if each["kind"] == "ClusterRole" for rule in each["rules"]]
     groups = {version.partition("/")[0] for version in kind.versions}
     of_jobs = [rule["resources"] for rule in rules if "create" in rule["verbs"] and {*rule["apiGroups"]} == groups]
     assert [kind.plural] in of_jobs

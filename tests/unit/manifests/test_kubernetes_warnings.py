@@ -36,14 +36,30 @@ def with_pod(manifest: dict[str, Any], **pod: Any) -> dict[str, Any]:
     return manifest
 
 
+def test_claims_are_warned_of_only_where_the_cluster_does_not_count_them() -> None:
+    parsed = parse(with_pod(mpi(worker={}), resourceClaims=[{"name": "x", "resourceClaimTemplateName": "two"}]))
+    served = {"MPIJob": V2}
+    [warning] = kubernetes_warnings(parsed, served, "nvidia.com/gpu")
+    assert warning.field == f"{_WORKER}.resourceClaims"
+    assert warning.message.startswith("not counted: this voda sees no devices that are claimed")
+    assert kubernetes_warnings(parsed, served, "nvidia.com/gpu", counts_claims=True) == ()
+
+
 @pytest.mark.parametrize("manifest", [mpi(), torch(), torch(masters=1)])
 def test_plain_manifest_is_honoured_as_a_whole(manifest: dict[str, Any]) -> None:
     assert told(manifest) == {}
 
 
 def test_kind_without_an_operator_is_refused() -> None:
-    with pytest.raises(InvalidField, match="kind: PyTorchJob has no operator in this cluster, which runs MPIJob"):
+    sentence = "kind: PyTorchJob has no operator in this cluster, which runs MPIJob: install training-operator"
+    with pytest.raises(InvalidField, match=sentence):
         kubernetes_warnings(parse(torch()), {"MPIJob": V2}, "nvidia.com/gpu")
+
+
+def test_kind_that_the_settings_leave_out_is_refused() -> None:
+    refuse_elsewhere(parse(torch()), (), ("PyTorchJob",))
+    with pytest.raises(InvalidField, match=r"kind: expected one that this voda runs \(Job, MPIJob; .*got PyTorchJob"):
+        refuse_elsewhere(parse(torch()), (), ("Job", "MPIJob"))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +102,7 @@ def test_torch_job_without_the_container_its_operator_looks_for_is_refused() -> 
     ("pod", "field"),
     [
         ({"schedulerName": "volcano"}, "schedulerName"),
+        ({"schedulerName": "voda"}, "schedulerName"),
         ({"nodeName": "gpu-1"}, "nodeName"),
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topologySpreadConstraints"),
         ({"affinity": {"podAntiAffinity": {"x": []}, "nodeAffinity": {"x": []}}}, "affinity.podAntiAffinity"),

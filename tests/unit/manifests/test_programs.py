@@ -12,6 +12,7 @@ from voda.manifests.programs import (
     Program,
     expand_program,
     failure_policy,
+    is_plain,
     program,
     working_dir_annotation,
 )
@@ -137,3 +138,9 @@ def test_pod_name_when_the_cluster_gives_none_is_made_of_job_and_role() -> None:
     program = Program(role="launcher", argv=("$(ME)",), env=(("ME", "$(VODA_POD_NAME)"),))
     assert expand_program(program, {"VODA_JOB_NAME": "digits"})[0] == ("digits-launcher",)
     assert expand_program(program, {"VODA_POD_NAME": "digits-launcher-x7"})[0] == ("digits-launcher-x7",)
+
+
+def test_plain_when_a_manifest_says_so_or_lacks_what_would_say_it() -> None:
+    assert is_plain({"metadata": {"annotations": {"voda.dev/launcher": "plain"}}})
+    without: list[dict[str, object]] = [{}, {"metadata": None}, {"metadata": {}}, {"metadata": {"annotations": None}}]
+    assert [is_plain(manifest) for manifest in without] == [False] * 4

@@ -95,6 +95,12 @@ def test_spec_fields_when_a_machine_has_no_such_thing_are_told() -> None:
     assert unmet(manifest) == ["spec.runLauncherAsWorker", "spec.runPolicy.suspend", "spec.runPolicy.schedulingPolicy"]
 
 
+def test_device_class_when_a_machine_hands_out_its_own_gpus_is_told() -> None:
+    manifest = without_images(an_mpi_job(annotations={"voda.dev/device-class": "gpu.example.com"}))
+    assert unmet(manifest) == ["metadata.annotations[voda.dev/device-class]"]
+    assert unread(manifest) == []
+
+
 def test_ways_to_meet_when_a_machine_has_its_own_are_told() -> None:
     assert unmet(without_images(an_mpi_job(spec={"mpiImplementation": "OpenMPI"}))) == []
     assert unmet(without_images(an_mpi_job(spec={"mpiImplementation": "Intel"}))) == ["spec.mpiImplementation"]

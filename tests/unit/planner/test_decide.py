@@ -18,7 +18,7 @@ from voda.planner.decide import changes, decide
 from voda.planner.resize_cost import without_thrash
 from voda.policies.elastic_fifo import ElasticFifo
 from voda.policies.fifo import Fifo
-from voda.projections.live import adopted
+from voda.projections.pool_changes import adopted
 
 MAX_REPLICAS = 8
 COST_S = 60.0
@@ -84,7 +84,7 @@ def settled(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, int]:
 def test_growth_when_it_saves_less_than_it_costs_then_it_is_left_out_and_the_reason_says_so() -> None:
     plan = decide(a_view({"a": 2}, remaining_s={"a": 160.0}), Dictated({"a": 4}), Steady(), 5.0, cause="tick")
     assert plan.placement == {"a": ("n1", "n1")}
-    assert plan.reasons == {"a": "kept at 2: growing to 4 would save 40 s and cost 60 s"}
+    assert plan.reasons == {"a": "kept at 2 workers: growing to 4 would save 40 s and cost 60 s"}
 
 
 def test_growth_when_it_saves_more_than_it_costs_then_it_is_made() -> None:
@@ -112,7 +112,7 @@ def test_shrink_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> No
     view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
     replicas, reasons = without_thrash(view, {"a": 4, "b": 4})
     assert replicas == {"a": 5, "b": 3}
-    assert reasons["a"] == "kept at 5: shrinking to 4 would free GPUs that no other job needs now"
+    assert reasons["a"] == "kept at 5 workers: shrinking to 4 would free GPUs that no other job needs now"
 
 
 def test_shrink_when_it_makes_room_for_a_start_then_it_stands() -> None:
@@ -150,14 +150,14 @@ def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -
     view = a_view({"a": 4, "b": 4}, remaining_s={"b": 1.0})
     replicas, reasons = without_thrash(view, {"a": 0, "b": 8})
     assert replicas == {"a": 4, "b": 4}
-    assert reasons["a"] == "kept at 4: to grow other jobs by these GPUs would not pay"
+    assert reasons["a"] == "kept at 4 workers: to grow other jobs by these GPUs would not pay"
 
 
 def test_preemption_when_undone_takes_its_gpus_once_and_leaves_the_rest_to_shrunk_jobs() -> None:
     view = a_view({"a": 2, "b": 2, "c": 5}, remaining_s={"b": 1.0}, gpus=9)
     replicas, reasons = without_thrash(view, {"a": 0, "b": 8, "c": 1})
     assert replicas == {"a": 2, "b": 2, "c": 5}
-    assert reasons["a"] == "kept at 2: to grow other jobs by these GPUs would not pay"
+    assert reasons["a"] == "kept at 2 workers: to grow other jobs by these GPUs would not pay"
 
 
 def test_preemption_when_it_makes_room_for_a_start_then_it_stands() -> None:
@@ -174,7 +174,7 @@ def test_waiting_job_when_a_growth_in_its_place_is_left_out_then_it_starts() -> 
     view = a_view({"a": 2}, waiting={"b": 3, "c": 2}, remaining_s={"a": 1.0}, gpus=4)
     replicas, reasons = without_thrash(view, {"a": 4, "b": 0, "c": 0})
     assert replicas == {"a": 2, "b": 0, "c": 2}
-    assert reasons["c"] == "starts on 2: to grow other jobs by these GPUs would not pay"
+    assert reasons["c"] == "starts with 2 workers: to grow other jobs by these GPUs would not pay"
 
 
 @st.composite
@@ -289,7 +289,7 @@ def test_decide_when_no_node_could_ever_hold_a_worker_then_the_job_waits_and_kee
     view = a_state(jobs=jobs, nodes=[a_node("n1"), a_node("n2")])
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert len(plan.placement["small"]) == 8
-    assert plan.reasons["huge"] == "waits: needs room for 1 worker of 8 GPUs, the nodes have it for 0"
+    assert plan.reasons["huge"] == "waits: needs room for 1 worker of 8 GPUs, and the nodes have room for 0"
 
 
 # ---- nodes that refuse jobs
@@ -313,7 +313,7 @@ def test_decide_when_the_nodes_that_take_a_job_are_too_small_then_the_reason_say
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert (
         plan.reasons["a"]
-        == "waits: needs room for 6 workers of 1 GPU, the nodes that take it have it for 4 (n1: a taint)"
+        == "waits: needs room for 6 workers of 1 GPU, and the nodes that take it have room for 4 (n1: a taint)"
     )
 
 
@@ -326,7 +326,8 @@ def test_decide_when_nodes_refuse_more_of_a_job_then_others_get_the_gpus_and_the
     plan = decide(view, Dictated({"a": 7, "b": 1}), Steady(), 5.0, cause="tick")
     assert plan.placement["a"] == ("n1",) * 4
     assert (
-        plan.reasons["a"] == "runs at 4: the nodes that take it have no GPUs free for 7 workers of 1 GPU (n2: a taint)"
+        plan.reasons["a"]
+        == "runs with 4 workers: the nodes that take it have no GPUs free for 7 workers of 1 GPU (n2: a taint)"
     )
     shared = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert {job_id: len(nodes) for job_id, nodes in shared.placement.items()} == {"a": 4, "b": 4}
@@ -337,7 +338,7 @@ def test_decide_when_nodes_refuse_part_of_a_share_then_the_policy_hands_it_to_ot
     view = a_state(jobs=jobs, nodes=[a_node("n1", gpus=2), a_node("n2", gpus=6)])
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert plan.placement == {"a": ("n1",) * 2, "b": ("n2",) * 6}
-    assert plan.reasons["a"].startswith("runs at 2: the nodes that take it have no GPUs free for 4 workers")
+    assert plan.reasons["a"].startswith("runs with 2 workers: the nodes that take it have no GPUs free for 4 workers")
 
 
 def test_decide_when_a_refused_job_finds_no_room_then_others_of_its_shape_are_not_held_back() -> None:

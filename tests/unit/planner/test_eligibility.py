@@ -8,11 +8,13 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job
 from voda.domain.job_array import ArrayTask
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.decide import decide
-from voda.planner.eligibility import eligible_view, held_jobs
+from voda.planner.eligibility import WAITS_FOR_RETRY, eligible_view, held_jobs, next_retry_at
 from voda.policies import POLICIES
+
+NOW = 100.0
 
 
 def a_task(index: int, *, at_once: int = 2, name: str = "sweep", **fields: Any) -> Job:
@@ -25,23 +27,23 @@ def after(job_id: str, **fields: Any) -> Dependency:
 
 
 def held(*jobs: Job, **fields: Any) -> set[str]:
-    return set(held_jobs(a_state(jobs=jobs, nodes=[a_node()], **fields)))
+    return set(held_jobs(a_state(jobs=jobs, nodes=[a_node()], **fields), NOW))
 
 
 def test_view_without_held_jobs_is_the_view_itself() -> None:
     view = a_state(jobs=[a_job("a"), a_task(0, at_once=0)], nodes=[a_node()])
-    assert eligible_view(view) == (view, {})
+    assert eligible_view(view, NOW) == (view, {})
 
 
 def test_job_is_held_while_it_waits_for_another_and_says_for_which() -> None:
     waits_for = (after("a"), after("sweep-0", array="sweep"), after("b"), after("c"))
     view = a_state(jobs=[a_job("a", workers={0: "n1"}), a_job("z", waits_for=waits_for)], nodes=[a_node()])
-    assert held_jobs(view) == {"z": "waits: after a (Running), array sweep, b and 1 more"}
+    assert held_jobs(view, NOW) == {"z": "waits: after a (Running), array sweep, b and 1 more"}
 
 
 def test_job_whose_dependency_cannot_be_met_says_why_until_it_is_canceled() -> None:
     job = a_job("z", waits_for=(after("a"),), unsatisfiable="a failed")
-    assert held_jobs(a_state(jobs=[job], nodes=[a_node()])) == {"z": "waits in vain: a failed"}
+    assert held_jobs(a_state(jobs=[job], nodes=[a_node()]), NOW) == {"z": "waits in vain: a failed"}
 
 
 def test_job_that_is_being_canceled_is_left_to_the_policy_to_leave_out() -> None:
@@ -94,7 +96,7 @@ def test_task_that_ended_gives_its_place_away_once_its_workers_are_gone() -> Non
         settings=view.settings,
         outlived={"sweep-0": a_task(0, workers={0: "n1"})},
     )
-    assert (set(held_jobs(view)), set(held_jobs(left))) == (set(), {"sweep-2"})
+    assert (set(held_jobs(view, NOW)), set(held_jobs(left, NOW))) == (set(), {"sweep-2"})
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -106,3 +108,40 @@ def test_no_policy_gives_a_held_job_workers(policy: str, placer: str) -> None:
     assert set(plan.placement) == {"sweep-0", "sweep-1"}
     assert plan.reasons["sweep-3"] == "waits: array sweep has at most 2 tasks at work at once"
     assert plan.reasons["z"] == "waits: after array sweep"
+
+
+def test_job_in_backoff_is_held_until_its_next_try_unless_it_has_workers() -> None:
+    waits, works = a_job("a", retry_at=NOW + 8), a_job("b", retry_at=NOW + 8, workers={0: "n1"})
+    view = a_state(jobs=[waits, works], nodes=[a_node()])
+    assert held_jobs(view, NOW) == {"a": WAITS_FOR_RETRY}
+    assert next_retry_at(view, NOW) == NOW + 8
+    assert held_jobs(view, NOW + 8) == {}
+
+
+def test_job_whose_program_failed_takes_no_gpu_back_at_its_next_try() -> None:
+    failed = a_job("a", submitted_at=1.0, retry_at=NOW)
+    other = a_job("b", submitted_at=50.0, workers={0: "n1"})
+    view = a_state(jobs=[failed, other], nodes=[a_node(gpus=1)], placement={"b": ("n1",)})
+    plan = decide(view, POLICIES["elastic-fifo"], PLACERS["steady"], NOW, cause="tick")
+    assert plan.placement == {"b": ("n1",)}
+
+
+def test_gpus_of_a_job_in_backoff_go_to_a_waiting_job() -> None:
+    failed, other = a_job("a", submitted_at=1.0, retry_at=NOW + 8), a_job("b", submitted_at=50.0)
+    view = a_state(jobs=[failed, other], nodes=[a_node(gpus=1)], placement={"a": ("n1",)})
+    plan = decide(view, POLICIES["elastic-fifo"], PLACERS["steady"], NOW, cause="tick")
+    assert plan.placement == {"b": ("n1",)}
+
+
+@pytest.mark.parametrize(("in_s", "size"), [(8.0, 1), (1_000.0, 2)])
+def test_running_job_grows_by_gpus_of_a_backoff_only_if_that_lasts(in_s: float, size: int) -> None:
+    failed = a_job("a", submitted_at=1.0, retry_at=NOW + in_s)
+    grower = a_job("b", submitted_at=50.0, max_replicas=2, workers={0: "n1"})
+    view = a_state(
+        jobs=[failed, grower],
+        nodes=[a_node(gpus=2)],
+        placement={"a": ("n1",), "b": ("n1",)},
+        estimates={"b": Estimate(speedup=(0.0, 1.0, 2.0), resize_cost_s=60.0)},
+    )
+    plan = decide(view, POLICIES["elastic-fifo"], PLACERS["steady"], NOW, cause="tick")
+    assert {job_id: len(nodes) for job_id, nodes in plan.placement.items()} == {"b": size}

@@ -54,6 +54,18 @@ def test_workers_on_a_cordoned_node_stay_and_those_on_a_draining_one_move(placer
     assert "n1" not in planned(a_view({"n1": NOW}, is_draining=True), placer=placer)["a"]
 
 
+def test_job_that_waits_is_told_which_nodes_are_drained() -> None:
+    drained = a_view(nodes=1, is_draining=True)
+    for names, said in ((("n1",), "n1 is"), (("n1", "n2", "n3", "n4", "n5"), "n1, n2, n3 and 2 more are")):
+        view = replace(drained, drains=dict.fromkeys(names, "drained by ada"))
+        plan = decide(view, POLICIES.choose("elastic-fifo"), PLACERS.choose("steady"), NOW, cause="tick")
+        assert plan.reasons["a"].endswith(f"; {said} drained")
+    roomy = replace(a_view(nodes=2, is_draining=True), drains={"n1": "drained by ada"})
+    plan = decide(roomy, POLICIES.choose("elastic-fifo"), PLACERS.choose("steady"), NOW, cause="tick")
+    assert plan.placement == {"a": ("n2", "n2")}
+    assert "drained" not in plan.reasons["a"]
+
+
 def test_workers_on_silent_nodes_stay_however_long_it_lasts_where_most_nodes_are_silent() -> None:
     most = a_view({"n1": 0.0, "n2": 0.0})
     assert planned(most, 86_400.0) == {"a": ("n1", "n1")}
@@ -127,3 +139,8 @@ def test_grace_of_nodes_that_are_late_begins_anew_once_most_of_them_answer_again
     live.apply(log.add(NodeLeft(name="n1"), at=501.0))
     live.apply(log.add(NodeChanged(node=a_node("n0", is_ready=False, is_draining=True)), at=502.0))
     assert live.state("default").silent_since == {}
+
+
+def test_workers_on_a_node_that_is_not_ready_and_never_fell_silent_move_at_once() -> None:
+    view = replace(a_view({"n1": 0.0}), silent_since={})
+    assert "n1" not in planned(view, 1.0)["a"]

@@ -15,8 +15,8 @@ def test_elastic_fifo_when_gpus_are_left_over_deals_them_in_turn() -> None:
     answer = ElasticFifo().allocate(state, 0.0)
     assert answer.replicas == {"a": 5, "b": 2}
     assert answer.reasons == {
-        "a": "grown 2 -> 5: 2 of 2 jobs share 7 GPUs, first submitted first",
-        "b": "shrunk 3 -> 2: 2 of 2 jobs share 7 GPUs, first submitted first",
+        "a": "grown from 2 to 5 workers: both jobs share 7 GPUs, first submitted first",
+        "b": "shrunk from 3 to 2 workers: both jobs share 7 GPUs, first submitted first",
     }
 
 
@@ -42,3 +42,9 @@ def test_elastic_fifo_when_compared_with_one_replica_at_a_time_deals_the_same(vi
                 free -= spec.gpus_per_replica
                 gave = True
     assert ElasticFifo().allocate(view, 0.0).replicas == dealt
+
+
+def test_elastic_fifo_when_gpus_are_left_over_gives_a_large_job_its_maximum_and_no_more() -> None:
+    jobs = [a_job("a", max_replicas=300), a_job("b", submitted_at=1, max_replicas=400)]
+    answer = ElasticFifo().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=1_000)]), 0.0)
+    assert answer.replicas == {"a": 300, "b": 400}

@@ -80,7 +80,7 @@ def test_elastic_tiresias_when_a_compacted_job_does_not_grow_again_says_so() -> 
     )
     answer = ElasticTiresias().allocate(view, 0.0)
     assert answer.replicas == {"low": 1, "large": 0}
-    assert answer.reasons["low"] == "shrunk 4 -> 1: compacted, 1 jobs pending"
+    assert answer.reasons["low"] == "shrunk from 4 to 1 worker: compacted, while 1 job cannot start"
 
 
 def test_elastic_tiresias_when_nobody_gains_leaves_gpus_idle() -> None:
@@ -88,4 +88,4 @@ def test_elastic_tiresias_when_nobody_gains_leaves_gpus_idle() -> None:
     estimates = {"a": Estimate(speedup=(0, 1, 1.5, 1.4, 9.0))}
     answer = ElasticTiresias().allocate(a_state(jobs=[job], nodes=[a_node(gpus=4)], estimates=estimates), 0.0)
     assert answer.replicas == {"a": 2}
-    assert answer.reasons == {"a": "starts on 2, highest gain 0.50/GPU"}
+    assert answer.reasons == {"a": "starts with 2 workers, highest gain 0.50/GPU"}

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.builders import a_job, a_node, a_state
 from tests.service import a_service
 from voda import policies as package
-from voda.api.schemas import SettingsView
+from voda.api.schemas.pools import SettingsView
 from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.state import Settings

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.programs.launchers import launcher_in_command, launcher_of_script, script_in_command
+from voda.programs.launchers import (
+    launcher_in_command,
+    launcher_of_script,
+    program_in_command,
+    script_in_command,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,29 @@ def test_script_of_a_command_is_the_file_that_python_runs(command: str, script: 
 )
 def test_command_that_begins_with_a_launcher_is_started_by_it(word: str, launcher: str | None) -> None:
     assert launcher_in_command([word, "train.py"]) == launcher
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("torchrun train.py", "train.py"),
+        ("torchrun --nproc-per-node 4 --rdzv-conf a=b src/fit.py --config other.py", "src/fit.py"),
+        ("torchrun -m pkg.train --lr 1", "pkg/train.py"),
+        ("torchrun --no-python ./fit.sh", "./fit.sh"),
+        ("mpirun -np 4 -x A=1 python3 -u train.py", "train.py"),
+        ("/usr/bin/mpiexec -n 2 ./solve x", "./solve"),
+        ("horovodrun -np 2 python train.py", "train.py"),
+        ("accelerate launch --num_processes 2 train.py", "train.py"),
+        ("env A=1 python train.py", "train.py"),
+        ("bash train.sh --fast", "train.sh"),
+        ("bash -c true", "bash"),
+        ("sh", "sh"),
+        ("torchrun", "torchrun"),
+        ("mpirun hostname", "mpirun"),
+        ("python train.py", "train.py"),
+        ("./fit x.py", "./fit"),
+        ("nvidia-smi -l 1", "nvidia-smi"),
+    ],
+)
+def test_program_of_a_command_is_what_the_job_is_named_after(command: str, program: str) -> None:
+    assert program_in_command(command.split()) == program

@@ -177,3 +177,9 @@ def test_array_awaits_the_tasks_that_were_not_submitted_until_it_is_canceled() -
     assert [array.awaits(index) for index in range(3)] == [True, False, True]
     array.is_canceled = True
     assert [array.awaits(index) for index in range(3)] == [False, False, False]
+
+
+def test_job_when_several_of_its_dependencies_failed_says_so_of_the_first_that_it_names() -> None:
+    waiting = [job("alpha"), job("train"), job("z", on("alpha"), on("train"))]
+    assert folded(*waiting, failed("train")).unsatisfiable("default") == {"z": "train failed"}
+    assert folded(*waiting, failed("train"), failed("alpha")).unsatisfiable("default") == {"z": "alpha failed"}

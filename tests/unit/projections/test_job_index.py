@@ -2,6 +2,8 @@
 
 import tracemalloc
 
+import msgspec
+
 from voda.projections.job_registry import JobIndex
 
 
@@ -52,3 +54,22 @@ def test_memory_is_some_fifty_bytes_a_job() -> None:
     # The newest 8,192 digests of two a job are held in a dict, which takes more.
     assert len(ledger) == 12_000
     assert held < 12_000 * 130
+
+
+def sizes(ledger: JobIndex) -> tuple[int, list[int]]:
+    """Return how many digests the dict holds, and how many each tier."""
+    tail, tiers, _, _ = msgspec.msgpack.decode(ledger.dump())
+    return len(tail), [len(numbers) // 4 for _, numbers in tiers]
+
+
+def test_newest_digests_stay_in_a_dict_until_they_are_a_tier() -> None:
+    assert sizes(filled(4_095)) == (8_190, [])
+    assert sizes(filled(4_096)) == (0, [8_192])
+    assert sizes(filled(4_097)) == (2, [8_192])
+
+
+def test_tiers_are_merged_until_each_is_twice_as_large_as_the_next() -> None:
+    assert sizes(filled(2 * 4_096)) == (0, [16_384])
+    assert sizes(filled(3 * 4_096)) == (0, [16_384, 8_192])
+    assert sizes(filled(7 * 4_096)) == (0, [32_768, 16_384, 8_192])
+    assert sizes(filled(8 * 4_096)) == (0, [65_536])

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import Log, a_spec
 from voda.domain.job import Phase
@@ -24,15 +25,18 @@ from voda.events.types import (
     JobResumeRequested,
     JobStalled,
     JobSubmitted,
+    NodeDrainRequested,
     PlanAdopted,
     ProgramFailed,
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.history import History
+from voda.projections import job_registry as job_registry_module
+from voda.projections.history import FinishedJob, History
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import LiveCluster
+from voda.projections.usage import Usage, UsageRow
 
 
 def folded(log: Log, job_registry: JobRegistry | None = None) -> JobRegistry:
@@ -85,7 +89,7 @@ def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
     log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, metrics={"accuracy": 0.9}), at=28)
     record = the(log)
     assert (record.phase, record.planned, record.reason) == (Phase.RUNNING, ("n1", "n1"), "room for 2")
-    assert (record.job.first_started_at, record.resizes, record.job.workers, record.revision) == (10, 1, {0: "n1"}, 6)
+    assert (record.job.first_started_at, record.resizes, record.job.workers, record.revision) == (10, 0, {0: "n1"}, 6)
     assert (record.job.epochs_done, record.epoch_s, record.reported_at) == (2, 5.0, 28)
     assert record.metrics == {"loss": 0.5, "accuracy": 0.9}
     assert [(one.epochs_done, one.workers) for one in record.reports] == [(1, 2), (2, 1)]
@@ -114,6 +118,7 @@ def placed(*nodes: str) -> PlanAdopted:
 
 
 RELEASED = a_plan(2, 1, released=("a",))
+DRAINED = replace(RELEASED, cause=NodeDrainRequested.TYPE)
 HALT, RESUME = JobHaltRequested(job_id="a"), JobResumeRequested(job_id="a")
 
 
@@ -121,6 +126,10 @@ HALT, RESUME = JobHaltRequested(job_id="a"), JobResumeRequested(job_id="a")
     ("happened", "expected"),
     [
         ([RELEASED, exits("stopped", 0, 1)], "preempted"),
+        ([DRAINED, exits("stopped", 0, 1)], "drained"),
+        ([DRAINED, placed("n1", "n1"), RELEASED, exits("stopped", 0, 1)], "preempted"),
+        ([DRAINED, HALT, exits("stopped", 0, 1)], "halted"),
+        ([exits("failed", 0), DRAINED, exits("stopped", 1)], "failed"),
         ([HALT, RELEASED, exits("stopped", 0, 1)], "halted"),
         ([HALT, RELEASED, RESUME, exits("stopped", 0, 1)], "halted"),
         ([HALT, RELEASED, RESUME, placed("n2", "n2"), exits("stopped", 0), exits("failed", 1)], "halted"),
@@ -342,6 +351,10 @@ def test_array_when_its_last_task_is_forgotten_has_no_name_any_more() -> None:
     log.add(JobCompleted(job_id="sweep-0"), at=1)
     folded(log, registry)
     assert registry.arrays.find("sweep", "ann") == "sweep-0"
+    assert registry.arrays.find("sweep[0-1]", "ann") == registry.arrays.find("ann/sweep[0-1]") == "sweep-0"
+    assert [registry.arrays.find(text) for text in ("sweep[0-2]", "sweep[", "[0-1]", "sweep[0-1", "other[0-1]")] == [
+        None
+    ] * 5
     assert [record.spec.job_id for record in registry.arrays.tasks("sweep-0")] == ["sweep-1"]
     registry.apply(log.add(JobCompleted(job_id="sweep-1"), at=2))
     assert registry.arrays.find("sweep", "ann") is None
@@ -522,3 +535,165 @@ def test_snapshot_and_tail_give_the_state_of_a_full_fold(log: Log, cut: int) -> 
     assert tail.live_count("u") == whole.live_count("u")
     assert tail.live_named("default", "n") == whole.live_named("default", "n")
     assert [tail.is_known(job_id) for job_id in "abc"] == [whole.is_known(job_id) for job_id in "abc"]
+
+
+def test_reason_is_that_of_the_last_plan_that_gave_one_until_one_releases_the_job() -> None:
+    log = a_submitted_job()
+    log.add(a_plan(1, 1, placed={"a": ("n1",)}, reasons={"a": "starts on 1"}), at=1)
+    log.add(a_plan(2, 2, placed={"a": ("n2",)}), at=2)
+    assert the(log).reason == "starts on 1"
+    log.add(a_plan(3, 3, released=("a",)), at=3)
+    assert (the(log).reason, the(log).planned) == ("", ())
+    log.add(a_plan(4, 4, reasons={"a": "waits: needs 1 GPU, none is free"}), at=4)
+    log.add(a_plan(5, 5, released=("a",), reasons={"a": "b goes first"}), at=5)
+    assert the(log).reason == "b goes first"
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("halted by ada", "halted by ada"), ("", "halted")])
+def test_job_when_halted_says_why(reason: str, shown: str) -> None:
+    log = a_submitted_job()
+    log.add(JobHaltRequested(job_id="a", reason=reason), at=1)
+    assert (the(log).is_halted, the(log).explanation) == (True, shown)
+
+
+def test_job_that_was_preempted_and_has_ended_waits_no_more() -> None:
+    log = a_submitted_job()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=1)
+    log.add(a_plan(1, 1, released=("a",)), at=2)
+    log.add(WorkerExited(job_id="a", workers=(0,)), at=3)
+    assert the(log).is_preempted
+    log.add(JobCanceled(job_id="a"), at=4)
+    assert not the(log).is_preempted
+
+
+def test_job_that_has_ended_is_changed_by_the_exits_of_its_last_workers() -> None:
+    log = a_submitted_job(max_replicas=2)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=1)
+    log.add(JobCompleted(job_id="a"), at=2)
+    registry = folded(log)
+    registry.apply(log.add(WorkerExited(job_id="a", workers=(0,)), at=5))
+    record = registry.job("a")
+    assert record is not None
+    assert (registry.changed_jobs, record.revision, record.job.workers) == ({"a"}, 4, {1: "n1"})
+    registry.apply(log.add(JobProgressed(job_id="a", epochs_done=1, workers=1), at=6))
+    assert (registry.changed_jobs, record.revision) == (set(), 4)
+
+
+def test_epoch_into_which_a_change_fell_is_no_time_of_an_epoch_and_the_next_one_is() -> None:
+    def reported(at: float, epoch_s: float) -> list[float | None]:
+        done = 1 + len(the(log).packed)
+        log.add(JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=epoch_s, is_raw=True), at=at)
+        return [the(log).epoch_s, the(log).reports[-1].epoch_s]
+
+    log = a_submitted_job(max_replicas=2)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=0)
+    assert reported(100, 70.0) == [70.0, 70.0]
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=130)
+    assert reported(160, 90.0) == [70.0, None]
+    # The change came before the last report: this epoch began after it, whatever its clock says.
+    assert reported(200, 80.0) == [80.0, 80.0]
+
+
+def test_error_of_a_large_job_is_over_once_all_planned_workers_have_started() -> None:
+    log = a_submitted_job(max_replicas=300)
+    log.add(a_plan(1, 1, placed={"a": ("n1",) * 300}), at=1)
+    log.add(ActionFailed(job_id="a", action="start", error="no such command"), at=2)
+    log.add(WorkerStarted(job_id="a", workers=dict.fromkeys(range(299), "n1")), at=3)
+    assert the(log).last_error == "start: no such command"
+    log.add(WorkerStarted(job_id="a", workers={299: "n1"}), at=4)
+    assert the(log).last_error == ""
+
+
+def the_planned_job(*changes: tuple[str, ...] | dict[int, str] | int) -> JobRecord:
+    """Return job a after plans (nodes), starts of workers (index -> node) and ends of one (index), in this order."""
+    log = a_submitted_job(max_replicas=4)
+    for at, change in enumerate(changes, start=1):
+        match change:
+            case tuple():
+                placed = {"a": change} if change else {}
+                log.add(a_plan(at, at, placed=placed, released=() if change else ("a",)), at=at)
+            case dict():
+                log.add(WorkerStarted(job_id="a", workers=change), at=at)
+            case int():
+                log.add(exits("stopped", change), at=at)
+    assert the(log).resizes == usage_of(log).resizes == ended_job(log).resizes
+    return the(log)
+
+
+def usage_of(log: Log) -> UsageRow:
+    usage = Usage(0, 1_000)
+    for event in log.events:
+        usage.apply(event)
+    usage.close()
+    return usage.total()
+
+
+def ended_job(log: Log) -> FinishedJob:
+    ended, history = Log(), History()
+    ended.events = list(log.events)
+    ended.add(JobCompleted(job_id="a"), at=1_000)
+    for event in ended.events:
+        history.apply(event)
+    (job,) = history.finished
+    return job
+
+
+N1, N4 = "n1", ("n1",) * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "resizes"),
+    [
+        ((N4, {0: N1}, {1: N1, 2: N1}, {3: N1}), 0),
+        ((N4, dict.fromkeys(range(4), N1), N4[:2], 3, 2), 1),
+        ((N4[:1], {0: N1}, N4, {1: N1}, {2: N1}, {3: N1}, N4[:3], 3), 2),
+        ((N4, dict.fromkeys(range(4), N1), 3, {3: N1}), 0),
+        ((N4, dict.fromkeys(range(4), N1), 3, N4[:3]), 1),
+        ((N4, dict.fromkeys(range(4), N1), (), 3, 2, 1, 0, N4[:2], {0: N1}, {1: N1}), 0),
+    ],
+    ids=["start by parts", "shrink by parts", "grown and shrunk", "lost and back", "lost for good", "preempted"],
+)
+def test_resizes_are_counted_when_workers_come_and_go_by_parts_once_for_each_new_size(
+    changes: tuple[tuple[str, ...] | dict[int, str] | int, ...], resizes: int
+) -> None:
+    assert the_planned_job(*changes).resizes == resizes
+
+
+def test_worker_that_starts_again_on_its_node_has_not_moved() -> None:
+    log = a_submitted_job(max_replicas=2)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=1)
+    log.add(exits("failed", 0), at=5)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=5)
+    assert (the(log).resizes, the(log).migrations) == (1, 0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n2"}), at=7)
+    assert (the(log).resizes, the(log).migrations) == (1, 1)
+
+
+def test_job_that_waits_already_is_not_changed_by_the_first_plan_that_considers_it() -> None:
+    log = a_submitted_job()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=1)
+    log.add(exits("failed", 0), at=2)
+    registry = folded(log)
+    registry.apply(log.add(a_plan(1, 3), at=3))
+    assert registry.changed_jobs == set()
+    assert the(log).phase == Phase.WAITING
+
+
+def test_reports_of_ended_jobs_are_forgotten_beyond_a_bound_those_of_the_first_end_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_registry_module, "_MOST_ENDED_REPORTS", 3)
+    log, counts = Log(), {"a": 2, "none": 0, "b": 1, "c": 1}
+    for job_id, count in counts.items():
+        log.add(JobSubmitted(spec=a_spec(job_id)), at=0)
+        for done in range(count):
+            log.add(JobProgressed(job_id=job_id, epochs_done=done + 1, workers=1), at=1)
+
+    def left() -> dict[str, int]:
+        return {job_id: len(record.packed) for job_id, record in folded(log).jobs().items()}
+
+    for job_id in ("a", "none", "b"):
+        log.add(JobCompleted(job_id=job_id), at=2)
+    assert left() == counts
+    log.add(JobCompleted(job_id="c"), at=3)
+    assert left() == {**counts, "a": 0}

@@ -400,3 +400,51 @@ def test_throughput_when_it_is_beyond_all_bounds_then_the_epochs_count_as_timed(
         fact = JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=100.0, samples_per_s=samples_per_s)
         log.add(fact, at=done)
     assert asked(folded(log.events), done=2).remaining_s == pytest.approx(48 * 100)
+
+
+def timed(log: Log, *, done: int, epoch_s: float, samples_per_s: float) -> Event:
+    fact = JobProgressed(job_id="a", epochs_done=done, workers=1, epoch_s=epoch_s, samples_per_s=samples_per_s)
+    return log.add(fact, at=1000 * done)
+
+
+@pytest.mark.parametrize(
+    ("samples_per_s", "is_learned"),
+    [(1e15, True), (math.nextafter(1e15, math.inf), False), (1e-9, True), (math.nextafter(1e-9, 0.0), False)],
+)
+def test_throughput_when_within_the_bounds_tells_growing_epochs_from_slow_ones(
+    samples_per_s: float, is_learned: bool
+) -> None:
+    log = a_log()
+    timed(log, done=1, epoch_s=100.0, samples_per_s=samples_per_s)
+    timed(log, done=2, epoch_s=200.0, samples_per_s=samples_per_s)
+    assert asked(folded(log.events), epochs=1).remaining_s == pytest.approx(200.0 if is_learned else 150.0)
+
+
+def test_estimate_when_epochs_grow_at_one_throughput_is_made_anew() -> None:
+    log, job = a_log(), a_job("a", category="resnet", max_replicas=8, epochs=50)
+    timed(log, done=1, epoch_s=100.0, samples_per_s=10.0)
+    learning = folded(log.events)
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 100)
+    learning.apply(timed(log, done=2, epoch_s=101.0, samples_per_s=10.0))
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 100)
+    learning.apply(timed(log, done=3, epoch_s=200.0, samples_per_s=10.0))
+    assert learning.changed_materially()
+    assert learning.estimate(job, SETTINGS).remaining_s == pytest.approx(50 * 200)
+
+
+def test_estimate_when_an_equal_job_is_asked_for_is_the_same_object() -> None:
+    log = a_log()
+    report(log, [1, 2, 4])
+    learning, job = folded(log.events), a_job("a", category="resnet", max_replicas=8, epochs=50, epochs_done=2.5)
+    estimate = learning.estimate(job, SETTINGS)
+    assert learning.estimate(replace(job, epochs_done=float("2.5")), SETTINGS) is estimate
+    assert learning.estimate(replace(job, epochs_done=3.0), SETTINGS) is not estimate
+
+
+@pytest.mark.parametrize(
+    ("epochs", "counted"), [(10**15 - 10**6, 10**15 - 10**6), (10**15, 10**15), (10**15 + 10**6, 10**15)]
+)
+def test_epochs_when_nobody_could_train_them_count_up_to_a_bound(epochs: int, counted: int) -> None:
+    log = a_log()
+    report(log, [1])
+    assert asked(folded(log.events), epochs=epochs).remaining_s == counted * 100.0

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Log, a_node, a_spec
+from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
 from voda.domain.state import Settings
 from voda.events.types import (
@@ -25,19 +27,24 @@ from voda.events.types import (
     JobResumeRequested,
     JobStalled,
     JobSubmitted,
-    LeaderElected,
     NodeChanged,
+    NodeDrainRequested,
     NodeJoined,
     NodeLeft,
+    NodeUndrainRequested,
     PlanAdopted,
     PolicyChanged,
     ProgramFailed,
     RatelimitChanged,
+    ShareAssigned,
+    ShareReleased,
+    VirtualClustersApplied,
     WorkerExited,
     WorkerRefused,
     WorkerStarted,
 )
-from voda.projections.live import Live, LiveCluster, LivePool
+from voda.projections.live import Live, LiveCluster
+from voda.projections.pool_changes import LivePool
 
 
 def folded(log: Log) -> LiveCluster:
@@ -100,6 +107,45 @@ def test_job_when_all_its_workers_move_is_not_halted() -> None:
     assert dict(job.workers) == {0: "n2", 1: "n2"}
 
 
+@pytest.mark.parametrize(("kind", "done"), [("Job", (1,)), ("JobSet", (1,)), ("MPIJob", ())])
+def test_replica_that_finishes_is_done_for_good_where_its_kind_says_so(kind: str, done: tuple[int, ...]) -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", kind=kind, max_replicas=2)), at=0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
+    log.add(WorkerExited(job_id="a", workers=(1,), cause="finished"), at=20)
+    log.add(WorkerExited(job_id="a", workers=(0,), cause="failed"), at=21)
+    assert folded(log).state("default").jobs["a"].done == done
+    log.add(WorkerStarted(job_id="a", workers={1: "n1"}), at=22)
+    assert folded(log).state("default").jobs["a"].done == ()
+
+
+def test_replicas_are_done_of_one_object_alone() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", kind="Job", max_replicas=2)), at=0)
+    log.add(JobRegistered(job_id="a", uid="u1", kind="Job"), at=1)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
+    log.add(WorkerExited(job_id="a", workers=(1,), cause="finished"), at=20)
+    log.add(JobRegistered(job_id="a", uid="u1", kind="Job"), at=21)
+    assert folded(log).state("default").jobs["a"].done == (1,)
+    log.add(JobRegistered(job_id="a", uid="u2", kind="Job"), at=22)
+    assert folded(log).state("default").jobs["a"].done == ()
+
+
+def test_replicas_that_were_done_may_run_again_where_their_job_is_stuck_and_its_size_stays() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", kind="JobSet", max_replicas=4)), at=0)
+    placed = {"a": ("n1",) * 3}
+    log.add(PlanAdopted(pool="default", number=1, based_on=1, policy="f", placer="s", cause="x", placed=placed), at=5)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=10)
+    log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
+    log.add(WorkerExited(job_id="a", workers=(1, 2), cause="failed"), at=21)
+    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free", at_work=0), at=22)
+    job = folded(log).state("default").jobs["a"]
+    assert (job.done, job.done_of) == ((), 3)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=30)
+    assert folded(log).state("default").jobs["a"].done_of == 0
+
+
 @pytest.mark.parametrize("end", [JobCompleted(job_id="a"), JobFailed(job_id="a", reason="out of memory")])
 def test_job_when_ended_leaves_the_live_state(end: AnyFact) -> None:
     log = a_running_job()
@@ -156,6 +202,32 @@ def test_node_when_it_changes_its_pool_leaves_the_old_one() -> None:
     assert live.state("v100").capacity_gpus == 8
     log.add(NodeLeft(name="n1", pool="v100"), at=2)
     assert folded(log).state("v100").nodes == {}
+
+
+def test_node_when_drained_is_left_by_plans_whatever_the_cluster_shows_until_it_is_undrained() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", gpus=4)), at=0)
+    log.add(NodeDrainRequested(name="n1", reason="drained by ada"), at=1)
+    log.add(NodeChanged(node=a_node("n1", gpus=8)), at=2)
+    live = folded(log)
+    state = live.state("default")
+    assert (state.nodes["n1"].is_draining, state.capacity_gpus, state.drains) == (True, 0, {"n1": "drained by ada"})
+    assert not live.nodes("default")["n1"].is_draining
+    log.add(NodeUndrainRequested(name="n1"), at=3)
+    assert (folded(log).state("default").capacity_gpus, folded(log).state("default").drains) == (8, {})
+
+
+def test_drain_when_the_node_changes_its_pool_goes_with_it_and_ends_when_it_leaves() -> None:
+    log = Log()
+    log.add(NodeDrainRequested(name="n1"), at=0)
+    log.add(NodeJoined(node=a_node("n1")), at=1)
+    assert folded(log).state("default").drains == {}
+    log.add(NodeDrainRequested(name="n1"), at=2)
+    log.add(NodeChanged(node=a_node("n1", pool="v100")), at=3)
+    assert (folded(log).state("default").drains, folded(log).state("v100").drains) == ({}, {"n1": "drained"})
+    log.add(NodeLeft(name="n1", pool="v100"), at=4)
+    log.add(NodeJoined(node=a_node("n1", pool="v100")), at=5)
+    assert folded(log).state("v100").drains == {}
 
 
 def test_settings_when_changed_keep_what_was_not_named() -> None:
@@ -262,11 +334,11 @@ def test_object_of_a_job_when_registered_is_known_by_its_uid() -> None:
 
 def test_snapshot_of_a_voda_that_knew_no_objects_and_refusals_is_read() -> None:
     live = folded(a_running_job())
-    position, pools, ends = msgspec.msgpack.decode(live.dump())
+    position, pools, ends, shares = msgspec.msgpack.decode(live.dump())
     jobs: dict[str, Any] = pools["default"]["jobs"]
     assert not {"uid", "refusals"} & jobs["a"].keys()
     older = LiveCluster()
-    older.load(msgspec.msgpack.encode((position, pools, ends)))
+    older.load(msgspec.msgpack.encode((position, pools, ends, shares)))
     assert older.state("default") == live.state("default")
 
 
@@ -278,6 +350,31 @@ def test_state_when_the_log_grows_does_not_change() -> None:
     assert set(before.jobs) == {"a"}
 
 
+TWO_CLUSTERS = CellsSpec(
+    virtual_clusters={
+        "vision": VirtualClusterSpec(virtual_cells=(QuotaSpec(cell_type="node", cell_number=1),), members=("ada",)),
+        "speech": VirtualClusterSpec(),
+    }
+)
+
+
+def test_virtual_clusters_when_applied_are_part_of_the_state_until_none_are_left() -> None:
+    log = Log()
+    log.add(VirtualClustersApplied(pool="default", cells=TWO_CLUSTERS), at=0)
+    live = folded(log)
+    assert (live.state("default").cells, live.state("default").cells_revision) == (TWO_CLUSTERS, 1)
+    assert live.state("a100").cells is None
+    log.add(VirtualClustersApplied(pool="default", cells=CellsSpec()), at=1)
+    live = folded(log)
+    assert (live.state("default").cells, live.state("default").cells_revision) == (None, 2)
+
+
+CARDS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
+SHARES = [
+    CardShare(cards=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
+    CardShare(cards=(1,), request=GpuRequest(milli=600)),
+    CardShare(cards=(0, 1), request=GpuRequest(devices=Gpus(2))),
+]
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])
 FACTS: st.SearchStrategy[AnyFact] = st.one_of(
@@ -298,7 +395,19 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobHaltRequested, job_id=JOBS, reason=st.sampled_from(["", "halted by ann"])),
     st.builds(JobResumeRequested, job_id=JOBS),
     st.builds(NodeJoined, node=st.builds(a_node, NODES, gpus=st.integers(0, 8))),
+    st.builds(NodeJoined, node=st.builds(a_node, NODES, devices=st.sampled_from([(), CARDS[:1], CARDS]))),
+    st.builds(
+        ShareAssigned,
+        node=NODES,
+        pod_uid=JOBS,
+        pod=st.just("ml/pod"),
+        containers=st.dictionaries(JOBS, st.sampled_from(SHARES), min_size=1),
+    ),
+    st.builds(ShareReleased, node=NODES, pod_uid=JOBS),
     st.builds(NodeLeft, name=NODES),
+    st.builds(NodeDrainRequested, name=NODES),
+    st.builds(VirtualClustersApplied, pool=st.just("default"), cells=st.sampled_from([CellsSpec(), TWO_CLUSTERS])),
+    st.builds(NodeUndrainRequested, name=NODES),
     st.builds(
         PlanAdopted,
         pool=st.just("default"),
@@ -327,7 +436,7 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
 
 
 def test_event_type_is_folded_or_changes_no_decision() -> None:
-    changes_nothing = {JobFolderDeleted, JobStalled, LeaderElected, ProgramFailed}
+    changes_nothing = {JobFolderDeleted, ProgramFailed}
     assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing
 
 
@@ -337,7 +446,22 @@ def test_pool_when_only_read_stays_unknown() -> None:
     assert cluster.pools() == ()
 
 
-_KEPT = {"live-7": (("plan", "jobs", "nodes", "settings", "undecided", "outlived", "silent_since"), 26, 11)}
+_POOL = (
+    "plan",
+    "jobs",
+    "nodes",
+    "settings",
+    "undecided",
+    "outlived",
+    "silent_since",
+    "placed_at",
+    "freed_at",
+    "led_at",
+    "drains",
+    "cells",
+    "cells_revision",
+)
+_KEPT = {"live-14": (_POOL, 32, 12)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

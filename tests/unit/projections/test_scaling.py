@@ -152,3 +152,12 @@ def test_speedup_when_the_measurements_make_no_sense_is_finite_and_positive(
     assert len(scaling.speedup) == max_replicas + 1
     assert scaling.speedup[:2] == (0.0, 1.0)
     assert all(0 < speed < math.inf for speed in scaling.speedup[1:])
+
+
+def test_scaling_is_assumed_until_two_sizes_were_measured() -> None:
+    one, two = Point(1, 100.0, 1.0), Point(2, 60.0, 1.0)
+    assert [scaling_of(points, fit_law(points), 2).is_assumed for points in ([one], [two], [one, two])] == [
+        True,
+        True,
+        False,
+    ]

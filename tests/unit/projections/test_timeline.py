@@ -1,10 +1,13 @@
 """Who had which GPUs when, by hand."""
 
+import numpy as np
+import pytest
+
 from tests.builders import Log, a_node, a_spec
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.events.types import JobCompleted, JobSubmitted, NodeChanged, NodeJoined, NodeLeft, WorkerExited, WorkerStarted
-from voda.projections.timeline import Segment, Timeline
+from voda.projections.timeline import Segment, Timeline, integral_until
 
 
 def timeline_of(log: Log) -> Timeline:
@@ -121,3 +124,30 @@ def test_clock_set_back_makes_no_negative_span() -> None:
 def test_empty_timeline_has_no_steps_and_no_segments() -> None:
     assert len(Timeline().steps().at_s) == 0
     assert list(Timeline().segments()) == []
+
+
+def test_node_whose_other_programs_hold_more_than_it_has_takes_no_capacity_of_others() -> None:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", gpus=4)), at=0)
+    log.add(NodeJoined(node=a_node("n2", gpus=2, foreign_gpus=Gpus(3))), at=1)
+    timeline = timeline_of(log)
+    assert timeline.steps().capacity[-1] == 4
+    assert timeline.nodes == {"n1": 4, "n2": 0}
+
+
+@pytest.mark.parametrize(
+    ("instants", "integrals"),
+    [([5.0], [5]), ([2.0, 15.0], [2, 20]), ([-3.0, 0.0, 20.0], [0, 0, 30]), ([30.0, 25.0], [60, 45])],
+)
+def test_integral_of_a_step_function_is_right_before_within_and_beyond_its_steps(
+    instants: list[float], integrals: list[float]
+) -> None:
+    at_s, values = np.array([0.0, 10.0, 20.0]), np.array([1.0, 2.0, 3.0])
+    assert integral_until(at_s, values, np.array(instants)).tolist() == integrals
+
+
+@pytest.mark.parametrize("steps", range(2, 20))
+def test_integral_of_a_step_function_is_right_up_to_within_its_last_step_but_one(steps: int) -> None:
+    at_s, values = np.linspace(0.0, 10.0 * (steps - 1), steps), np.linspace(1.0, steps, steps)
+    half_of_last = 5.0 * values[-2]
+    assert integral_until(at_s, values, np.array([at_s[-1] - 5.0])) == 10.0 * values[:-1].sum() - half_of_last

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import get_args
 
 import pytest
@@ -200,3 +201,56 @@ def test_usage_when_drawn_equals_the_intervals_of_the_timeline(
         resumed.until = usage.until
         resumed.close()
         assert resumed.total() == usage.total()
+
+
+def test_rows_have_the_most_gpu_time_first_and_days_their_order() -> None:
+    log = Log()
+    for job_id, user, begin, span_s in (("a", "ann", 0, 10), ("b", "bob", DAY_S, 30), ("c", "cid", 0, 10)):
+        log.add(JobSubmitted(spec=a_spec(job_id, user=user)), at=begin)
+        log.add(WorkerStarted(job_id=job_id, workers={0: "n1"}), at=begin)
+        log.add(WorkerExited(job_id=job_id, workers=(0,)), at=begin + span_s)
+    log.events.sort(key=lambda event: event.recorded_at)
+    usage = usage_of(log, 0, 2 * DAY_S)
+    assert [(row.key, row.gpu_s) for row in usage.rows("user")] == [("bob", 30), ("ann", 10), ("cid", 10)]
+    assert [(row.key, row.gpu_s) for row in usage.rows("day")] == [("1970-01-01", 20), ("1970-01-02", 30)]
+
+
+@pytest.mark.parametrize(("jobs", "p95_s"), [(1, 1), (19, 19), (20, 19), (40, 38)])
+def test_wait_that_95_of_100_jobs_do_not_exceed_is_one_of_the_waits(jobs: int, p95_s: float) -> None:
+    log = Log()
+    for number in range(jobs):
+        log.add(JobSubmitted(spec=a_spec(f"j{number}")), at=0)
+    for number in range(jobs):
+        log.add(WorkerStarted(job_id=f"j{number}", workers={0: "n1"}), at=number + 1)
+    total = usage_of(log, 0, 100).total()
+    assert (total.started, total.wait_p95_s, total.wait_mean_s) == (jobs, p95_s, (jobs + 1) / 2)
+
+
+def test_days_are_those_of_utc_also_many_years_after_1970() -> None:
+    midnight = datetime(2026, 11, 24, tzinfo=UTC).timestamp()
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=midnight - 1)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=midnight - 1)
+    log.add(JobCompleted(job_id="a"), at=midnight)
+    log.add(WorkerExited(job_id="a", workers=(0,)), at=midnight + 2)
+    rows = usage_of(log, midnight - DAY_S, midnight + DAY_S).rows("day")
+    assert [(row.key, row.gpu_s, row.submitted, row.completed) for row in rows] == [
+        ("2026-11-23", 1, 1, 0),
+        ("2026-11-24", 2, 0, 1),
+    ]
+
+
+def test_what_happens_at_the_end_of_the_window_or_later_is_not_counted() -> None:
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a")), at=5)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=8)
+    log.add(JobSubmitted(spec=a_spec("b")), at=10)
+    log.add(JobSubmitted(spec=a_spec("c")), at=11)
+    log.add(WorkerStarted(job_id="b", workers={0: "n1"}), at=12)
+    log.add(JobCompleted(job_id="a"), at=13)
+    usage = Usage(0, 10)
+    for event in log.events:
+        usage.apply(event)
+    usage.close()
+    total = usage.total()
+    assert (total.jobs, total.submitted, total.started, total.completed, total.gpu_s) == (1, 1, 1, 0, 2)

@@ -86,6 +86,14 @@ def test_diff_when_a_job_waits_for_room_at_its_place_then_it_is_told_so_again() 
     assert diff(wanted({"a": ("n1",)}), observed) == (StartJob(job_id="a", nodes=("n1",)),)
 
 
+def test_diff_when_the_cluster_goes_on_by_itself_then_it_is_not_told_again_and_the_room_is_kept() -> None:
+    state = wanted({"a": ("n1", "n1"), "d": ("n1",), "e": ("n2",)})
+    observed = replace(
+        seen({}, [a_node("n1", gpus=2), a_node("n2", gpus=2)]), underway={"a": ("n1", "n1"), "e": ("n1",)}
+    )
+    assert diff(state, observed) == (StartJob(job_id="e", nodes=("n2",)),)
+
+
 def test_diff_when_a_job_has_ended_and_the_log_does_not_know_yet_then_it_is_not_started_again() -> None:
     ended = replace(seen({}, [a_node("n1")]), ended={"a": JobCompleted(job_id="a")})
     assert diff(wanted({"a": ("n1",), "b": ("n1",)}), ended) == (StartJob(job_id="b", nodes=("n1",)),)
@@ -121,9 +129,37 @@ def test_diff_when_a_worker_died_then_its_place_is_filled_again() -> None:
     assert actions({"a": {1: "n2"}}, {"a": ("n1", "n2")}) == (ResizeJob(job_id="a", nodes=("n1", "n2")),)
 
 
+def with_done(state: ClusterState, job_id: str, *done: int) -> ClusterState:
+    return replace(state, jobs={**state.jobs, job_id: replace(state.jobs[job_id], done=done)})
+
+
+def test_diff_when_replicas_are_done_then_nothing_is_missing_of_them() -> None:
+    nodes = [a_node("n1", gpus=2)]
+    state = with_done(wanted({"a": ("n1",) * 3}), "a", 0, 2)
+    assert diff(state, seen({"a": {1: "n1"}}, nodes)) == ()
+    assert diff(state, replace(seen({"a": {1: "n1"}}, nodes), sizes={"a": 5})) == (
+        ResizeJob(job_id="a", nodes=("n1",) * 3),
+    )
+
+
+def test_diff_when_replicas_are_done_then_the_others_need_room_for_themselves_alone() -> None:
+    nodes = [a_node("n1", gpus=2), a_node("n2", gpus=1)]
+    state = with_done(wanted({"a": ("n2", "n2", "n2"), "b": ("n1",), "c": ("n1",)}), "a", 0, 1)
+    workers = {"a": {2: "n1"}, "b": at("n1")}
+    assert diff(state, seen(workers, nodes)) == (ResizeJob(job_id="a", nodes=("n2",) * 3),)
+
+
+def test_diff_when_a_job_shrinks_over_replicas_that_are_done_then_they_are_no_hole() -> None:
+    workers = {"a": {0: "n1", 2: "n1", 3: "n2"}, "b": at("n2")}
+    state = with_done(wanted({"a": ("n1", "n2", "n1"), "b": ("n2",)}), "a", 1)
+    nodes = [a_node(f"n{index}", gpus=2) for index in (1, 2)]
+    assert diff(state, seen(workers, nodes)) == (ResizeJob(job_id="a", nodes=("n1", "n2", "n1")),)
+
+
 def test_diff_when_a_job_shrinks_over_a_hole_that_cannot_be_filled_then_it_is_cut_off_below_it() -> None:
     workers = {"a": {0: "n1", 2: "n1", 3: "n2"}, "b": at("n2")}
-    assert actions(workers, {"a": ("n1", "n2", "n1"), "b": ("n2",)}) == (ResizeJob(job_id="a", nodes=("n1",)),)
+    action = ResizeJob(job_id="a", nodes=("n1",), planned=3)
+    assert actions(workers, {"a": ("n1", "n2", "n1"), "b": ("n2",)}) == (action,)
 
 
 def test_diff_when_the_node_of_a_plan_is_gone_then_the_job_waits() -> None:
@@ -274,3 +310,10 @@ def test_diff_when_given_then_what_frees_gpus_comes_before_what_uses_them(
         while rank < len(order) and not isinstance(action, order[rank]):
             rank += 1
         assert rank < len(order), f"{action} comes too late"
+
+
+def test_diff_when_a_job_waits_for_its_next_try_starts_nothing_of_it() -> None:
+    state = a_state(jobs=[a_job("a")], nodes=[a_node("n1")], placement={"a": ("n1",)})
+    shown = Observed(nodes={"n1": a_node("n1")}, workers={}, gpus_per_replica={})
+    assert diff(state, shown) == (StartJob(job_id="a", nodes=("n1",)),)
+    assert diff(state, replace(shown, retries={"a": 1008.0})) == ()

@@ -196,3 +196,10 @@ def test_relist_when_its_facts_are_recorded_finds_nothing_more(
     for fact in missing_facts(live.state("default"), seen):
         live.apply(log.add(fact, at=2))
     assert missing_facts(live.state("default"), seen) == ()
+
+
+def test_resync_when_a_failed_worker_is_tried_again_later_says_when() -> None:
+    observed = replace(showing({}), exits={"a": {0: "failed"}}, retries={"a": 1008.0})
+    assert missing_facts(believing({0: "n1"}, ("n1",)), observed) == (
+        WorkerExited(job_id="a", workers=(0,), cause="failed", retry_at=1008.0),
+    )

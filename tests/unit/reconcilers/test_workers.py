@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_spec, a_state
 from tests.waiting import until
@@ -256,3 +257,19 @@ async def test_step_when_another_leads_by_now_ends_and_records_no_failure(stage:
         await stage.step({"a": ("n1",), "b": ("n1",)})
     assert stage.workers() == {}
     assert await stage.attempts() == []
+
+
+class RetryingCluster(UnwillingCluster):
+    """Starts nothing of job `a` for 8 s after its program failed."""
+
+    async def observe(self) -> Observed:
+        return replace(await super().observe(), retries={"a": 1008.0} if self._now() < 1008 else {})
+
+
+async def test_step_when_a_job_waits_for_its_next_try_looks_again_then(stage: Stage) -> None:
+    stage.use(RetryingCluster([a_node("n1")], now=stage.clock.now))
+    assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
+    assert (stage.workers(), stage.reconciler.resume_at) == ({"b": 1}, 1008.0)
+    stage.clock.move_to(1008)
+    assert await stage.step({"a": ("n1",), "b": ("n1",)}) == 1
+    assert (stage.workers(), stage.reconciler.resume_at) == ({"a": 1, "b": 1}, math.inf)

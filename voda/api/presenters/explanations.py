@@ -1,6 +1,7 @@
 """Explanations as the API shows them."""
 
-from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView, instant, view_of
+from voda.api.schemas.base import instant, view_of
+from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.projections.history import FinishedJob
 from voda.timetravel.explanation import JobDecision, JobExplanation
 

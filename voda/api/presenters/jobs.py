@@ -10,18 +10,15 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from voda.api.schemas import (
+from voda.api.schemas.base import Instant, View, instant, view_of
+from voda.api.schemas.jobs import (
     ArrayTaskView,
     ArrayView,
     DependencyView,
     ForecastView,
-    Instant,
     JobView,
     ProgressView,
-    View,
     WorkerView,
-    instant,
-    view_of,
 )
 from voda.application.read_model import ReadModel
 from voda.kinds.base import FieldWarning
@@ -68,6 +65,7 @@ def job_of(
         kind=spec.kind,
         labels=spec.labels,
         priority=spec.priority,
+        virtual_cluster=spec.virtual_cluster,
         phase=job.phase,
         is_preempted=record.is_preempted,
         interruption=job.interruption,

@@ -9,7 +9,8 @@ from hashlib import sha256
 
 import msgspec
 
-from voda.api.schemas import NodeView, PlanView, PoolView, SettingsView, instant, view_of
+from voda.api.schemas.base import instant, view_of
+from voda.api.schemas.pools import NodeView, PlanView, PoolView, SettingsView
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -46,10 +47,12 @@ def revision_of(record: msgspec.Struct) -> str:
     return sha256(msgspec.json.encode(record)).hexdigest()[:_DIGITS]
 
 
-def nodes_of(nodes: Iterable[Node], jobs: Iterable[Job]) -> tuple[NodeView, ...]:
-    """Return the nodes of a pool by name; `jobs` are all live jobs of that pool."""
-    gpus = _gpus_by_node(jobs)
-    return tuple(_node(node, gpus.get(node.name, {})) for node in sorted(nodes, key=lambda node: node.name))
+def nodes_of(state: ClusterState) -> tuple[NodeView, ...]:
+    """Return the nodes of a pool by name."""
+    gpus = _gpus_by_node(state.jobs.values())
+    return tuple(
+        _node(node, gpus.get(name, {}), state.drains.get(name, "")) for name, node in sorted(state.nodes.items())
+    )
 
 
 def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanView:
@@ -67,7 +70,9 @@ def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     return gpus
 
 
-def _node(node: Node, jobs: Mapping[str, int]) -> NodeView:
+def _node(node: Node, jobs: Mapping[str, int], drain_reason: str) -> NodeView:
     used = sum(jobs.values())
     free = max(0, node.usable_gpus - used)
-    return view_of(NodeView, node, used_gpus=used, free_gpus=free, jobs=dict(sorted(jobs.items())))
+    return view_of(
+        NodeView, node, used_gpus=used, free_gpus=free, drain_reason=drain_reason, jobs=dict(sorted(jobs.items()))
+    )

@@ -1,7 +1,7 @@
 """Usage as the API and the command line show it."""
 
-from voda.api.housekeeping import UsageRowView, UsageView
-from voda.api.schemas import instant, view_of
+from voda.api.schemas.base import instant, view_of
+from voda.api.schemas.housekeeping import UsageRowView, UsageView
 from voda.projections.usage import Usage, UsageKey, UsageRow
 
 _HOUR_S = 3_600

@@ -10,12 +10,11 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.presenters.jobs import array_of
-from voda.api.requests import json_response, query_of
-from voda.api.schemas import ArrayView
+from voda.api.requests import json_response, printable_reason, query_of
+from voda.api.schemas.jobs import ArrayView
 from voda.application import lookup
 from voda.application.change_job import cancel_array
 from voda.auth.callers import Caller, require_owner
-from voda.domain.errors import InvalidField
 
 _PATH: Final = "/api/v1/arrays/{array}"
 _ARRAY: Final = {"array": "Name of the array: your own, else the one submitted last; or OWNER/NAME, or @ID."}
@@ -61,7 +60,5 @@ class ArrayRoutes(Routes):
         tasks = lookup.array_of(self.backend, request.match_info["array"], caller)
         for task in tasks:
             require_owner(task.spec, caller, what="delete it")
-        if not query.reason.isprintable():
-            raise InvalidField("reason", "reason: expected one line of printable characters")
-        await cancel_array(self.backend, tasks, caller, reason=query.reason)
+        await cancel_array(self.backend, tasks, caller, reason=printable_reason(query.reason))
         return json_response(array_of(tasks), status=202)

@@ -10,15 +10,14 @@ from msgspec import Meta, Struct
 
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.presenters.jobs import JobJsonCache
-from voda.api.requests import encoded_response, query_of
+from voda.api.requests import encoded_response, printable_reason, query_of
 from voda.api.routes.jobs import IDEMPOTENCY_KEY, JOB_ETAG, JOB_ID, JOB_PATH, SUBMISSION, idempotency_key
-from voda.api.schemas import JobView
+from voda.api.schemas.jobs import JobView
 from voda.application.backend import Backend
 from voda.application.halt_job import halt, resume
 from voda.application.lookup import job_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
-from voda.domain.errors import InvalidField
 from voda.projections.job_record import JobRecord
 
 _JOB: Final = (Response(of=JobView, headers=JOB_ETAG),)
@@ -54,9 +53,7 @@ class JobControlRoutes(Routes):
     async def halt_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Halt a job until it is resumed."""
         query, record = query_of(request, HaltQuery), self._own_job(request, caller, "halt it")
-        if not query.reason.isprintable():
-            raise InvalidField("reason", "reason: expected one line of printable characters")
-        await halt(self.backend, record, caller, reason=query.reason)
+        await halt(self.backend, record, caller, reason=printable_reason(query.reason))
         return self._answer(record)
 
     @Operation(

@@ -8,11 +8,11 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.schemas import instant, view_of
+from voda.api.schemas.base import instant, view_of
+from voda.api.schemas.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 from voda.application.job_folders import FolderKeeper
 from voda.application.lookup import spec_of
 from voda.auth.callers import Caller, require_owner

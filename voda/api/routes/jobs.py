@@ -23,9 +23,11 @@ from voda.api.requests import (
     is_expected,
     json_response,
     manifest_of,
+    printable_reason,
     query_of,
 )
-from voda.api.schemas import ExplanationView, JobList, JobView, SubmissionView
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.jobs import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
 from voda.application.lookup import job_id_then, job_of, spec_of
@@ -188,9 +190,8 @@ class JobRoutes(Routes):
         query = query_of(request, DeleteQuery)
         record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="delete it")
-        if not query.reason.isprintable():
-            raise InvalidField("reason", "reason: expected one line of printable characters")
-        await cancel(self.backend, record, caller, reason=query.reason, is_expected=_expected(request))
+        reason = printable_reason(query.reason)
+        await cancel(self.backend, record, caller, reason=reason, is_expected=_expected(request))
         return encoded_response(self._json.job(record), status=202, etag=str(record.revision))
 
 
@@ -267,6 +268,8 @@ def _as_everywhere(explanation: JobExplanation, record: JobRecord | None) -> Job
         # What holds it up has a line of its own here.
         reason=record.explanation.removesuffix(record.obstacle).removesuffix("; "),
         obstacle=record.obstacle,
+        program_failures=record.program_failures,
+        last_failure=record.last_failure,
         next_try=record.next_try,
         most_tries=record.most_tries,
         next_try_at=record.next_try_at,

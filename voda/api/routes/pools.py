@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
-from voda.api.requests import body_of, cached_response, is_expected, json_response, query_of
-from voda.api.schemas import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
+from voda.api.requests import body_of, cached_response, is_expected, json_response, printable_reason, query_of
+from voda.api.schemas.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.drain_node import drain, state_with, undrain
 from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
@@ -27,6 +28,15 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which nodes."""
 
     pool: Annotated[str, Meta(description="Only those of this pool.")] = ""
+
+
+class DrainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: Annotated[str, Meta(max_length=500, description="Told to whoever looks at the node meanwhile.")] = ""
+
+
+_NODE: Final = {"name": "Of the node."}
 
 
 class NodeRoutes(Routes):
@@ -43,24 +53,56 @@ class NodeRoutes(Routes):
     @Operation(
         "GET",
         "/api/v1/nodes/{name}",
-        path_parameters={"name": "Of the node."},
+        path_parameters=_NODE,
         answers=[Response(of=NodeView)],
         problems=[404],
     )
     async def get_node(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Get one node."""
-        name, nodes = request.match_info["name"], self._nodes()
-        for node in nodes:
-            if node.name == name:
-                return json_response(node)
-        known = ", ".join(node.name for node in nodes) or "none"
-        raise NotFound(f"node {name[:80]!r} is not known. Known: {known[:400]}.")
+        return json_response(self._node(request.match_info["name"]))
+
+    @Operation(
+        "POST",
+        "/api/v1/nodes/{name}/drain",
+        description="The next plan moves its workers to other nodes, where they go on from their checkpoints, and no"
+        " plan brings others there until it is undrained or leaves the cluster. Jobs that find no room elsewhere wait."
+        " A node that is drained already stays as it is.",
+        roles=ADMINS,
+        query=DrainQuery,
+        path_parameters=_NODE,
+        answers=[Response(of=NodeView)],
+        problems=[404],
+    )
+    async def drain_node(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Move the workers off a node."""
+        name, reason = request.match_info["name"], printable_reason(query_of(request, DrainQuery).reason)
+        await drain(self.backend, name, caller, reason=reason)
+        return json_response(self._node(name))
+
+    @Operation(
+        "POST",
+        "/api/v1/nodes/{name}/undrain",
+        description="A node that voda does not drain stays as it is: what the cluster itself drains or cordons, the"
+        " cluster gives back.",
+        roles=ADMINS,
+        path_parameters=_NODE,
+        answers=[Response(of=NodeView)],
+        problems=[404],
+    )
+    async def undrain_node(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Let workers come to a node again."""
+        await undrain(self.backend, request.match_info["name"], caller)
+        return json_response(self._node(request.match_info["name"]))
+
+    def _node(self, name: str) -> NodeView:
+        state = state_with(self.backend, name)
+        (node,) = (each for each in nodes_of(state) if each.name == name)
+        return node
 
     def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
         nodes: list[NodeView] = []
         for pool in pool_names(self.backend) if pools is None else pools:
-            state = pool_state(self.backend, pool)
-            nodes += nodes_of(state.nodes.values(), state.jobs.values())
+            nodes += nodes_of(pool_state(self.backend, pool))
         return tuple(sorted(nodes, key=lambda node: node.name))
 
 

@@ -13,11 +13,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from voda import __version__
 from voda.api.operation import PUBLIC, READERS, TEXT, Operation, Response, Routes
 from voda.api.requests import json_response
-from voda.api.schemas import ServiceView
+from voda.api.schemas.base import ServiceView
 from voda.application.backend import Backend
 from voda.application.lookup import pool_names
 from voda.auth.callers import Caller
 from voda.domain.errors import TransientError, VodaError
+from voda.telemetry.cell_gauges import CellGauges
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
 from voda.telemetry.prometheus import CONTENT_TYPE
@@ -36,8 +37,10 @@ class ServiceRoutes(Routes):
         super().__init__(backend)
         self._counters = JobCounters(backend.telemetry, backend.view.job_registry)
         self._gauges = StateGauges(backend)
+        self._cell_gauges = CellGauges(backend)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
+        self._registry.register(self._cell_gauges)
         backend.view.subscribe(self._counters.see)
 
     @Operation("GET", "/api/v1", answers=[Response(of=ServiceView)])
@@ -82,6 +85,7 @@ class ServiceRoutes(Routes):
         with suppress(VodaError, TimeoutError):
             async with asyncio.timeout(_STORE_S):
                 await self._measure_lag()
+        await self._cell_gauges.refresh()
         body = self.backend.exposition() + generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 

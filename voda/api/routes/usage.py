@@ -10,10 +10,10 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from voda.api.housekeeping import UsageView
 from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.usage import usage_of
 from voda.api.requests import json_response, query_of
+from voda.api.schemas.housekeeping import UsageView
 from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput, NotAllowed

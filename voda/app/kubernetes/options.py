@@ -65,6 +65,10 @@ class ClusterSettings(_SettingsPart, frozen=True):
     default_pool: str = "default"
     """Of nodes with GPUs and without the label; empty: voda leaves them alone."""
     gpu_resource: str = "nvidia.com/gpu"
+    gpu_device_classes: tuple[str, ...] = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
+    """DeviceClasses whose devices are GPUs; empty: voda reads nothing of dynamic resource allocation."""
+    pool_device_attribute: str = ""
+    """Of devices; its value names the pool of a node without the label."""
     tolerated_taints: tuple[str, ...] = GPU_TAINTS
     namespaces: tuple[str, ...] = ()
     """Where voda looks for jobs; empty: everywhere."""
@@ -78,6 +82,8 @@ class ClusterSettings(_SettingsPart, frozen=True):
             resource=self.gpu_resource,
             default_pool=self.default_pool,
             tolerated_taints=self.tolerated_taints,
+            device_classes=self.gpu_device_classes,
+            pool_attribute=self.pool_device_attribute,
         )
 
 
@@ -127,6 +133,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     ratelimit_seconds: float | None = None
     node_grace_seconds: float | None = None
     """How long workers stay on a node that is silent."""
+    start_timeout_seconds: float | None = None
+    """How long a job may make no use of the GPUs planned for it until others go first."""
     parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
     """policy -> parameter -> value."""
 
@@ -227,11 +235,18 @@ def _check_cluster(options: KubernetesOptions) -> None:
         names.pool(cluster.default_pool, "cluster.defaultPool")
     for number, key in enumerate(cluster.tolerated_taints):
         _match(f"cluster.toleratedTaints[{number}]", key, _KEY, "a taint's key, such as nvidia.com/gpu")
+    for number, name in enumerate(cluster.gpu_device_classes):
+        _match(f"cluster.gpuDeviceClasses[{number}]", name, _SUBDOMAIN, "the name of a DeviceClass")
+    if cluster.pool_device_attribute:
+        what = "an attribute of devices, such as gpu.nvidia.com/productName"
+        _match("cluster.poolDeviceAttribute", cluster.pool_device_attribute, _KEY, what)
     for number, namespace in enumerate(cluster.namespaces):
         _match(f"cluster.namespaces[{number}]", namespace, _NAMESPACE, "the name of a namespace")
     for number, kind in enumerate(cluster.kinds):
         if kind not in KINDS:
             raise InvalidInput(f"cluster.kinds[{number}] is {kind[:80]!r}, expected one of {', '.join(KINDS)}")
+        if KINDS[kind].is_run_by_child and "Job" not in cluster.kinds:
+            raise InvalidInput(f"cluster.kinds has {kind} without Job, expected both: a {kind} is resized by its Job")
     if not 1 <= cluster.relist_seconds <= _LONGEST_S:
         raise InvalidInput(f"cluster.relistSeconds is {cluster.relist_seconds:g}, expected 1 to {_LONGEST_S:g}")
 
@@ -241,6 +256,7 @@ def _check_pool(name: str, pool: PoolSettings) -> None:
     for field_name, span_s in (
         ("ratelimitSeconds", pool.ratelimit_seconds),
         ("nodeGraceSeconds", pool.node_grace_seconds),
+        ("startTimeoutSeconds", pool.start_timeout_seconds),
     ):
         if span_s is not None and not 0 <= span_s <= _LONGEST_S:
             raise InvalidInput(f"pools.{name}.{field_name} is {span_s:g}, expected 0 to {_LONGEST_S:g}")

@@ -19,7 +19,7 @@ from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.service import KubernetesService
 from voda.app.runtime import last_recorded_at, tune_garbage_collector
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
+from voda.kubernetes_client.api import Api
 from voda.log.factory import open_store
 from voda.placement import PLACERS
 from voda.telemetry.prometheus import PrometheusTelemetry

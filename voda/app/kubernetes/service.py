@@ -31,13 +31,11 @@ from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.exec.commands import KubernetesCommands
-from voda.cluster.kubernetes.lease import LeaseClient
-from voda.cluster.kubernetes.objects import NamedObject
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
+from voda.cluster.kubernetes.state.job_claims import with_claimed_gpus
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -46,8 +44,12 @@ from voda.domain.job import JobSpec
 from voda.domain.lease import LeaseStore
 from voda.events.envelope import Event
 from voda.events.event_text import describe, subject_of
-from voda.events.types import JobFact, JobProgressed
+from voda.events.records import JobFact
+from voda.events.types import JobProgressed
 from voda.kinds.base import FieldWarning
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.lease import LeaseClient
+from voda.kubernetes_client.metadata import NamedObject
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
@@ -63,6 +65,8 @@ from voda.telemetry.prometheus import PrometheusTelemetry
 _log = logging.getLogger(__name__)
 
 _OLDEST: Final = "/api/v1/namespaces/kube-system"
+_MOST_SKEW_S: Final = 10.0
+"""Of clocks, that nobody is told of."""
 _SYNC_S: Final = 90.0
 """A replica that cannot read the cluster in that time lets another one try."""
 
@@ -175,6 +179,7 @@ class KubernetesService:
             group.create_task(self.kubernetes.leader.run())
             group.create_task(self.pools.lead(self.leadership.me, epoch))
             group.create_task(self.registrar.run())
+            group.create_task(self.registrar.keep_companions())
             group.create_task(self.reporter.run())
             group.create_task(snapshots.run())
             if self.options.metrics_folder:
@@ -225,6 +230,7 @@ class KubernetesService:
             outputs=outputs,
             commands=KubernetesCommands(self.mirror, self.jobs.live_job),
             warnings=self._warnings,
+            counted=self._counted,
             not_ready=self.failure,
             health_warning=self._health_warning,
             limits=self.options.caller_limits(),
@@ -246,14 +252,29 @@ class KubernetesService:
                 f"more than half of the nodes of {', '.join(silent)} are silent: the control plane or the network is"
                 " believed ill, and no worker is moved for it"
             )
-        return self.log_health.warning
+        return self.log_health.warning or self._clock_warning()
 
-    def _warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
+    def _clock_warning(self) -> str:
+        there = self.mirror.api.server_time
+        ahead_s = self.clock.now() - there if there is not None else 0.0
+        if abs(ahead_s) <= _MOST_SKEW_S:
+            return ""
+        way = "ahead of" if ahead_s > 0 else "behind"
+        return (
+            f"the clock of this replica is {abs(ahead_s):.0f} s {way} that of the API server: times in the log and in"
+            " Events are off by that; see that both machines keep time by NTP"
+        )
+
+    def _counted(self, parsed: ParsedManifest) -> ParsedManifest:
         if not self.mirror.is_synced:
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
-        refuse_elsewhere(parsed, self.options.cluster.namespaces)
+        return with_claimed_gpus(parsed, self.kubernetes.inventory.stock.devices)
+
+    def _warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
+        refuse_elsewhere(parsed, self.options.cluster.namespaces, self.options.cluster.kinds)
         served = {name: kind.api_version for name, kind in self.mirror.kinds.items()}
-        return kubernetes_warnings(parsed, served, self.options.cluster.gpu_resource)
+        counts_claims = self.kubernetes.inventory.stock.devices.is_served
+        return kubernetes_warnings(parsed, served, self.options.cluster.gpu_resource, counts_claims=counts_claims)
 
     def _setup(self) -> KubernetesSetup:
         cluster = self.options.cluster
@@ -287,6 +308,7 @@ class KubernetesService:
             placer=asked.placer,
             ratelimit_s=asked.ratelimit_seconds,
             node_grace_s=asked.node_grace_seconds,
+            start_timeout_s=asked.start_timeout_seconds,
             parameters=check_parameters(asked.parameters),
         )
         live = self.view.live.cluster

@@ -15,21 +15,22 @@ import msgspec
 from msgspec import Struct
 
 from voda.application.backend import Backend
-from voda.application.dependencies import UnknownDependency
 from voda.application.registration.companions import make_companions
 from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.errors import Conflict
+from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.pytorchjob import stated_bounds
+from voda.cluster.kubernetes.kinds.pytorchjob import bounds_note, stated_bounds
+from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
 from voda.cluster.kubernetes.state.job_objects import JobObjects
-from voda.domain.errors import AlreadyExists, InvalidInput, TooManyJobs
+from voda.domain.errors import ActionRefused, AlreadyExists, InvalidInput, MissingReference, TooManyJobs
 from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning
+from voda.kubernetes_client.errors import Conflict
 from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
 from voda.projections.job_record import JobRecord
 
@@ -56,6 +57,10 @@ _FIRST_TO_FREE: Final = (1, 36)
 _RAN_BEFORE: Final = (
     "it has started already, and Kubernetes older than 1.36 lets nobody change the template of such a Job again: delete"
     " it, and create it with suspend: true"
+)
+_STILL_STARTED: Final = (
+    "the Job is suspended, and its status still has a startTime; if that stays so, delete it and create it with"
+    " suspend: true"
 )
 
 
@@ -103,21 +108,22 @@ class Adoption:
         if reason := foreign_manager(kind, job):
             self._announce_on(kind, meta, "NotManaged", reason)
             raise ObjectRefused(reason)
-        found = await self._read_object(kind, meta)
+        # What the watch brought saves a request; where it is outdated, the object is read once it cannot be patched.
+        found = msgspec.json.decode(job.text) if job.text else await self._read_object(kind, meta)
         if found is None:
             return
         try:
             who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
             self._refuse_namesake(kind, meta)
-            warnings = self.submits.check(manifest, who)
+            checked = self.submits.check(manifest, who)
             precondition = await self._precondition(kind, job, found)
             if not job.is_suspended:
                 # Pods that the operator has made by now are not placed by voda: they go first.
-                found = await self._patched(kind, meta, kind.suspend_patch().body, precondition)
                 self._announce_on(kind, meta, "Suspended", _SUSPENDED)
-            submitted = await self.submits.adopt(manifest, who, uid=meta.uid)
-        except (AlreadyExists, TooManyJobs, UnknownDependency) as error:
-            # Soon it may be possible: a job that this one comes after may be applied right behind it.
+                found = await self._suspended(kind, meta, precondition)
+            submitted = await self.submits.adopt(manifest, who, uid=meta.uid, checked=checked)
+        except (AlreadyExists, TooManyJobs, MissingReference, ActionRefused) as error:
+            # Soon it may be possible: what it names may be applied right behind it, a webhook mended.
             self._refuse(kind, meta, str(error), "NotAccepted")
             raise
         except InvalidInput as error:
@@ -126,7 +132,7 @@ class Adoption:
         if submitted.is_new:
             self.telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
-        self._warn(kind, meta, warnings)
+        self._warn(kind, meta, checked.warnings)
         # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
         await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
@@ -170,7 +176,7 @@ class Adoption:
         record = backend.view.job_registry.job(job_id)
         if record is not None and is_at_rest(record):
             known = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
-            await self._patched(kind, job.metadata, kind.suspend_patch().body, known)
+            await self._suspended(kind, job.metadata, known)
 
     async def refit(self, kind: JobKind, job: JobObject, job_id: str, *, was_seen: bool) -> None:
         """Restore what somebody removed from an object's templates, while the job runs on: new pods need it.
@@ -188,7 +194,8 @@ class Adoption:
         lacking = {name: value for name, value in body.get("spec", {}).items() if name not in kept}
         if lacking:
             known = {"uid": job.metadata.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
-            await self._patched(kind, job.metadata, {"spec": lacking}, known)
+            noted = bounds_note(body["spec"][_BOUNDS]) if _BOUNDS in lacking else None
+            await self._patched(kind, job.metadata, {"spec": lacking}, known, annotations=noted)
 
     async def _make_ready(
         self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any] | None, job_id: str, *, is_new: bool = False
@@ -211,10 +218,7 @@ class Adoption:
         if (spec := self._spec(job_id)) is None:
             return
         if _is_fixed(kind, found):
-            raise Conflict(
-                f"the template of {meta.key} cannot be changed yet: the Job is suspended, and its status still has a"
-                " startTime; if that stays so, delete it and create it with suspend: true"
-            )
+            raise Conflict(f"the template of {meta.key} cannot be changed yet: {await self._freed(kind, meta, found)}")
         await make_companions(self.objects.api, kind, msgspec.convert(found, JobObject))
         body = kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body
         # The patch must meet the version that was read: it replaces lists as a whole.
@@ -224,6 +228,25 @@ class Adoption:
             raise ObjectRefused(too_old(kind))
         for path in kind.outdated_paths(meta.namespace, meta.name):
             await self.objects.api.delete(path)
+
+    async def _freed(self, kind: JobKind, meta: ObjectMeta, found: Mapping[str, Any]) -> str:
+        """Suspend an object that somebody resumed before it was ready; return why its template is still fixed."""
+        if not msgspec.convert(found, JobObject).is_suspended:
+            if not await self._frees_templates():
+                return _RAN_BEFORE
+            await self._suspended(kind, meta, {"uid": meta.uid})
+        return _STILL_STARTED
+
+    async def _suspended(self, kind: JobKind, meta: ObjectMeta, known: Mapping[str, str]) -> Mapping[str, Any]:
+        """Suspend an object and return it.
+
+        Conflict: it will be suspended by the TrainJob that it was made of; ActionRefused: that does not exist.
+        """
+        body = kind.suspend_patch().body
+        if (made_of := trainjob_of(meta)) is None:
+            return await self._patched(kind, meta, body, known)
+        await patch_trainjob(self.objects.api, made_of, body, meta)
+        raise Conflict(f"{meta.key} is about to be suspended by its TrainJob")
 
     def _spec(self, job_id: str) -> JobSpec | None:
         job = self.backend.view.live.cluster.job(job_id)

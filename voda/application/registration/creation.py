@@ -12,7 +12,6 @@ from voda.application.registration.adoption import TemplateValues, too_old
 from voda.application.registration.companions import make_companions
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.errors import Conflict, Rejected
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects
@@ -20,6 +19,7 @@ from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobFailed, JobRegistered
+from voda.kubernetes_client.errors import Conflict, Rejected
 
 ACTOR: Final = "cluster/objects"
 _NOT_FOUND: Final = 404

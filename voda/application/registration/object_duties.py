@@ -3,8 +3,8 @@
 Adopt it, register it, make it ready, hold it back, restore its templates, or take over changed annotations.
 
 Rules: at most one duty of an object is returned at a time, the first that is not delayed: what fails again and again
-must not hide what comes after it. Of annotations only what changed on the object since the last time is recorded, so
-that a change through the API in between stays.
+must not hide what comes after it. Of annotations and bounds only what differs from what the object itself notes as
+recorded is taken over: a change through the API in between stays, and what a user changed while nobody led is not lost.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ from voda.auth.callers import Caller
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.pytorchjob import bounds_patch, stated_bounds
+from voda.cluster.kubernetes.kinds.pytorchjob import bounds_note, recorded_bounds, stated_bounds
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import (
     BOUND_ANNOTATIONS,
@@ -38,7 +38,6 @@ from voda.cluster.kubernetes.state.job_annotations import (
 )
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.domain.errors import InvalidInput
-from voda.domain.job import JobSpec
 from voda.projections.job_record import JobRecord
 
 Work = Callable[[], Awaitable[object]]
@@ -56,6 +55,12 @@ class BoundsChange(NamedTuple):
     @property
     def is_wider(self) -> bool:
         return self.now[0] < self.before[0] or self.now[1] > self.before[1]
+
+    @classmethod
+    def of(cls, kind: JobKind, job: JobObject) -> "BoundsChange | None":
+        """Return how an object's bounds differ from those noted on it; without a note there is one to write."""
+        now, before = stated_bounds(kind, job), recorded_bounds(job)
+        return None if now is None or now == before else cls(before or now, now)
 
     def fields(self) -> dict[str, int]:
         """Return the fields of `JobChange` that the user changed."""
@@ -95,29 +100,41 @@ class SpecAnnotations:
         body = {"metadata": {"uid": meta.uid, "annotations": noted}}
         await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
 
-    async def take_bounds(self, kind: JobKind, job: JobObject, record: JobRecord, change: BoundsChange) -> None:
+    async def take_bounds(self, kind: JobKind, job: JobObject, record: JobRecord) -> None:
         """Record the bounds that a user changed in a live object's spec, as with `voda scale`.
 
         Workers that run were started with the bounds of before: the object gets those back, where the new ones are
-        wider, and the new ones with its next start.
+        wider, and the new ones with its next start. Conflict: the object changes just now, so try again.
         """
-        given, said = change.fields(), job.metadata.annotations
-        for name in [name for name in given if BOUND_ANNOTATIONS[name] in said]:
-            del given[name]
+        path, uid = KubeJob(kind, job).path, job.metadata.uid
+        # The mirror may be behind what voda itself wrote.
+        present = await self.objects.api.get(path, JobObject)
+        if present is None or present.metadata.uid != uid or (change := BoundsChange.of(kind, present)) is None:
+            return
+        fields, annotations = change.fields(), present.metadata.annotations
+        for name in [name for name in fields if BOUND_ANNOTATIONS[name] in annotations]:
+            del fields[name]
             sentence = f"the spec's new bound has no effect: the annotation {BOUND_ANNOTATIONS[name]} wins; change that"
             self._announce(kind, job, "NotHonoured", sentence)
         try:
-            await self._record(record, given)
+            await self._record(record, fields)
         except (InvalidInput, msgspec.ValidationError) as error:
             self._announce(kind, job, "Invalid", f"the changed bounds are not taken over: {error}")
-        if change.is_wider and not job.is_suspended:
-            body = {"metadata": {"uid": job.metadata.uid}, **bounds_patch(*change.before).body}
-            await self.objects.api.patch(KubeJob(kind, job).path, body, JobObject)
+        is_restored = change.is_wider and not present.is_suspended
+        least, most = change.before if is_restored else change.now
+        bounds = {"minReplicas": least, "maxReplicas": most}
+        metadata = {
+            "uid": uid,
+            "resourceVersion": present.metadata.resource_version,
+            "annotations": bounds_note(bounds),
+        }
+        body = {"metadata": metadata, **({"spec": {"elasticPolicy": bounds}} if is_restored else {})}
+        await self.objects.api.patch(path, body, JobObject)
 
-    async def _record(self, record: JobRecord, given: Mapping[str, int]) -> None:
+    async def _record(self, record: JobRecord, fields: Mapping[str, int]) -> None:
         # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
-        change = msgspec.convert(given, JobChange)
-        if given:
+        change = msgspec.convert(fields, JobChange)
+        if fields:
             await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
 
     def _announce(self, kind: JobKind, job: JobObject, reason: Reason, sentence: str) -> None:
@@ -140,14 +157,9 @@ class ObjectDuties:
     backoff: Backoff
     touched: dict[str, bool] = field(default_factory=dict)
     """uid of an object whose spec somebody else may have changed -> whether the change was seen."""
-    bounds: dict[str, BoundsChange] = field(default_factory=dict)
-    """uid of an object -> bounds that a user changed in its spec, not recorded yet."""
-    restored: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """uid of an object -> bounds that voda gave it back, and has not seen on it yet."""
 
     def forget(self, uid: str) -> None:
-        for by_uid in (self.touched, self.bounds, self.restored):
-            by_uid.pop(uid, None)
+        self.touched.pop(uid, None)
 
     def see_change(self, kind: JobKind, before: JobObject, now: JobObject) -> None:
         """Note whether somebody else may have changed the spec of a job's object: what voda sets follows the plan."""
@@ -156,8 +168,6 @@ class ObjectDuties:
         if is_same or not job_id or before.metadata.annotations.get(well_known.JOB_ID) != job_id:
             return
         record = self.backend.view.job_registry.job(job_id)
-        if record is not None and record.is_live:
-            self._see_bounds(kind, before, now, record.spec)
         planned = len(record.planned) if record is not None else 0
         if now.is_suspended:
             is_touched = before.is_suspended or planned > 0
@@ -167,17 +177,6 @@ class ObjectDuties:
             is_touched = is_unchanged or size != planned
         if is_touched:
             self.touched[now.metadata.uid] = True
-
-    def _see_bounds(self, kind: JobKind, before: JobObject, now: JobObject, spec: JobSpec) -> None:
-        uid, had, has = now.metadata.uid, stated_bounds(kind, before), stated_bounds(kind, now)
-        if had is None or has is None or had == has:
-            return
-        if self.restored.pop(uid, None) == has:
-            return
-        # voda itself makes them as wide as the log's, before a start.
-        if has != (min(had[0], spec.min_replicas), max(had[1], spec.max_replicas)):
-            first = self.bounds[uid].before if uid in self.bounds else had
-            self.bounds[uid] = BoundsChange(first, has)
 
     def duty(self, kind: JobKind, job: JobObject) -> Duty | None:
         """Return what is to be done about an object; None: nothing."""
@@ -215,27 +214,14 @@ class ObjectDuties:
     def _of_ready(self, kind: JobKind, job: JobObject, record: JobRecord) -> Iterator[Duty]:
         """Yield all that is to be done about an object that was made ready."""
         meta, job_id = job.metadata, record.spec.job_id
-        if meta.uid in self.bounds:
-            yield f"{meta.uid} {self.bounds[meta.uid].now}", partial(self._take_bounds, kind, job, record)
+        if not job.has_finished and (change := BoundsChange.of(kind, job)) is not None:
+            yield f"{meta.uid} {change.now}", partial(self.annotations.take_bounds, kind, job, record)
         if meta.uid in self.touched:
             yield f"{meta.uid}{_TOUCHED}", partial(self._refit, kind, job, job_id)
         if is_at_rest(record) and not job.is_suspended and not job.has_finished:
             yield f"{meta.uid} held", partial(self.adoption.hold, kind, job, job_id)
         if self.annotations.differ(job, record):
             yield f"{meta.uid} {spec_text(meta.annotations)}", partial(self.annotations.take, kind, job, record)
-
-    async def _take_bounds(self, kind: JobKind, job: JobObject, record: JobRecord) -> None:
-        uid = job.metadata.uid
-        if (change := self.bounds.pop(uid, None)) is None:
-            return
-        if change.is_wider and not job.is_suspended:
-            self.restored[uid] = change.before
-        try:
-            await self.annotations.take_bounds(kind, job, record, change)
-        except BaseException:
-            self.bounds.setdefault(uid, change)
-            self.restored.pop(uid, None)
-            raise
 
     async def _refit(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         uid = job.metadata.uid

@@ -1,7 +1,7 @@
 """The registrar: every job of the log gets its object, and every object that voda shall run gets its job.
 
-1. Notes which objects and jobs changed, by the mirror and by the log; every 30 s it looks at all of them, and at what
-   they need beside themselves.
+1. Notes which objects and jobs changed, by the mirror and by the log; every 30 s it looks at all of them, and in a task
+   of its own at what they need beside themselves.
 2. Does what is to be done about each (see ObjectDuties, Creation), several at a time.
 3. Delays what failed, longer each time; nothing else waits for it.
 
@@ -23,7 +23,6 @@ from voda.application.registration.object_duties import Duty, ObjectDuties, Spec
 from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
@@ -40,6 +39,7 @@ from voda.domain.errors import (
 )
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
+from voda.kubernetes_client.errors import Conflict
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
@@ -168,7 +168,6 @@ class Registrar:
             # What others appended before this leader's time must be known before anything is done twice.
             await backend.view.wait_for(await backend.store.position())
             self._sweep()
-            await self._restore()
         self._retry_at = math.inf
         due, next_at = self._due(backend.clock.now())
         await for_each(due, lambda work: work(), at_once=_AT_ONCE)
@@ -186,15 +185,15 @@ class Registrar:
         self._jobs = {job_id: None for pool in live.pools() for job_id, job in live.jobs(pool).items() if not job.uid}
         self._backoff.forget_before(now - _LONGEST_DELAY_S - _SWEEP_S)
 
-    async def _restore(self) -> None:
-        """Make again what somebody deleted of what the objects of live jobs need."""
-        live = self._backend.view.live.cluster
-        uids = {job.uid for pool in live.pools() for job in live.jobs(pool).values() if not job.is_canceling}
-        jobs = [job for uid, job in self._objects.items() if uid in uids and not job.object.has_finished]
-        try:
-            await restore_companions(self._mirror.api, jobs)
-        except VodaError as error:
-            _log.warning("registrar restores nothing reason=%s", error)
+    async def keep_companions(self) -> None:
+        """Make again what somebody deletes of what the objects of live jobs need, until cancelled."""
+        while True:
+            live = self._backend.view.live.cluster
+            uids = {job.uid for pool in live.pools() for job in live.jobs(pool).values() if not job.is_canceling}
+            jobs = [job for job in self._mirror.jobs() if job.object.metadata.uid in uids]
+            with log_unexpected("restoring", "what objects need"):
+                await restore_companions(self._mirror.api, [job for job in jobs if not job.object.has_finished])
+            await asyncio.sleep(_SWEEP_S)
 
     def _due(self, now: float) -> tuple[list[Work], float]:
         """Return what is to be done now, and when there will be something else."""

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, NamedTuple
 from voda.application.status.kube_events import Announcement, Reason, event_object, events_path
 from voda.application.status.rate_limiter import RateLimiter, TroubleLog
 from voda.clock import Clock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Conflict
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Conflict
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,10 @@ from msgspec import Struct
 from voda.application.status.kube_events import Reason
 from voda.domain.job import JobSpec
 from voda.events.envelope import Event
+from voda.events.event_text import describe
 from voda.events.types import (
     ActionFailed,
+    JobBackedOff,
     JobCanceled,
     JobCancelRequested,
     JobChanged,
@@ -33,11 +35,11 @@ from voda.events.types import (
 from voda.projections.job_record import JobRecord
 
 _MOST_MOVES: Final = 4
-_SIZES: Final = re.compile(r"(?:starts on \d+, |(?:grown|shrunk) \d+ -> \d+: )")
+_SIZES: Final = re.compile(r"(?:starts with [\d,]+ workers?, |(?:grown|shrunk) from [\d,]+ to [\d,]+ workers?: )")
 """How a plan's reason begins; the message has said so already."""
 _NO_START: Final = re.compile(r"(?:keeps|kept|grown|shrunk)\b")
 """A reason for a size that says nothing of why the job starts."""
-_NO_REASON: Final = re.compile(r"keeps \d+")
+_NO_REASON: Final = re.compile(r"keeps [\d,]+ workers?")
 _LOST: Final = {
     "evicted": ("was evicted", "were evicted"),
     "node_lost": ("was lost with its node", "were lost with their nodes"),
@@ -84,6 +86,8 @@ class EventMessages:
                 yield JobMessage(job_id, "WorkerRefused", f"node {node} cannot take its workers: {reason}")
             case JobStalled(job_id=job_id, reason=reason) if reason:
                 yield JobMessage(job_id, "Stalled", f"gets no further: {reason}")
+            case JobBackedOff(job_id=job_id):
+                yield JobMessage(job_id, "Stuck", describe(event).removeprefix(f"{job_id} "))
             case ActionFailed(job_id=job_id) as fact:
                 yield JobMessage(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
             case JobChanged() as fact:

@@ -1,8 +1,11 @@
 """Keeps the JobStates of job objects up to date with the log.
 
-Rules: nothing here reads a JobState or writes to an operator's object; at most so many writes a second, however many
-jobs change, those that wait longest first; what fails is tried again after a growing delay. Where the cluster does not
-serve JobStates, nothing is written.
+1. Reads the JobStates that there are, at the start and now and then: others may have deleted or changed them.
+2. Writes those that differ from what the log says, whenever that changes.
+
+Rules: nothing here writes to an operator's object; at most so many writes a second, however many jobs change, those
+that wait longest first; what fails is tried again after a growing delay. Where the cluster does not serve JobStates,
+nothing is written.
 """
 
 import asyncio
@@ -12,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from voda.application.read_model import ReadModel
 from voda.application.status.job_states import (
     DISCOVERY,
+    ReadState,
     job_state,
     job_states_path,
     refused_fields,
@@ -23,12 +27,12 @@ from voda.application.submit_job import adoption_id
 from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
+from voda.kubernetes_client.errors import Conflict
 from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)
@@ -38,17 +42,16 @@ _AT_A_TIME: Final = 500
 """Objects compared before others get a turn."""
 _FINISH_S: Final = 60.0
 """An estimate is changed at most once in this time."""
-_REPEAT_S: Final = 600.0
-"""After which a live job's JobState is written again, whatever it shows: others may have deleted or changed it."""
+_READ_S: Final = 600.0
+"""After which all JobStates are read again."""
 _RETRY_S: Final = 2.0
 _UNSERVED_S: Final = 60.0
 
 
 class _Written(NamedTuple):
-    """The fields of a JobState as they were written last."""
+    """The fields of a JobState as they were written or read last."""
 
     fields: dict[str, Any]
-    at: float
     finish_at: float
     """Instant its estimate changed."""
 
@@ -95,9 +98,11 @@ class JobStateWriter:
 
     async def run(self) -> None:
         await self._until_served()
+        await self._read()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             group.create_task(self._work())
+            group.create_task(self._keep_reading())
 
     async def _until_served(self) -> None:
         while True:
@@ -108,6 +113,31 @@ class JobStateWriter:
             except (ClusterUnavailable, ActionRefused) as error:
                 self._trouble.failed(error)
             await asyncio.sleep(_UNSERVED_S)
+
+    async def _keep_reading(self) -> None:
+        while True:
+            await asyncio.sleep(_READ_S)
+            await self._read()
+
+    async def _read(self) -> None:
+        """Note what the JobStates show, and compare them; without an answer, what was written counts as there."""
+        there: dict[str, ReadState] = {}
+        try:
+            for namespace in self._mirror.namespaces():
+                listed = await self._mirror.api.list(job_states_path(namespace), ReadState)
+                there |= {each.metadata.key: each for each in listed.items}
+        except (ClusterUnavailable, ActionRefused) as error:
+            self._trouble.failed(error)
+            return
+        known, self._written = self._written, {}
+        for kind, job in self._mirror.jobs():
+            meta, uid = job.metadata, job.metadata.uid
+            found = there.get(f"{meta.namespace}/{state_name(kind, meta)}")
+            if found is not None and any(owner.uid == uid for owner in found.metadata.owner_references):
+                fields, before = found.fields, known.get(uid)
+                is_same = before is not None and before.fields["estimatedFinish"] == fields["estimatedFinish"]
+                self._written[uid] = _Written(fields, before.finish_at if before is not None and is_same else 0.0)
+            self.mark(uid)
 
     async def _sweep(self) -> None:
         """Compare everything now and then: forecasts change without an event."""
@@ -157,15 +187,20 @@ class JobStateWriter:
         kind, meta = kube_job.kind, kube_job.object.metadata
         body = job_state(kind, meta, fields)
         path = job_states_path(meta.namespace, state_name(kind, meta))
-        if await self._mirror.api.patch(path, body, dict) is None:
-            there = {name: value for name, value in body.items() if value is not None}
+        if meta.uid in self._written and await self._mirror.api.patch(path, body, dict) is not None:
+            return
+        there = {name: value for name, value in body.items() if value is not None}
+        try:
             await self._mirror.api.create(job_states_path(meta.namespace), there, dict)
+        except Conflict:
+            # One of an earlier object of the name is still there.
+            await self._mirror.api.patch(path, body, dict)
 
     def _note(self, uid: str, fields: dict[str, Any]) -> None:
         if uid in self._objects:
             now, before = self._clock.now(), self._written.get(uid)
             is_same = before is not None and before.fields["estimatedFinish"] == fields["estimatedFinish"]
-            self._written[uid] = _Written(fields, now, before.finish_at if before is not None and is_same else now)
+            self._written[uid] = _Written(fields, before.finish_at if before is not None and is_same else now)
 
     def _changes(self, uid: str) -> dict[str, Any] | None:
         """Return the fields to write for an object; None: there is nothing to write now."""
@@ -179,8 +214,7 @@ class JobStateWriter:
         before, record = self._written.get(uid), self._record(kube_job.object)
         if (fields := self._fields(uid, record, before, now)) is None:
             return None
-        is_due = before is not None and record is not None and record.is_live and now - before.at >= _REPEAT_S
-        return fields if before is None or before.fields != fields or is_due else None
+        return fields if before is None or before.fields != fields else None
 
     def _fields(self, uid: str, record: JobRecord | None, before: _Written | None, now: float) -> dict[str, Any] | None:
         if record is None:

@@ -1,12 +1,14 @@
 """JobStates: objects of voda's own, one for each job object, by which `kubectl get jobstates` shows how jobs stand.
 
-Rules: pure; voda writes them and never reads one: they follow from the log's present. One that is deleted, or changed
-by others, is written again after a while. They go with the job object that owns them.
+Rules: pure; they follow from the log's present, and nothing is decided by them. voda reads them only to write no more
+than what differs, such as one that others deleted or changed. They go with the job object that owns them.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from voda.application.status.kube_events import rfc3339, shortened
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -22,6 +24,27 @@ _LEAST_MOVE: Final = 0.05
 """Share of the time left by which an estimate has to move to be written anew."""
 _MOST_YEARS_S: Final = 10 * 365 * 86_400.0
 """An end that is further away is no estimate, and the calendar ends somewhere, too."""
+
+
+class ReadState(Struct, frozen=True, rename="camel"):
+    """A JobState as the cluster has it."""
+
+    metadata: ObjectMeta
+    object_kind: str | None = None
+    job: str | None = None
+    state: str | None = None
+    explanation: str | None = None
+    estimated_finish: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it shows, as `shown_fields` has it."""
+        return {
+            "job": self.job,
+            "state": self.state,
+            "explanation": self.explanation,
+            "estimatedFinish": self.estimated_finish,
+        }
 
 
 def shown_fields(record: JobRecord, finishes_at: float | None, now: float, shown_finish: str | None) -> dict[str, Any]:
@@ -41,8 +64,9 @@ def refused_fields(sentence: str) -> dict[str, Any]:
 
 
 def job_states_path(namespace: str, name: str = "") -> str:
-    """Return the path of one JobState, or of all in a namespace."""
-    return f"{DISCOVERY}/namespaces/{namespace}/jobstates" + (f"/{name}" if name else "")
+    """Return the path of one JobState, or of all in a namespace; without a namespace of all in the cluster."""
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"{DISCOVERY}{within}/jobstates" + (f"/{name}" if name else "")
 
 
 def state_name(kind: JobKind, meta: ObjectMeta) -> str:

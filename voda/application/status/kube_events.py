@@ -13,6 +13,7 @@ from urllib.parse import quote
 from msgspec import Struct, to_builtins
 
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.trainjob import API_VERSION, KIND, trainjob_of
 from voda.cluster.kubernetes.objects import ObjectMeta
 
 _Normal = Literal[
@@ -35,6 +36,7 @@ _Warning = Literal[
     "WorkerLost",
     "WorkerRefused",
     "Stalled",
+    "Stuck",
     "ActionFailed",
     "ScaledByHand",
     "Invalid",
@@ -70,7 +72,9 @@ class Announcement(Struct, frozen=True, kw_only=True):
 
 
 def subject_of(kind: JobKind, meta: ObjectMeta) -> Subject:
-    """Return a job object as the subject of Events."""
+    """Return a job object, or the TrainJob that it was made of, as the subject of Events."""
+    if (made_of := trainjob_of(meta)) is not None:
+        return Subject(api_version=API_VERSION, kind=KIND, **made_of._asdict())
     return Subject(api_version=kind.api_version, kind=kind.name, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from voda import __version__
+from voda.cli.http.port_forward import reached
 from voda.cli.options import ServerOptions
 from voda.client.async_http import AsyncHttpClient as Client
 from voda.client.connection import HttpAnswer, Params
@@ -32,7 +33,8 @@ T = TypeVar("T")
 @asynccontextmanager
 async def open_client(where: ServerOptions) -> AsyncIterator[Client]:
     """Yield a client of the server that the options name."""
-    yield Client(HttpClient(where))
+    with reached(where) as there:
+        yield Client(HttpClient(there))
 
 
 def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]) -> T:

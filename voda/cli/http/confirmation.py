@@ -1,19 +1,52 @@
-"""Asks an admin before a command changes a job of another user that only a bare name names.
+"""Says when a bare name means a job of another user: a command that only shows it notes whose it is, and one that
+changes it asks an admin first.
 
 Rule: `OWNER/NAME` and `@ID` are exact, and nobody is asked; where nobody can answer, the command is refused.
 """
 
+import re
 import sys
+from typing import Final
 
 import click
 
-from voda.api.schemas import JobView
+from voda.api.schemas.jobs import JobView
 from voda.auth.callers import Caller
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.retry import retry_while_away
-from voda.cli.render.terminal import plain
-from voda.domain.errors import InvalidInput, NotAllowed
+from voda.cli.render.terminal import note, plain
+from voda.cli.watch.lists import fetch_jobs
+from voda.domain.errors import InvalidInput, NotAllowed, NotFound
 from voda.projections.job_names import EXACT, OF_OWNER
+
+_LOOKED_AT: Final = 100
+"""Jobs of the caller, the newest first."""
+_NAMED: Final = 3
+"""Jobs of the caller that the note of another user's job names."""
+
+
+async def note_owner(client: Client, named: str) -> None:
+    """Note whose job a bare name means, where it is another user's, and which jobs of the caller are called alike."""
+    if _is_exact(named):
+        return
+    try:
+        job = decode(await client.get(resource_path("jobs", named)), JobView)
+    except NotFound:
+        # It may be an array; otherwise the command itself says so.
+        return
+    caller = decode(await client.get("/whoami"), Caller)
+    if not job.user or job.user == caller.user or caller.found_by == "no tokens":
+        return
+    # A program gets the next free name where its own is taken: train-2.
+    alike = re.compile(rf"{re.escape(named)}-[0-9]+")
+    found = await fetch_jobs(client, {"user": caller.user, "sort": "-submitted_at"}, limit=_LOOKED_AT)
+    own = [each.job_id for each in found.items if alike.fullmatch(each.job_id)][:_NAMED]
+    yours = f"yours: {', '.join(own)}" if own else "you have no job of that name"
+    note(f"{job.job_id} is {job.user}'s; {yours}")
+
+
+def _is_exact(named: str) -> bool:
+    return named.startswith(EXACT) or OF_OWNER in named
 
 
 def is_answered() -> bool:
@@ -50,7 +83,7 @@ class ChangeConfirmation:
 
     async def refuse_unmeant(self, named: str, owner: str, *, what: str, exact: str) -> None:
         """Ask where a bare name means a job or array of somebody else; raises as `job` does."""
-        if self._is_sure or not owner or named.startswith(EXACT) or OF_OWNER in named:
+        if self._is_sure or not owner or _is_exact(named):
             return
         caller = self._caller = self._caller or decode(await self._client.get("/whoami"), Caller)
         # Others are refused by the server; where it asks nobody who they are, all jobs are everybody's.

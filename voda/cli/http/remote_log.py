@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.api.schemas import EventList, EventView
+from voda.api.schemas.events import EventList, EventView
 from voda.cli.http.client import Client, Params, decode
 from voda.cli.render.terminal import note
 from voda.events.envelope import Event

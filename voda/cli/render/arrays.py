@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas import ArrayView, DependencyView, JobView
+from voda.api.schemas.jobs import ArrayView, DependencyView, JobView
 from voda.cli.render.job_text import ENDED, NONE
 from voda.cli.render.terminal import plain
 from voda.text import counted, full, since, until
@@ -71,6 +71,11 @@ def grouped(
             yield array, tasks.pop(array.array_id)
 
 
+def pool_text(pool: str, namespace: str) -> str:
+    """Return a pool, with the namespace unless that is `default`."""
+    return pool if namespace == "default" else f"{pool}, namespace {namespace}"
+
+
 def array_description(array: ArrayView, tasks: RenderableType, at: datetime) -> RenderableType:
     """Return an array in full, with the table of its tasks."""
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -78,8 +83,9 @@ def array_description(array: ArrayView, tasks: RenderableType, at: datetime) -> 
     facts.add_column(overflow="fold")
     facts.add_row("Array", array_name(array))
     facts.add_row("Tasks", f"{array.count}: {states(array)}")
-    user = f"by {array.user}, " if array.user else ""
-    facts.add_row("Of", plain(f"{user}namespace {array.namespace}, pool {array.pool}"))
+    if array.user:
+        facts.add_row("User", plain(array.user))
+    facts.add_row("Pool", plain(pool_text(array.pool, array.namespace)))
     facts.add_row("Replicas", f"{array.replicas} of all tasks; {bound_text(array.at_once)}")
     facts.add_row("Submitted", f"{full(array.submitted_at, at)} ({since(array.submitted_at, at)} ago)")
     if array.finished_at:

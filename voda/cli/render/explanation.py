@@ -9,11 +9,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas import DecisionView, EndedJobView, ExplanationView, ShortageView
+from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.cli.render.job_text import NOT_CONSIDERED, interruption, next_try, state
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
-from voda.text import counted, span
+from voda.text import counted, number_are, span
 from voda.timetravel.moment import rfc3339
 
 FormatInstant = Callable[[datetime], str]
@@ -41,9 +41,10 @@ def outlook(explanation: ExplanationView, when: FormatInstant = in_utc) -> Itera
     """Yield what the job waits for and what would help, one sentence each."""
     if explanation.queue_position:
         queue = f", queue {explanation.queue_level}" if explanation.queue_level else ""
-        yield f"it is number {explanation.queue_position} of {explanation.queue_length} waiting jobs{queue}"
+        waiting = counted(explanation.queue_length, "waiting job")
+        yield f"it is number {explanation.queue_position} of {waiting}{queue}"
     if explanation.shortage:
-        yield _shortage(explanation.shortage)
+        yield shortage_text(explanation.shortage)
     if explanation.expected_start_at is not None:
         wait = span(max(0.0, (explanation.expected_start_at - explanation.at).total_seconds()))
         yield f"expected to start at {when(explanation.expected_start_at)} (in {wait}), if no more jobs are submitted"
@@ -70,7 +71,7 @@ def decisions_table(decisions: Sequence[DecisionView], when: FormatInstant = in_
 
 def _head(job: ExplanationView, when: FormatInstant) -> str:
     since_s = max(0.0, (job.at - job.since).total_seconds())
-    return f"{job.job_id}: {state(job)} since {when(job.since)} ({span(since_s)})"
+    return f"{job.job_id}: {state(job, job.at)} since {when(job.since)} ({span(since_s)})"
 
 
 def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
@@ -83,13 +84,14 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     )
     if job.planned != job.nodes:
         yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
+    if job.program_failures:
+        tries = next_try(job, job.at, when)
+        yield f"failed {counted(job.program_failures, 'time')}, the last: {job.last_failure}{tries and f'; {tries}'}"
+    if job.obstacle:
+        yield f"held up: {job.obstacle}"
     if said := interruption(job):
         yield said
     yield f"why: {job.reason or NOT_CONSIDERED}"
-    if job.obstacle:
-        yield f"held up: {job.obstacle}"
-    if tries := next_try(job, job.at, when):
-        yield tries
     if job.next != job.planned:
         nodes = f" on {per_node(job.next)}" if job.next else ""
         why = f" ({job.next_reason})" if job.next_reason else ""
@@ -99,12 +101,18 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
     yield from outlook(job, when)
 
 
-def _shortage(short: ShortageView) -> str:
+def shortage_text(short: ShortageView) -> str:
+    """Return what a waiting job needs and what its pool has left for it."""
     wishes = f" (requested {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
-    return (
-        f"needs {counted(short.needs_gpus, 'GPU')}{wishes}; of {short.capacity_gpus}, {short.free_gpus} are left"
-        f" (at most {short.largest_free_gpus} on one node), the rest goes to {counted(short.jobs_served, 'job')}"
-    )
+    needs = f"needs {counted(short.needs_gpus, 'GPU')}{wishes}"
+    if not short.capacity_gpus:
+        return f"{needs}, and no node takes workers now"
+    spread = ""
+    if short.largest_free_gpus < short.free_gpus:
+        spread = f" (at most {short.largest_free_gpus} on one node)"
+    others = counted(short.jobs_served, "other job")
+    used = f"; {others} {'has' if short.jobs_served == 1 else 'have'} the rest" if short.jobs_served else ""
+    return f"{needs}; of {short.capacity_gpus} in its pool, {number_are(short.free_gpus)} left{spread}{used}"
 
 
 def _end_lines(ended: EndedJobView, why: str, when: FormatInstant) -> Iterator[str]:

@@ -13,11 +13,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.housekeeping import JobFolderView
-from voda.api.schemas import ExplanationView, JobView
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.housekeeping import JobFolderView
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
-from voda.cli.http.remote_log import RemoteEvent, RemoteLog
-from voda.cli.render.arrays import after_text, bound_text
+from voda.cli.http.remote_log import RemoteEvent, RemoteLog, known_event
+from voda.cli.render.arrays import after_text, bound_text, pool_text
+from voda.cli.render.awaited_starts import AwaitedStarts
 from voda.cli.render.explanation import decisions_table, outlook
 from voda.cli.render.job_text import (
     NOT_CONSIDERED,
@@ -111,7 +113,12 @@ def description(job: JobView, context: JobContext, at: datetime) -> RenderableTy
 def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
-    yield "Of", _origin(job)
+    if not has_ended(job):
+        # What troubles it, before what a plan once gave it.
+        yield from _failures(job, at)
+        if context.explanation and context.explanation.obstacle:
+            yield "Held up", context.explanation.obstacle
+    yield from _origin(job)
     if job.array is not None:
         array = job.array
         yield "Array", f"task {array.index} of {array.name}[{array.indices}], {bound_text(array.at_once)}"
@@ -121,7 +128,7 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
     yield "Replicas", _size(job)
     if job.reason or not has_ended(job):
-        yield "Why", job.reason or NOT_CONSIDERED
+        yield "Why", _why(job, context.explanation)
     if context.explanation and not has_ended(job):
         # The forecast already shows the expected start.
         yield from (("", line) for line in outlook(context.explanation) if not line.startswith("expected"))
@@ -135,14 +142,26 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
         yield "Ended", f"{full(job.finished_at, at)} ({since(job.finished_at, at)} ago)"
     yield "Time", f"waited {short(waited_s(job, at))}, ran {short(ran_s(job, at))}, {gpu_hours(job, at):.2f} GPU-hours"
     yield "Changes", _changes(job)
-    if job.program_failures:
-        yield "Failures", f"{job.program_failures:,} of its program, the last: {job.last_failure}"
-        if not has_ended(job) and (tries := next_try(job, at, lambda instant: clock(instant, at))):
-            yield "", tries
+    if has_ended(job):
+        yield from _failures(job, at)
     if context.replicas is not None:
         yield "Output", _output(job, context.replicas, context.folder, at)
     if context.folder is not None and not context.folder.deleted_at:
         yield from _folder_facts(context.folder)
+
+
+def _failures(job: JobView, at: datetime) -> Iterator[tuple[str, str]]:
+    if job.program_failures:
+        yield "Failures", f"{job.program_failures:,} of its program, the last: {job.last_failure}"
+        if not has_ended(job) and (tries := next_try(job, at, lambda instant: clock(instant, at))):
+            yield "", tries
+
+
+def _why(job: JobView, explanation: ExplanationView | None) -> str:
+    """Return the reason; what holds the job up has a line of its own."""
+    if explanation and explanation.obstacle and not has_ended(job):
+        return explanation.reason or NOT_CONSIDERED
+    return job.reason or NOT_CONSIDERED
 
 
 def _state(job: JobView, at: datetime) -> Text:
@@ -152,9 +171,13 @@ def _state(job: JobView, at: datetime) -> Text:
     return text
 
 
-def _origin(job: JobView) -> str:
-    user = f" by {job.user}" if job.user else ""
-    return f"{job.kind}{user}, namespace {job.namespace}, pool {job.pool}, priority {job.priority}"
+def _origin(job: JobView) -> Iterator[tuple[str, str]]:
+    yield "Kind", job.kind
+    if job.user:
+        yield "User", job.user
+    yield "Pool", f"{pool_text(job.pool, job.namespace)}, priority {job.priority}"
+    if job.virtual_cluster:
+        yield "Virtual cluster", f"{job.virtual_cluster}{'' if job.priority >= 0 else ', opportunistic'}"
 
 
 def _size(job: JobView) -> str:
@@ -210,6 +233,10 @@ def _events(events: Sequence[RemoteEvent], at: datetime) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
+    starts = AwaitedStarts()
     for seen in events:
-        table.add_row(full(seen.event.recorded_at, at), Text(plain(seen.what)))
+        what = (
+            starts.text(known, lambda instant: clock(instant, at)) if (known := known_event(seen.event)) else seen.what
+        )
+        table.add_row(full(seen.event.recorded_at, at), Text(plain(what)))
     return table

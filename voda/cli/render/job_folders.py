@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
-from voda.api.housekeeping import KeptFolderList, KeptFolderView
+from voda.api.schemas.housekeeping import KeptFolderList, KeptFolderView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
 from voda.cli.render.terminal import plain

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from voda.api.schemas import ExplanationView, JobView
+from voda.api.schemas.explanations import ExplanationView
+from voda.api.schemas.jobs import JobView
 from voda.domain.job import Phase
 from voda.text import counted, short, since, time_of_day, until
 
@@ -24,18 +25,21 @@ _STYLES = {
     "Waiting": "yellow",
     "Submitted": "yellow",
     "Preempted": "magenta",
+    "BackOff": "yellow",
     "Halting": "magenta",
     "Halted": "magenta",
     "Canceling": "dim",
     "Canceled": "dim",
 }
 
+_GOES_ON = "and it waits to go on from its checkpoint, or from the beginning without one"
 _INTERRUPTIONS = {
-    "preempted": "a plan gave its GPUs to others, and it waits to go on",
-    "halted": "it was halted and resumed, and waits to go on",
+    "preempted": f"a plan gave its GPUs to others, {_GOES_ON}",
+    "drained": f"its workers had to leave a drained node, {_GOES_ON}",
+    "halted": f"it was halted and resumed, {_GOES_ON}",
     "failed": "its program failed, and it waits to be tried again",
-    "evicted": "its workers were evicted, and it waits to go on",
-    "node_lost": "its node was lost, and it waits to go on",
+    "evicted": f"its workers were evicted, {_GOES_ON}",
+    "node_lost": f"its node was lost, {_GOES_ON}",
 }
 
 
@@ -49,12 +53,14 @@ def exactly(job: JobView) -> str:
     return f"@{job.job_id}"
 
 
-def state(job: JobView | ExplanationView) -> str:
-    """Return the phase, or Preempted, Halting, Halted or Canceling where that says more."""
+def state(job: JobView | ExplanationView, at: datetime | None = None) -> str:
+    """Return the phase, or Preempted, Halting, Halted, Canceling or, at an instant, BackOff where that says more."""
     if job.is_canceling and not has_ended(job):
         return "Canceling"
     if job.is_halted:
         return "Halting" if job.phase is Phase.RUNNING else "Halted"
+    if at is not None and not has_ended(job) and job.next_try_at is not None and job.next_try_at > at:
+        return "BackOff"
     return "Preempted" if job.is_preempted else str(job.phase)
 
 
@@ -65,21 +71,24 @@ def state_text(job: JobView, at: datetime) -> "Text":
     said = ""
     if job.program_failures and not has_ended(job):
         said = f" ({next_try(job, at) or counted(job.program_failures, 'failure')})"
-    return Text(f"{(word := state(job))}{said}", style=_STYLES.get(word, ""))
+    return Text(f"{(word := state(job, at))}{said}", style=_STYLES.get(word, ""))
 
 
 def next_try(job: JobView | ExplanationView, at: datetime, when: Callable[[datetime], str] | None = None) -> str:
-    """Return `try 2 of 7 in 12s`, with `when` `try 2 of 7, next at 14:05:09 (in 12s)`, and `try 2 of 7` once it is due.
+    """Return `try 2 of 7 in 12s`, and `try 2 of 7` once it is due; empty where the tries are not counted.
 
-    Empty where the tries are not counted.
+    With `when` it is a sentence: `waits 12s for its next try (2 of 7), next at 14:05:09`.
     """
     if not job.next_try:
         return ""
     said = f"try {job.next_try} of {job.most_tries}"
     if job.next_try_at is None or job.next_try_at <= at:
         return said
-    wait = "now" if (span := until(job.next_try_at, at)) == "now" else f"in {span}"
-    return f"{said} {wait}" if when is None else f"{said}, next at {when(job.next_try_at)} ({wait})"
+    wait = until(job.next_try_at, at)
+    if when is None:
+        return f"{said} {wait}" if wait == "now" else f"{said} in {wait}"
+    said = f"for its next try ({job.next_try} of {job.most_tries}), next at {when(job.next_try_at)}"
+    return f"waits {said}" if wait == "now" else f"waits {wait} {said}"
 
 
 def interruption(job: JobView | ExplanationView) -> str:

@@ -94,6 +94,10 @@ _ROWS: "Sequence[tuple[str, Callable[[RunFigures], float], Callable[[float], str
 )
 
 _MOST_ERROR = 0.1
+_FEW_JOBS = 10
+_NOTHING_COMPARED = (
+    "Nothing to compare yet: only jobs that completed as recorded, re-simulated and under the other policy count."
+)
 _FAR_OFF = (
     " So large an error has a cause: deaths of single workers are not repeated, and sizes that jobs never ran at are"
     " guessed (docs/time-travel.md)."
@@ -102,9 +106,11 @@ _FAR_OFF = (
 
 def comparison_tables(verdict: "WhatIfComparison") -> RenderableType:
     """Return the three runs side by side, and the jobs for which it matters most."""
-    parts: list[RenderableType] = [Text(_comparison_title(verdict)), _figures(verdict)]
-    if verdict.jobs:
-        parts.append(Text(_model_error(verdict)))
+    if not verdict.jobs:
+        return Text(f"{_comparison_title(verdict)}\n{_NOTHING_COMPARED}")
+    parts: list[RenderableType] = [Text(_comparison_title(verdict)), _figures(verdict), Text(_model_error(verdict))]
+    if verdict.jobs < _FEW_JOBS:
+        parts.append(Text(f"With {counted(verdict.jobs, 'job')}, averages and percentiles say little."))
     for title, shifts in (("Jobs that win most", verdict.winners), ("Jobs that lose most", verdict.losers)):
         if shifts:
             parts += [Text(f"\n{title}"), _shifts(shifts, verdict.policy)]

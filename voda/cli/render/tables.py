@@ -12,7 +12,8 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from voda.api.schemas import ArrayView, JobView, NodeView, PoolView
+from voda.api.schemas.jobs import ArrayView, JobView
+from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
@@ -208,6 +209,7 @@ def _node(node: NodeView) -> list[str | Text]:
         status.append(",draining")
     held = [f"{job_id} x{gpus}" if gpus > 1 else job_id for job_id, gpus in sorted(node.jobs.items())]
     held += [f"(others x{node.foreign_gpus})"] if node.foreign_gpus else []
+    held += [f"({node.drain_reason})"] if node.drain_reason else []
     return [
         plain(node.name),
         status,

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import asdict
 from rich.text import Text
 
-from voda.api.housekeeping import UsageRowView, UsageView
+from voda.api.schemas.housekeeping import UsageRowView, UsageView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
 from voda.cli.render.terminal import plain

@@ -5,7 +5,7 @@ Rule: one that cannot be canceled does not keep the others; what had ended befor
 
 from collections.abc import Sequence
 
-from voda.api.schemas import ArrayView, JobView
+from voda.api.schemas.jobs import ArrayView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.confirmation import ChangeConfirmation
 from voda.cli.http.retry import for_each, retry_while_away
@@ -17,6 +17,7 @@ from voda.domain.errors import NotFound
 from voda.text import counted
 
 _EVERY_S = 1.0
+_PRUNE = "; `voda prune` deletes the folders of ended jobs"
 
 
 class BatchCancel:
@@ -61,7 +62,7 @@ class BatchCancel:
 
     async def _cancel_job(self, before: JobView) -> None:
         if has_ended(before):
-            note(f"{before.job_id} ended ({state(before).lower()}) before: nothing to delete")
+            note(f"{before.job_id} ended ({state(before).lower()}) before: nothing to cancel{_PRUNE}")
             self._has_ended_before = True
             return
         job = decode(await self._delete(resource_path("jobs", exactly(before))), JobView)
@@ -73,7 +74,7 @@ class BatchCancel:
         from voda.cli.render.arrays import array_name, states
 
         if before.finished_at is not None:
-            note(f"{array_name(before)} ended ({states(before)}) before: nothing to delete")
+            note(f"{array_name(before)} ended ({states(before)}) before: nothing to cancel{_PRUNE}")
             self._has_ended_before = True
             return
         exact = f"@{before.array_id}"

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from voda.api.schemas import JobView
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, ServerUnreachable
 from voda.cli.render.job_text import has_ended, state, summary
 from voda.cli.render.terminal import console, note, now, plain

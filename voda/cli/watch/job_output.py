@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from voda.api.schemas import JobView
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.render.job_details import replicas_with_output
 from voda.cli.render.job_text import exactly, has_ended, state

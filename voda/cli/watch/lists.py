@@ -6,12 +6,15 @@ is listed once more as it ended.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Raw, Struct
 from rich.text import Text
 
-from voda.api.schemas import ArrayView, JobView, NodeList, NodeView, PoolList, PoolView
+from voda.api.schemas.jobs import ArrayView, JobView
+from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
+from voda.auth.callers import Caller
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.render.job_text import ENDED, exactly, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
@@ -19,6 +22,9 @@ from voda.cli.render.terminal import now
 from voda.domain.errors import InvalidInput, NotFound
 
 _PAGE = 100
+_LATELY = timedelta(minutes=10)
+_MOST_NAMED = 3
+"""Failed jobs in one sentence."""
 JobFilters = Mapping[str, str | list[str]]
 
 
@@ -141,6 +147,8 @@ class JobSource:
 
     has_groups = False
     """Whether the table has one line for all tasks of an array."""
+    names_failures = False
+    """Whether a list of live jobs names those that failed lately."""
 
     def __init__(self, names: Sequence[str], filters: JobFilters, *, limit: int = 0, live_first: bool = False) -> None:
         self._names = names
@@ -165,9 +173,20 @@ class JobSource:
             marks=[job.revision for job in items],
             body=found.body,
             lines=lambda wide, width: jobs_table(items, now(), wide=wide, width=width, arrays=arrays),
-            note=_note(items, self._filters, more),
+            note="; ".join(filter(None, (_note(items, self._filters, more), await self._failures(client)))),
             is_over=bool(self._names) and all(map(has_ended, items)),
         )
+
+    async def _failures(self, client: Client) -> str:
+        """Name the caller's jobs that failed lately, an admin's all, where only live jobs are listed."""
+        if not self.names_failures or self._filters.get("phase") != ["live"]:
+            return ""
+        filters: JobFilters = {**self._filters, "phase": "Failed", "sort": "-submitted_at"}
+        failed = (await fetch_jobs(client, filters, limit=_PAGE)).items
+        if not failures_note(failed, now()):
+            return ""
+        caller = decode(await client.get("/whoami"), Caller)
+        return failures_note([job for job in failed if caller.role == "admin" or job.user == caller.user], now())
 
     async def _arrays(self, client: Client, items: Sequence[JobView]) -> Mapping[str, ArrayView]:
         """Return the arrays that get one line each, by their ids."""
@@ -225,6 +244,15 @@ async def list_pools(client: Client, *, names: Sequence[str]) -> Listing:
         body=body,
         lines=lambda wide, width: pools_table(items, wide=wide, width=width),
     )
+
+
+def failures_note(failed: Sequence[JobView], at: datetime) -> str:
+    """Return a sentence that names the jobs that failed in the last minutes; empty: none."""
+    ids = [job.job_id for job in failed if job.finished_at is not None and at - job.finished_at <= _LATELY]
+    if not ids:
+        return ""
+    others = f" and {len(ids) - _MOST_NAMED:,} more" if len(ids) > _MOST_NAMED else ""
+    return f"failed lately: {', '.join(ids[:_MOST_NAMED])}{others} (voda describe {ids[0]})"
 
 
 def _note(items: Sequence[JobView], filters: JobFilters, more: int) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from voda.api.schemas import JobView, SubmissionView, WarningView
+from voda.api.schemas.base import WarningView
+from voda.api.schemas.jobs import JobView, SubmissionView
 from voda.cli.http.client import Client, HttpAnswer, decode
 from voda.cli.http.retry import retry_while_away
 from voda.cli.manifests import (

@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from voda.api.schemas import EventView
+from voda.api.schemas.events import EventView
 from voda.cli.http.client import Client, ServerUnreachable
 from voda.cli.http.remote_log import RemoteLog
 from voda.cli.render.terminal import console, now

@@ -11,7 +11,9 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas import EventView, JobView, NodeView, PoolView
+from voda.api.schemas.events import EventView
+from voda.api.schemas.jobs import JobView
+from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.tables import Column, table
@@ -36,17 +38,17 @@ _WORKING = (
 )
 _WAITING = (
     Column(head="QUEUE", right=True),
-    Column(head="JOB", cut=2, least=12),
+    Column(head="JOB", cut=1, least=20),
     Column(head="STATE"),
     Column(head="ASKS", drop=1),
     Column(head="ETA"),
-    Column(head="REASON", cut=1, least=10),
+    Column(head="REASON", cut=2, least=10),
 )
 _DECIDED = (
     Column(head="DECIDED"),
-    Column(head="JOB", cut=2, least=12),
+    Column(head="JOB", cut=1, least=20),
     Column(head="REPLICAS"),
-    Column(head="REASON", cut=1, least=10),
+    Column(head="REASON", cut=2, least=10),
 )
 
 
@@ -180,8 +182,8 @@ def _bar(node: NodeView, signs: Mapping[str, str], room: int) -> list[str | Text
         held.append(f"{sign} {plain(job_id)}")
     bar.append(_FOREIGN * node.foreign_gpus, style="dim").append(_FREE * max(0, node.free_gpus), style="dim")
     held += [f"{_FOREIGN} others"] if node.foreign_gpus else []
-    if not node.is_ready or not node.is_schedulable:
-        held.insert(0, "NOT READY" if not node.is_ready else "cordoned")
+    if not node.is_ready or not node.is_schedulable or node.is_draining:
+        held.insert(0, "NOT READY" if not node.is_ready else "draining" if node.is_draining else "cordoned")
     bar.truncate(room, overflow="ellipsis")
     return [plain(node.name), bar, f"{node.used_gpus + node.foreign_gpus}/{node.gpus}", ", ".join(held) or NONE]
 

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from voda.api.schemas import EventView, JobView
+from voda.api.schemas.events import EventView
+from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteLog
 from voda.cli.http.retry import retry_while_away

@@ -4,7 +4,7 @@ Rule: a worker holds its GPUs from the moment it is bound until its processes ha
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -48,8 +48,15 @@ class KubernetesCluster:
             exits=_Lazy(inventory.jobs_with_workers, self._exits),
             objects=_Lazy(inventory.jobs_with_objects, self._uid),
             starting=[job_id for job_id in self.actuator.starting() if self._is_live(job_id)],
+            underway=self._underway(),
             sizes={job_id: size for job_id, size in self.observations.sizes.items() if inventory.pool(job_id) == pool},
         )
+
+    def _underway(self) -> Mapping[str, Sequence[str]]:
+        """Return the nodes of the jobs that are to run, and that the actuator has begun with."""
+        begun = self.actuator.begun
+        runs = ((job_id, state) for job_id, state in self.actuator.desired.items() if job_id in begun)
+        return {job_id: state.nodes for job_id, state in runs if isinstance(state, DesiredRun)}
 
     def _is_live(self, job_id: str) -> bool:
         job = self.inventory.job(job_id)

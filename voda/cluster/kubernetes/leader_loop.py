@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
@@ -25,6 +24,7 @@ from voda.cluster.port import Notice
 from voda.concurrency import log_unexpected
 from voda.domain.job import Phase
 from voda.events.types import WorkerStarted
+from voda.kubernetes_client.api import Api
 
 _BATCH_S: Final = 0.02
 """What changes within this span is published together."""
@@ -86,6 +86,7 @@ class LeaderLoop:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
                 group.create_task(self._sweep())
+                group.create_task(self._watch_stalls())
                 group.create_task(self._refresher.run())
         finally:
             self._is_leading = False
@@ -108,6 +109,9 @@ class LeaderLoop:
         """Publish what changed since the last call, and return the jobs concerned."""
         facts: list[tuple[str, Notice]] = []
         nodes, jobs = self._inventory.take_dirty()
+        if nodes:
+            # A claim may have given its devices back, long after its pod has gone.
+            jobs |= self._gates.waiting_reasons.keys()
         for name in sorted(nodes):
             with log_unexpected("observing a node", name):
                 facts += self.observations.node_facts(name)
@@ -150,10 +154,15 @@ class LeaderLoop:
             jobs = list(self._log.live_jobs())
             with log_unexpected("sweeping", "refusals"):
                 self._gates.retry_refused({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
-            with log_unexpected("sweeping", "stalls"):
-                await self._stalls.look(job.spec.job_id for job in jobs)
             self._inventory.dirty_jobs.update(self.actuator.unsettled())
             self._wake.set()
+
+    async def _watch_stalls(self) -> None:
+        """Look for stalls now and then; apart from the sweep, since it reads Events from the server."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            with log_unexpected("looking for", "stalls"):
+                await self._stalls.look(job.spec.job_id for job in self._log.live_jobs())
 
     def _publish_job(self, job_id: str, fact: Notice) -> None:
         if (pool := self._inventory.pool(job_id)) is not None:

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from voda.clock import Clock
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.reflector import Reflector
+from voda.cluster.kubernetes.device_discovery import DeviceDiscovery
 from voda.cluster.kubernetes.kinds import served_kinds
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
@@ -28,6 +27,9 @@ from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange, is_o
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.domain.job import Job, JobSpec
+from voda.kinds.registry import KINDS
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.reflector import Reflector
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,11 @@ class ClusterMirror:
         self._changed = changed
         self.missing = MissingObjects(
             inventory=inventory, api=api, clock=setup.clock, kinds=self.kinds, jobs=setup.log.live_jobs
+        )
+        self._devices = DeviceDiscovery(
+            api=api,
+            stock=inventory.stock.devices,
+            mirrored=lambda path, of, put, kept: self._reflector(path, of, partial(self._see, put), kept),
         )
         self._subscribers: list[OnJobChange] = [put_object]
         self._reflectors: list[Reflector[Any]] = [
@@ -114,6 +121,11 @@ class ClusterMirror:
     def jobs(self) -> Iterable[KubeJob]:
         return list(self._inventory.objects.values())
 
+    def namespaces(self) -> Sequence[str]:
+        """See JobObjects: where the settings say, and where live jobs are."""
+        chosen = self._setup.namespaces
+        return sorted({*chosen, *(job.spec.namespace for job in self._setup.log.live_jobs())}) if chosen else [""]
+
     def kind_of(self, spec: JobSpec) -> JobKind:
         """See JobObjects."""
         if (kind := self.kinds.get(spec.kind)) is None:
@@ -123,7 +135,7 @@ class ClusterMirror:
                     f" {', '.join(self._setup.kinds)}"
                 )
             raise ActionRefused(
-                f"job {spec.job_id}: this cluster serves no {spec.kind}: its operator is not installed"
+                f"job {spec.job_id}: this cluster serves no {spec.kind}: install {KINDS[spec.kind].installed_by}"
                 f" (served: {', '.join(sorted(self.kinds)) or 'none'})"
             )
         return kind
@@ -135,16 +147,16 @@ class ClusterMirror:
     async def _discover(self) -> list[Reflector[Any]]:
         try:
             served = self._chosen(await _served(self.api))
+            found = await self._devices.discover(self.namespaces())
         except (ClusterUnavailable, ActionRefused) as error:
             level = logging.DEBUG if self._is_undiscovered else logging.WARNING
             _log.log(level, "cannot ask which jobs are served reason=%s", error)
             self._is_undiscovered = True
             return []
         self._is_undiscovered = False
-        found: list[Reflector[Any]] = []
         for name, kind in served.items():
             known = self.kinds.setdefault(name, kind)
-            for namespace in self._namespaces():
+            for namespace in self.namespaces():
                 if (name, namespace) not in self._followed:
                     self._followed.add((name, namespace))
                     see = partial(self._see_job, known)
@@ -167,11 +179,6 @@ class ClusterMirror:
         self._discovered_at = min(self._discovered_at, now)
         needed = {job.spec.kind for job in self._setup.log.live_jobs()}
         return needed <= self.kinds.keys() or now - self._discovered_at >= _ABSENT_AFTER_S
-
-    def _namespaces(self) -> Sequence[str]:
-        """Return where job objects are followed: where the settings say, and where live jobs are."""
-        chosen = self._setup.namespaces
-        return sorted({*chosen, *(job.spec.namespace for job in self._setup.log.live_jobs())}) if chosen else [""]
 
     def _kept_objects(self, kind: JobKind, namespace: str) -> Mapping[str, JobObject]:
         """Return the objects of a collection that the inventory has from its watch, by key, of one name the oldest."""

@@ -5,78 +5,33 @@ taints and request the same GPUs, cost megabytes and not gigabytes; an object an
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from datetime import datetime
-from sys import intern
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
-from msgspec import Struct, defstruct, field
-from msgspec.structs import force_setattr
+from msgspec import Raw, defstruct, field
+from msgspec.structs import force_setattr, replace
 
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.interning import intern_mapping, intern_strings, intern_value
 from voda.domain.job import MOST_REPLICAS
+from voda.kinds.pod_template import PodClaim
 from voda.kinds.registry import KINDS
+from voda.kubernetes_client.metadata import KubeRecord, ObjectName, WatchedObject
 
-H = TypeVar("H", bound=Hashable)
-V = TypeVar("V")
 _OURS: Final = "voda.dev/"
 """Prefix of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
-_SUCCESS: Final = ("Succeeded", "SuccessCriteriaMet", "Complete")
-"""Conditions by which operators say that a job succeeded; the last two are a Job's."""
-_MOST: Final = 8192
-_known: dict[Hashable, object] = {}
-"""Parts that are kept once. The memory is bounded, for names and messages are endless."""
+_SUCCESS: Final = ("Succeeded", "SuccessCriteriaMet", "Complete", "Completed")
+"""Conditions by which operators say that a job succeeded; two are a Job's, and the last one is a JobSet's."""
 
 
-def intern_value(part: H) -> H:
-    """Return the first part that was equal to this one."""
-    return cast(H, _first(part, part))
-
-
-def intern_mapping(part: Mapping[str, V]) -> Mapping[str, V]:
-    """Return the first mapping that had the same items in the same order; of what can be hashed."""
-    return cast(Mapping[str, V], _first(tuple(part.items()), part))
-
-
-def intern_strings(part: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a mapping with keys and values that are kept once, for mappings of which hardly two are equal."""
-    return {intern(key): intern(value) for key, value in part.items()} if part else intern_mapping(part)
-
-
-def _first(name: Hashable, part: object) -> object:
-    # The items of an empty mapping equal an empty tuple.
-    key = (type(part), name)
-    found = _known.get(key)
-    if found is not None:
-        return found
-    if len(_known) >= _MOST:
-        _known.clear()
-    _known[key] = part
-    return part
-
-
-class _Object(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """Base: unknown fields are ignored."""
-
-
-class OwnerReference(_Object, frozen=True):
+class OwnerReference(KubeRecord, frozen=True):
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool = False
-
-
-class ObjectName(_Object, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`, or the name of what has no namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class ObjectMeta(ObjectName, frozen=True):
@@ -99,29 +54,23 @@ class ObjectMeta(ObjectName, frozen=True):
         force_setattr(self, "annotations", intern_strings(ours))
 
 
-class NamedObject(_Object, frozen=True):
-    """Any object, as far as it takes to see whether it is the same."""
-
-    metadata: ObjectName = ObjectName()
-
-
-class Taint(_Object, frozen=True):
+class Taint(KubeRecord, frozen=True):
     key: str
     value: str = ""
     effect: str = ""
 
 
-class NodeCondition(_Object, frozen=True):
+class NodeCondition(KubeRecord, frozen=True):
     type: str
     status: str = ""
 
 
-class NodeSpec(_Object, frozen=True):
+class NodeSpec(KubeRecord, frozen=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(_Object, frozen=True):
+class NodeStatus(KubeRecord, frozen=True):
     allocatable: Mapping[str, str] = {}
     conditions: tuple[NodeCondition, ...] = ()
 
@@ -130,7 +79,7 @@ class NodeStatus(_Object, frozen=True):
         force_setattr(self, "conditions", intern_value(self.conditions))
 
 
-class NodeObject(_Object, frozen=True):
+class NodeObject(KubeRecord, frozen=True):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -139,7 +88,7 @@ class NodeObject(_Object, frozen=True):
         self.metadata.keep_ours()
 
 
-class ResourceRequirements(_Object, frozen=True):
+class ResourceRequirements(KubeRecord, frozen=True):
     """Quantities as written: a string mostly, but a number is legal too."""
 
     requests: Mapping[str, str | int | float] = {}
@@ -150,14 +99,14 @@ class ResourceRequirements(_Object, frozen=True):
         force_setattr(self, "limits", intern_mapping(self.limits))
 
 
-class KubeContainer(_Object, frozen=True):
+class KubeContainer(KubeRecord, frozen=True):
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
     """Of an init container: Always makes it a sidecar, whose requests add to the containers'."""
 
 
-class KubePodSpec(_Object, frozen=True):
+class KubePodSpec(KubeRecord, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
     containers: tuple[KubeContainer, ...] = ()
@@ -167,48 +116,53 @@ class KubePodSpec(_Object, frozen=True):
     overhead: Mapping[str, str | int | float] = {}
     node_selector: Mapping[str, str] = {}
     scheduling_gates: tuple[Mapping[str, Any], ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "overhead", intern_mapping(self.overhead))
         force_setattr(self, "node_selector", intern_mapping(self.node_selector))
 
 
-class Terminated(_Object, frozen=True):
+class Terminated(KubeRecord, frozen=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
 
 
-class Waiting(_Object, frozen=True):
+class Waiting(KubeRecord, frozen=True):
     reason: str = ""
     """ContainerCreating, ImagePullBackOff, CrashLoopBackOff, ..."""
 
 
-class ContainerState(_Object, frozen=True):
+class ContainerState(KubeRecord, frozen=True):
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(_Object, frozen=True):
+class ContainerStatus(KubeRecord, frozen=True):
     name: str = ""
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
 
 
-class KubeCondition(_Object, frozen=True):
+class KubeCondition(KubeRecord, frozen=True):
     type: str
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class PodStatus(_Object, frozen=True):
+class PodStatus(KubeRecord, frozen=True):
     phase: str = ""
     """Pending, Running, Succeeded, Failed or Unknown."""
     reason: str = ""
     """Evicted, NodeLost, Preempting, ... of a pod that failed without its program's doing."""
     message: str = ""
+    resource_claim_statuses: tuple[PodClaim, ...] = ()
+    """The claims that were made for the pod after templates."""
+    extended_resource_claim_status: Mapping[str, Any] | None = None
+    """Of a pod whose extended resources come from a claim that kube-scheduler made."""
     nominated_node_name: str = ""
     """Where kube-scheduler made room for the pod, and is about to bind it."""
     conditions: tuple[KubeCondition, ...] = ()
@@ -220,7 +174,7 @@ class PodStatus(_Object, frozen=True):
         force_setattr(self, "container_statuses", intern_value(self.container_statuses))
 
 
-class Pod(_Object, frozen=True):
+class Pod(KubeRecord, frozen=True):
     metadata: ObjectMeta
     spec: KubePodSpec = KubePodSpec()
     status: PodStatus = PodStatus()
@@ -244,11 +198,19 @@ class Pod(_Object, frozen=True):
         return [str(gate.get("name", "?")) for gate in self.spec.scheduling_gates]
 
     @property
+    def missing_claims(self) -> Collection[str]:
+        """Names of the claims that are still to be made for it."""
+        made = {claim.name for claim in self.status.resource_claim_statuses}
+        return [
+            each.name
+            for each in self.spec.resource_claims
+            if each.resource_claim_template_name and each.name not in made
+        ]
+
+    @property
     def is_ungated(self) -> bool:
         """Whether somebody other than voda let it be bound."""
-        is_let_go = well_known.GATE not in self.gates and well_known.NODE not in self.metadata.annotations
-        # Those of earlier versions never had a gate.
-        return is_let_go and self.spec.scheduler_name != well_known.FORMER_SCHEDULER
+        return well_known.GATE not in self.gates and well_known.NODE not in self.metadata.annotations
 
     @property
     def placed_on(self) -> str:
@@ -279,13 +241,13 @@ class Pod(_Object, frozen=True):
         return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
 
 
-class ReplicaStatus(_Object, frozen=True):
+class ReplicaStatus(KubeRecord, frozen=True):
     active: int = 0
     succeeded: int = 0
     failed: int = 0
 
 
-class JobStatus(_Object, frozen=True):
+class JobStatus(KubeRecord, frozen=True):
     conditions: tuple[KubeCondition, ...] = ()
     replica_statuses: Mapping[str, ReplicaStatus] = {}
     start_time: str | None = None
@@ -312,33 +274,35 @@ class JobStatus(_Object, frozen=True):
         return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
 
 
-class KubeRunPolicy(_Object, frozen=True):
+class KubeRunPolicy(KubeRecord, frozen=True):
     suspend: bool = False
     managed_by: str | None = None
     backoff_limit: int | None = None
 
 
-class ReplicaSpec(_Object, frozen=True):
+class KubeTemplateSpec(KubeRecord, frozen=True):
+    subdomain: str = ""
+    resource_claims: tuple[PodClaim, ...] = ()
+
+
+class KubeTemplate(KubeRecord, frozen=True):
+    spec: KubeTemplateSpec = KubeTemplateSpec()
+
+
+class ReplicaSpec(KubeRecord, frozen=True):
     replicas: int | None = None
     restart_policy: str | None = None
+    template: KubeTemplate = KubeTemplate()
 
 
-class KubeElasticPolicy(_Object, frozen=True):
+class KubeElasticPolicy(KubeRecord, frozen=True):
     """Of a PyTorchJob: how many replicas its agents expect."""
 
     min_replicas: int | None = None
     max_replicas: int | None = None
 
 
-class KubeTemplateSpec(_Object, frozen=True):
-    subdomain: str = ""
-
-
-class KubeTemplate(_Object, frozen=True):
-    spec: KubeTemplateSpec = KubeTemplateSpec()
-
-
-class JobObjectSpec(_Object, frozen=True):
+class JobObjectSpec(KubeRecord, frozen=True):
     run_policy: KubeRunPolicy = KubeRunPolicy()
     elastic_policy: KubeElasticPolicy | None = None
     suspend: bool = False
@@ -360,12 +324,27 @@ if not TYPE_CHECKING:
     JobObjectSpec = defstruct("JobObjectSpec", _fields, bases=(JobObjectSpec,), frozen=True, kw_only=True)
 
 
-class JobObject(_Object, frozen=True):
-    """An MPIJob, a PyTorchJob or a Job. Lists do not repeat kind and apiVersion: the caller of the list knows them."""
+class JobObject(WatchedObject, frozen=True):
+    """A job of any kind. Lists do not repeat kind and apiVersion: the caller of the list knows them."""
 
     metadata: ObjectMeta
     spec: JobObjectSpec = JobObjectSpec()
     status: JobStatus = JobStatus()
+    child: "JobObject | None" = None
+    """The Job that its controller made of it, whose pods are its replicas; the inventory adds it."""
+    text: bytes = field(default=b"", name=".text")
+    """All of it as a watch brought it, until it has its job; under a name that no field of an object has."""
+
+    def with_text(self, text: Raw) -> Self:
+        """Return the object with all that a watch said of it, where that is about to be read."""
+        meta = self.metadata
+        is_new = meta.labels.get(well_known.MANAGED) == "true" and well_known.JOB_ID not in meta.annotations
+        return replace(self, text=bytes(text)) if is_new else self
+
+    def owns(self, pod: Pod) -> bool:
+        """Say whether a pod is its own, or its child's."""
+        uids = (self.metadata.uid, self.child.metadata.uid if self.child is not None else self.metadata.uid)
+        return any(reference.uid in uids for reference in pod.metadata.owner_references)
 
     @property
     def is_suspended(self) -> bool:
@@ -385,8 +364,3 @@ class JobObject(_Object, frozen=True):
         if self.metadata.labels.get(well_known.MANAGED) != "true":
             # A cluster may have very many Jobs that are none of voda's business.
             self.metadata.keep_ours()
-
-
-class ListMetadata(_Object, frozen=True):
-    resource_version: str = ""
-    continue_: str = field(default="", name="continue")

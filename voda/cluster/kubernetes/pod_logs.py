@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from voda.backoff import delay_s
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import InvalidInput, VodaError
+from voda.kubernetes_client.api import Api
 from voda.tail import Tail
 
 _SILENCE_S: Final = 15.0

@@ -5,7 +5,6 @@ Rule: every replica runs the mirror; only the leader runs the leader loop.
 
 from collections.abc import Sequence
 
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.cluster import KubernetesCluster
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.leader_loop import LeaderLoop
@@ -14,6 +13,7 @@ from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.setup import KubernetesSetup
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.kubernetes_client.api import Api
 
 
 class KubernetesPools:

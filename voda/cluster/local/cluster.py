@@ -16,6 +16,7 @@ from voda import process_table
 from voda.accounts import Account
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
 from voda.cluster.local.devices import Slots
+from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
 from voda.cluster.local.job import LocalJob
@@ -95,7 +96,7 @@ class LocalCluster:
     async def observe(self) -> Observed:
         with self.fence.turn():
             self._forget()
-        jobs = {job_id: job.record for job_id, job in self.jobs.items()}
+        jobs, now = {job_id: job.record for job_id, job in self.jobs.items()}, self._context.now()
         return Observed(
             nodes={self._config.node.name: self._health.node},
             workers={
@@ -105,6 +106,9 @@ class LocalCluster:
             },
             sizes={job_id: record.size for job_id, record in jobs.items() if record.is_sized},
             gpus_per_replica={job_id: record.gpus_per_replica for job_id, record in jobs.items() if record.devices},
+            retries={
+                job_id: now + pause_s for job_id, record in jobs.items() if (pause_s := restart_in_s(record, now))
+            },
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )
 
@@ -129,11 +133,13 @@ class LocalCluster:
     def _carry_out(self, action: Action, account: Account | None) -> None:
         match action:
             case StartJob() | ResizeJob():
+                size = len(action.nodes)
+                planned = action.planned if isinstance(action, ResizeJob) else 0
                 placed = self._job(action.job_id, account)
                 if problem := placed.state.use(account):
                     self._fail(action.job_id, problem)
                 else:
-                    placed.place(len(action.nodes))
+                    placed.place(size, planned=max(size, planned))
             case HaltJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
                     job.halt()

@@ -14,12 +14,12 @@ from typing import Final
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import TRY_AGAIN_S, JobState
-from voda.cluster.local.exit_policy import FORGIVEN_S
+from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
-from voda.events.types import ExitCause, WorkerExited
+from voda.events.types import RETRIED_CAUSES, ExitCause, WorkerExited
 from voda.untrusted_files import UnsafeFile
 
 _SPARE_S: Final = 5.0
@@ -112,8 +112,18 @@ class DeviceClaims:
         if by_cause:
             self._state.save()
             self._set_launcher_limits()
+        pause_s = 0.0 if record.ended else restart_in_s(record, context.now())
+        retry_at = context.now() + pause_s if pause_s else None
         for (cause, code), gone in by_cause.items():
-            context.tell(WorkerExited(job_id=record.job_id, workers=tuple(gone), cause=cause, exit_code=code))
+            context.tell(
+                WorkerExited(
+                    job_id=record.job_id,
+                    workers=tuple(gone),
+                    cause=cause,
+                    exit_code=code,
+                    retry_at=retry_at if cause in RETRIED_CAUSES else None,
+                )
+            )
 
     def _set_launcher_limits(self) -> None:
         """Let the launcher have as much as its workers may, which are processes of it."""

@@ -18,7 +18,8 @@ FORGIVEN_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 _LEAST_RETRYABLE: Final = 128
-_CANNOT_START: Final = frozenset({126, 127})
+_CANNOT_RUN: Final = {126: "found, but not executable", 127: "command not found"}
+"""What a shell means by these codes: another try would end the same."""
 
 
 class ExitDecision(Struct, frozen=True, kw_only=True):
@@ -58,11 +59,11 @@ def unfinished_replicas(run_spec: RunSpec, record: LocalJobRecord, replica: str)
     return sorted({*names} - {replica})
 
 
-def waits_only_for_removed_workers(run_spec: RunSpec, record: LocalJobRecord) -> bool:
-    """Return whether a running job of equal workers waits only for workers that it shall not have any more."""
-    is_for_all = run_spec.kind == "torch" and not run_spec.has_master
-    is_at_rest = record.state == "running" and not record.leaving and not record.ended
-    return is_for_all and is_at_rest and bool(record.done) and record.done.issuperset(record.expected)
+def has_done_its_work(run_spec: RunSpec | None, record: LocalJobRecord) -> bool:
+    """Return whether all workers of a running job of equal workers have ended well that the plan still has."""
+    is_for_all = run_spec is not None and run_spec.kind == "torch" and not run_spec.has_master
+    is_running = record.state == "running" and not record.ended
+    return is_for_all and is_running and bool(record.done) and record.done.issuperset(record.expected)
 
 
 def deadline_at(run_spec: RunSpec, record: LocalJobRecord) -> float | None:
@@ -99,7 +100,8 @@ def describe_exit(ended: Exit) -> str:
         return f"could not run: {ended.problem}"
     if ended.signal:
         return f"was killed by signal {ended.signal} (exit code {ended.exit_code})"
-    return f"ended with exit code {ended.code}"
+    meaning = f" ({_CANNOT_RUN[ended.code]})" if ended.code in _CANNOT_RUN else ""
+    return f"ended with exit code {ended.code}{meaning}"
 
 
 def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str]) -> bool:
@@ -113,7 +115,7 @@ def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str
     if ended.is_success:
         return None
     what = f"{replica} {describe_exit(ended)}"
-    if ended.problem and ended.exit_code in _CANNOT_START:
+    if ended.exit_code in _CANNOT_RUN:
         return what
     policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
     if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:

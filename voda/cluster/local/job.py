@@ -15,10 +15,10 @@ from voda.cluster.local.exit_policy import (
     deadline_at,
     decide_exit,
     describe_exit,
+    has_done_its_work,
     put_off_restart,
     restart_in_s,
     unfinished_replicas,
-    waits_only_for_removed_workers,
 )
 from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
@@ -53,8 +53,12 @@ class LocalJob:
 
     # ---- what is asked
 
-    def place(self, size: int) -> None:
+    def place(self, size: int, *, planned: int) -> None:
         """Let the job have workers 0..size-1: start it, or grow or shrink it.
+
+        Args:
+            size: of the job for now.
+            planned: its size by the plan, `size` or more.
 
         Raises:
             ActionRefused: it is ending or has ended, or there is no room; nothing has changed then.
@@ -67,16 +71,14 @@ class LocalJob:
         new = [index for index in range(size) if index not in record.devices]
         surplus = {index for index in record.devices if index >= size} - record.leaving
         if surplus:
-            record.size = size
+            record.size = planned
             self._claims.terminate(surplus)
-        elif not new and record.size != size:
-            record.size = size
+        elif not new and record.size != planned:
+            record.size = planned
             self.state.save()
-            if not self.replicas and waits_only_for_removed_workers(run_spec, record):
-                self._complete()
         if new:
             try:
-                self._claims.take(run_spec, new, size)
+                self._claims.take(run_spec, new, planned)
             except UnsafeFile as error:
                 self.fail(f"its folder cannot be used: {error}")
                 return
@@ -144,6 +146,8 @@ class LocalJob:
                 self._on_exit(name, ended)
         record.judged |= record.runs
         record.evictions = 0
+        if has_done_its_work(self.state.run_spec(), record):
+            self._complete()
         if record.state == "running" and not record.ended:
             record.state = "halting"
             self._claims.note_node_loss()
@@ -172,6 +176,10 @@ class LocalJob:
 
     def _settle(self) -> None:
         record = self.record
+        if has_done_its_work(self.state.run_spec(), record):
+            # As after a shrink: no worker is left that it waits for.
+            self._complete()
+            return
         if record.state in ("halting", "stopping") and record.wanted and not record.succeeded_at:
             self._claims.terminate(record.wanted)
         if record.state == "running" and not record.ended:
@@ -261,13 +269,18 @@ class LocalJob:
         self._context.in_thread(lambda: last_lines(folder, name, ended.run), read, within_s=_LAST_LINES_S)
 
     def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
-        """Have a replica started again after a pause: a launcher here, a worker by the next plan."""
+        """Have a replica started again after a pause, by a plan: in the pause it holds no devices, and where it is the
+        launcher, no worker does. A launcher that others told to end is started again here.
+        """
         record = self.record
         put_off_restart(record, self._context.now(), is_failure=cause == "failed")
-        if worker is not None:
-            record.leaving.add(worker)
-            self._claims.note_cause([worker], cause, ended.exit_code)
-        self.state.save()
+        gone = [worker] if worker is not None else record.wanted if cause == "failed" else ()
+        self._claims.note_cause(gone, cause, ended.exit_code)
+        if worker is None and gone:
+            self._claims.terminate(gone)
+        else:
+            record.leaving.update(gone)
+            self.state.save()
         if cause == "failed":
             _report_failure(self.state, name, ended)
         what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"

@@ -70,7 +70,7 @@ class JobReplicas:
         try:
             command = command_of(self._state, run_spec, name)
             groups = context.config.cgroups.make(self._state.group(name), limits_of(self._state, run_spec, name))
-            self._watch(start_replica(folder, name, run, replace(command, cgroups=groups)))
+            self._watch(start_replica(folder, name, run, replace(command, cgroups=groups), now=context.now()))
         except InvalidField as error:
             return f"{name} could not run: {error}"
         except ValueError as error:

@@ -35,6 +35,8 @@ run in the thread."""
 INLINE_FACTS = 128
 """An append of more facts always runs in the thread."""
 HEADS_CACHED = 100_000
+STOP_WITHIN_S = 5.0
+"""A thread that hangs in opening the file is left behind after this time."""
 
 INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 # One statement for many rows avoids a turn through Python, with its interpreter lock, for each row.
@@ -159,7 +161,12 @@ class _RowReader:
         connection = aiosqlite.Connection(connect, iter_chunk_size=64)
         # A process that ends without closing its log must not wait for this thread.
         connection._thread.daemon = True
-        self._connection = await connection
+        try:
+            self._connection = await connection
+        except BaseException:
+            # aiosqlite only asks its thread to stop, which would answer when the event loop may be closed.
+            await asyncio.to_thread(connection._thread.join, timeout=STOP_WITHIN_S)
+            raise
         (self._frozen_at,) = stamps
 
     async def fetch(self, sql: str, params: Params) -> list[tuple[Any, ...]]:

@@ -1,7 +1,8 @@
 """Ways to hand out GPUs (first come first served, round robin, by gain), and why each job gets what it gets.
 
 Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit; every number in a reason
-is one the decision was made with. `needs` and `free` count GPUs.
+is one the decision was made with. Where words of a reason change, the ones before are kept in
+voda/timetravel/former_words.py, so that older logs verify.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState
+from voda.text import counted, number_are
 
 
 class Shares(Struct):
@@ -149,8 +151,19 @@ def explained(
 def sharing(view: ClusterState, shares: Shares, order: str) -> Callable[[JobSpec], str]:
     """Return words for jobs that share the GPUs in an order: `first submitted first`."""
     running = sum(map(bool, shares.replicas.values()))
-    text = f"{running} of {len(shares.replicas)} jobs share {view.capacity_gpus} GPUs, {order}"
+    text = sharing_text(running, len(shares.replicas), view.capacity_gpus, order)
     return lambda _spec: text
+
+
+def sharing_text(running: int, jobs: int, gpus: int, order: str) -> str:
+    """Return how many of the jobs have the GPUs: `2 of 3 jobs share 4 GPUs, first submitted first`."""
+    has = counted(gpus, "GPU")
+    if jobs == 1:
+        return f"it is the only job for {has}"
+    if running == 1:
+        return f"1 of {jobs:,} jobs has {has}, {order}"
+    sharing = f"{running:,} of {jobs:,}" if running < jobs else "both" if jobs == 2 else f"all {jobs:,}"
+    return f"{sharing} jobs share {has}, {order}"
 
 
 def as_requested(_spec: JobSpec) -> str:
@@ -161,20 +174,25 @@ def as_requested(_spec: JobSpec) -> str:
 # Most jobs keep what they have or wait for the same, decision after decision.
 @lru_cache(maxsize=4096)
 def _keeps(replicas: int) -> str:
-    return f"keeps {replicas}"
+    return f"keeps {counted(replicas, 'worker')}"
 
 
 @lru_cache(maxsize=4096)
 def _waits(needs: Gpus, free: Gpus) -> str:
-    return f"waits: needs {needs}, {free} free"
+    return f"waits: {_needs(needs, free)}"
 
 
 @lru_cache(maxsize=4096)
 def _preempted(needs: Gpus, free: Gpus) -> str:
-    return f"preempted: needs {needs}, {free} free"
+    return f"preempted: {_needs(needs, free)}"
+
+
+def _needs(needs: Gpus, free: Gpus) -> str:
+    return f"needs {counted(needs, 'GPU')}, {number_are(free)} free"
 
 
 def _changes(had: int, gets: int, why: str) -> str:
+    workers = counted(gets, "worker")
     if not had:
-        return f"starts on {gets}, {why}"
-    return f"{'grown' if gets > had else 'shrunk'} {had} -> {gets}: {why}"
+        return f"starts with {workers}, {why}"
+    return f"{'grown' if gets > had else 'shrunk'} from {had:,} to {workers}: {why}"

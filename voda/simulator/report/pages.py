@@ -32,7 +32,8 @@ _MOST_NAME = 60
 _MOST_ROWS = 500
 
 
-def _page(title: str, body: Iterable[str]) -> str:
+def page(title: str, body: Iterable[str]) -> str:
+    """Return a whole page; `body` is markup already."""
     head = (
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -206,7 +207,7 @@ def write_report(directory: Path, runs: Sequence[RunOutcome], *, command: str, s
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "results.json").write_bytes(results_json(runs))
-        target.write_text(_page(title, body), encoding="utf-8")
+        target.write_text(page(title, body), encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"--out {directory}: the report cannot be written there ({error.strerror})") from error
     return target
@@ -235,7 +236,7 @@ def timeline_page(run: RunOutcome) -> str:
         *_ended_jobs(run),
         element("p", f"See also: {', '.join(element('code', text(command)) for command in commands)}", class_="soft"),
     )
-    return _page(title, body)
+    return page(title, body)
 
 
 def _log_summary(run: RunOutcome) -> str:

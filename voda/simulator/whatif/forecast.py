@@ -86,7 +86,7 @@ async def forecast(
                     starts.setdefault(job_id, event.recorded_at)
                 case JobCompleted(job_id=job_id) | JobCanceled(job_id=job_id):
                     ends[job_id] = event.recorded_at
-    return _expected_times(state, starts, ends)
+    return _expected_times(state, starts, ends, now=now)
 
 
 async def _simulated(state: ClusterState, now: float, initial: InitialState, budget: ForecastBudget) -> Sequence[Event]:
@@ -103,7 +103,7 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
         for job_id, job in state.jobs.items()
         if not job.is_canceling and (job.is_halted or not math.isfinite(state.estimates[job_id].remaining_s))
     }
-    unreached = _held_behind(state, endless)
+    unreached = _held_behind(state, endless, now=now)
     endless |= unreached
 
     def stop_when(events: int, jobs: Mapping[str, Job]) -> bool:
@@ -123,9 +123,9 @@ async def _simulated(state: ClusterState, now: float, initial: InitialState, bud
     return await run.store.read(0, await run.store.position())
 
 
-def _held_behind(state: ClusterState, endless: Set[str]) -> set[str]:
+def _held_behind(state: ClusterState, endless: Set[str], *, now: float) -> set[str]:
     """Return the jobs that are held until one of these ends, or until one that is held itself."""
-    held = held_jobs(state)
+    held = held_jobs(state, now)
     behind: set[str] = set()
     reached: Set[str] = endless
     while reached:
@@ -148,10 +148,10 @@ def _keys(job: Job) -> Sequence[str]:
 
 
 def _expected_times(
-    state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float]
+    state: ClusterState, starts: Mapping[str, float], ends: Mapping[str, float], *, now: float
 ) -> Mapping[str, ExpectedTimes]:
     waiting = [job for job in state.jobs.values() if not job.workers and not job.is_canceling and not job.is_halted]
-    held = held_jobs(state)
+    held = held_jobs(state, now)
     # A job that is held has a start, but no place in the queue.
     waiting_ids = {job.spec.job_id for job in waiting}
     waiting = [job for job in waiting if job.spec.job_id not in held]

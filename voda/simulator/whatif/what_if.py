@@ -199,7 +199,9 @@ def _scheduled(tail: Sequence[Event], pool: str, at: float) -> Sequence[Schedule
 
 def _is_about(fact: facts.AnyFact, pool: str) -> bool:
     match fact:
-        case facts.PolicyChanged() | facts.RatelimitChanged() | facts.RetentionChanged() | facts.NodeLeft():
+        case facts.PolicyChanged() | facts.RatelimitChanged() | facts.RetentionChanged():
+            return fact.pool == pool
+        case facts.VirtualClustersApplied() | facts.NodeLeft():
             return fact.pool == pool
         case facts.NodeJoined() | facts.NodeChanged():
             return fact.node.pool == pool

@@ -4,7 +4,10 @@
 {{- $store := $log.store }}
 {{- $sqlite := eq $store "sqlite" }}
 {{- if not .Values.kinds }}
-{{- fail "kinds is empty: expected at least one of Job, MPIJob and PyTorchJob" }}
+{{- fail "kinds is empty: expected at least one of Job, MPIJob and PyTorchJob, or JobSet beside Job" }}
+{{- end }}
+{{- if and (has "JobSet" .Values.kinds) (not (has "Job" .Values.kinds)) }}
+{{- fail "kinds has JobSet without Job, but a JobSet is resized by its Job: add Job to kinds" }}
 {{- end }}
 {{- if not .Values.image.repository }}
 {{- fail "image.repository is empty: expected the name of an image of voda that your nodes can pull, such as registry.example.com/voda; `docker build -f deploy/Dockerfile` makes one" }}
@@ -21,9 +24,9 @@
 {{- if and $log.url $log.existingSecret }}
 {{- fail "both log.url and log.existingSecret are set: expected one of them" }}
 {{- end }}
-{{- $schemes := dict "postgresql" "postgresql://" "jetstream" "nats://" }}
-{{- if and $log.url (not (hasPrefix (get $schemes $store) $log.url)) }}
-{{- fail (printf "log.url does not fit log.store %s: expected a URL that begins with %s" $store (get $schemes $store)) }}
+{{- $schemes := get (dict "postgresql" (list "postgresql" "postgres") "jetstream" (list "nats" "tls")) $store | default list }}
+{{- if and $log.url (not (regexMatch (printf "^(%s)://" (join "|" $schemes)) $log.url)) }}
+{{- fail (printf "log.url does not fit log.store %s: expected a URL that begins with %s://" $store (join ":// or " $schemes)) }}
 {{- end }}
 {{- if and .Values.access.existingSecret .Values.access.adminToken }}
 {{- fail "both access.existingSecret and access.adminToken are set: expected one of them" }}

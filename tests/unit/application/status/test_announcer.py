@@ -7,7 +7,7 @@ from tests.telemetry import RecordingTelemetry
 from voda.application.status.announcer import Announcer
 from voda.application.status.kube_events import Announcement, Reason, Subject
 from voda.clock import VirtualClock
-from voda.cluster.kubernetes.client.api import Api
+from voda.kubernetes_client.api import Api
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
 
 

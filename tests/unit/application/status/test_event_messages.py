@@ -95,7 +95,7 @@ def test_migration_tells_which_worker_goes_where() -> None:
 
 def test_large_migration_is_told_short() -> None:
     old, new = ["n1"] * 96 + ["n2"] * 4, ["n3"] * 90 + [f"n{node}" for node in range(4, 14)]
-    ((reason, message),) = told(*BEGIN, a_plan(*old), a_plan(*new, why="keeps 100"))[1:]
+    ((reason, message),) = told(*BEGIN, a_plan(*old), a_plan(*new, why="keeps 100 workers"))[1:]
     assert reason == "Migrated"
     assert message == (
         "moves workers 0, 1, 2, 3, ... from n1 to n3, worker 90 from n1 to n4, worker 91 from n1 to n5,"
@@ -106,9 +106,9 @@ def test_large_migration_is_told_short() -> None:
 @pytest.mark.parametrize(
     ("why", "expected"),
     [
-        ("grown 1 -> 2: GPUs are free", "1 -> 2 workers: GPUs are free"),
-        ("shrunk 4 -> 2: GPUs are free", "1 -> 2 workers: GPUs are free"),
-        ("keeps 2", "1 -> 2 workers"),
+        ("grown from 1 to 2 workers: GPUs are free", "1 -> 2 workers: GPUs are free"),
+        ("shrunk from 4 to 2 workers: GPUs are free", "1 -> 2 workers: GPUs are free"),
+        ("keeps 2 workers", "1 -> 2 workers"),
     ],
 )
 def test_size_is_said_once(why: str, expected: str) -> None:
@@ -118,9 +118,9 @@ def test_size_is_said_once(why: str, expected: str) -> None:
 def test_start_on_other_nodes_is_a_resumption_whose_reason_is_not_that_of_the_size() -> None:
     facts = (
         *BEGIN,
-        a_plan("n1", why="starts on 1, first submitted first"),
+        a_plan("n1", why="starts with 1 worker, first submitted first"),
         WorkerStarted(job_id="a", workers={0: "n1"}),
-        a_plan("n2", why="keeps 1"),
+        a_plan("n2", why="keeps 1 worker"),
         WorkerExited(job_id="a", workers=(0,), cause="migrated"),
         WorkerStarted(job_id="a", workers={0: "n2"}),
     )

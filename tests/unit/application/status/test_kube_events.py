@@ -1,7 +1,8 @@
 """What is sent as Kubernetes Events."""
 
 import re
-from typing import get_args
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import pytest
 
@@ -14,7 +15,13 @@ from voda.application.status.kube_events import (
     events_path,
     rfc3339,
     shortened,
+    subject_of,
 )
+from voda.cluster.kubernetes.kinds.jobset import JobSetV1Alpha2
+from voda.cluster.kubernetes.objects import ObjectMeta, OwnerReference
+
+TRAINER = "trainer.kubeflow.org/v1alpha1"
+MADE_OF: Mapping[str, Any] = {"api_version": TRAINER, "kind": "TrainJob", "name": "digits", "uid": "t1"}
 
 
 def an_announcement(**fields: object) -> Announcement:
@@ -29,6 +36,24 @@ def test_event_names_its_object_by_uid() -> None:
     assert event["involvedObject"]["uid"] == "u1"
     assert event["involvedObject"]["namespace"] == event["metadata"]["namespace"] == "team"
     assert event["firstTimestamp"] == "2023-11-14T22:13:20Z"
+
+
+def test_event_about_a_jobset_that_a_trainjob_became_is_on_the_trainjob() -> None:
+    made_of = OwnerReference(**MADE_OF, controller=True)
+    meta = ObjectMeta(name="digits", namespace="team", uid="u1", owner_references=(made_of,))
+    subject = subject_of(JobSetV1Alpha2(), meta)
+    assert (subject.api_version, subject.kind, subject.uid) == (TRAINER, "TrainJob", "t1")
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        pytest.param(OwnerReference(**MADE_OF), id="no controller"),
+        pytest.param(OwnerReference(**{**MADE_OF, "api_version": "example.com/v1"}, controller=True), id="other group"),
+    ],
+)
+def test_event_about_a_jobset_that_names_another_kind_of_owner_is_on_the_jobset(stranger: OwnerReference) -> None:
+    assert subject_of(JobSetV1Alpha2(), ObjectMeta(name="a", uid="u1", owner_references=(stranger,))).uid == "u1"
 
 
 def test_event_told_again_has_the_same_name() -> None:

@@ -14,6 +14,7 @@ from voda.cli.render.job_text import (
     summary,
     waited_s,
 )
+from voda.cli.watch.lists import failures_note
 from voda.domain.job import Phase
 
 
@@ -37,7 +38,9 @@ def test_state_tells_more_than_the_phase() -> None:
 
 
 def test_interruption_says_why_a_job_that_ran_waits() -> None:
-    assert interruption(a_wire_job(interruption="halted")) == "it was halted and resumed, and waits to go on"
+    assert interruption(a_wire_job(interruption="halted")) == (
+        "it was halted and resumed, and it waits to go on from its checkpoint, or from the beginning without one"
+    )
     assert interruption(a_wire_job(is_halted=True, interruption="halted")) == (
         "no plan gives it workers until it is resumed"
     )
@@ -47,8 +50,11 @@ def test_interruption_says_why_a_job_that_ran_waits() -> None:
 
 def test_next_try_is_told_with_its_time_until_it_is_due() -> None:
     job = a_wire_job(program_failures=1, next_try=2, most_tries=7, next_try_at=NOW + timedelta(seconds=12))
-    assert state_text(job, NOW).plain == "Waiting (try 2 of 7 in 12s)"
-    assert next_try(job, NOW, lambda instant: f"{instant:%H:%M:%S}") == "try 2 of 7, next at 14:05:21 (in 12s)"
+    assert state_text(job, NOW).plain == "BackOff (try 2 of 7 in 12s)"
+    assert (
+        next_try(job, NOW, lambda instant: f"{instant:%H:%M:%S}")
+        == "waits 12s for its next try (2 of 7), next at 14:05:21"
+    )
     later = NOW + timedelta(minutes=1)
     assert (next_try(job, later), state_text(job, later).plain) == ("try 2 of 7", "Waiting (try 2 of 7)")
     assert state_text(a_wire_job(program_failures=2), NOW).plain == "Waiting (2 failures)"
@@ -78,3 +84,19 @@ def test_ordinals() -> None:
     assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th",
     ]  # fmt: skip
+
+
+def test_running_job_whose_next_try_is_ahead_is_in_backoff() -> None:
+    job = a_wire_job(
+        phase=Phase.RUNNING, program_failures=1, next_try=2, most_tries=7, next_try_at=NOW + timedelta(seconds=12)
+    )
+    assert state_text(job, NOW).plain == "BackOff (try 2 of 7 in 12s)"
+    assert state_text(job, NOW + timedelta(seconds=12)).plain == "Running (try 2 of 7)"
+
+
+def test_failures_of_the_last_ten_minutes_are_named() -> None:
+    failed = [a_wire_job(f"bad-{n}", phase=Phase.FAILED, finished_at=NOW - timedelta(minutes=3 * n)) for n in range(9)]
+    assert failures_note([], NOW) == failures_note(failed[4:], NOW) == ""
+    assert failures_note(failed[2:], NOW) == "failed lately: bad-2, bad-3 (voda describe bad-2)"
+    many = [a_wire_job(f"bad-{n}", phase=Phase.FAILED, finished_at=NOW) for n in range(7)]
+    assert failures_note(many, NOW) == "failed lately: bad-0, bad-1, bad-2 and 4 more (voda describe bad-0)"

@@ -19,15 +19,14 @@ def figures(avg_jct_s: float) -> RunFigures:
     )
 
 
-@pytest.mark.parametrize(("resimulated_s", "has_cause"), [(95.0, False), (80.0, True)])
-def test_error_of_the_model_when_large_is_told_with_its_causes(resimulated_s: float, has_cause: bool) -> None:
+def shown(resimulated_s: float, *, jobs: int) -> str:
     verdict = WhatIfComparison(
         position=0,
         at=0.0,
         policy="srjf",
         placer="steady",
-        jobs=1,
-        left_out=0,
+        jobs=jobs,
+        left_out=4,
         recorded=figures(100.0),
         resimulated=figures(resimulated_s),
         what_if=figures(90.0),
@@ -37,4 +36,20 @@ def test_error_of_the_model_when_large_is_told_with_its_causes(resimulated_s: fl
     console = Console(width=200)
     with console.capture() as capture:
         console.print(comparison_tables(verdict))
-    assert ("deaths of single workers" in capture.get()) is has_cause
+    return capture.get()
+
+
+@pytest.mark.parametrize(("resimulated_s", "has_cause"), [(95.0, False), (80.0, True)])
+def test_error_of_the_model_when_large_is_told_with_its_causes(resimulated_s: float, has_cause: bool) -> None:
+    assert ("deaths of single workers" in shown(resimulated_s, jobs=1)) is has_cause
+
+
+@pytest.mark.parametrize(("jobs", "says_so"), [(1, True), (9, True), (10, False)])
+def test_comparison_of_few_jobs_says_that_they_say_little(jobs: int, says_so: bool) -> None:
+    assert ("averages and percentiles say little" in shown(95.0, jobs=jobs)) is says_so
+
+
+def test_comparison_of_no_jobs_is_a_sentence_without_figures() -> None:
+    lines = shown(95.0, jobs=0).splitlines()
+    assert lines[1].startswith("Nothing to compare yet")
+    assert len(lines) == 2

@@ -13,7 +13,9 @@ from voda.events.types import JobCompleted, PlanAdopted
 JOBS = [
     a_wire_job("digits-1", on=("n1", "n1"), epochs=20, epochs_done=12, submitted_at=ago(300)),
     a_wire_job("digits-2", on=("n1",), submitted_at=ago(200)),
-    a_wire_job("digits-3", position=1, starts_at=NOW + timedelta(minutes=3), reason="waits: needs 2, 0 free"),
+    a_wire_job(
+        "digits-3", position=1, starts_at=NOW + timedelta(minutes=3), reason="waits: needs 2 GPUs, none is free"
+    ),
 ]
 
 
@@ -48,7 +50,7 @@ def test_screen_of_80_columns_and_24_lines() -> None:
         "b  digits-2  Running  1/1/4     -          -",
         "",
         "QUEUE  JOB       STATE    ASKS  ETA        REASON",
-        "    1  digits-3  Waiting  1-4   starts 3m  waits: needs 2, 0 free",
+        "    1  digits-3  Waiting  1-4   starts 3m  waits: needs 2 GPUs, none is free",
         "",
         "DECIDED   JOB       REPLICAS  REASON",
         "14:05:00  digits-1  1 -> 2    grows: saves 4m over 12s",

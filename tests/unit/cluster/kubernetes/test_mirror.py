@@ -1,7 +1,7 @@
 """What is believed of a server that has just started (on virtual time), and of objects that only an answer shows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -9,8 +9,19 @@ import msgspec
 import pytest
 
 from tests.builders import a_job
-from tests.kube.client import MPIJOBS, NODES, PODS, PYTORCHJOBS
+from tests.kube.client import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DEVICE_CLASSES,
+    MPIJOBS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    SLICES,
+    Refused,
+)
 from tests.kube.cluster_bench import KnownJobs
+from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_slice
 from tests.kube.memory_api import MemoryApi, MemoryClient
 from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import CountingClock, wall_s
@@ -27,11 +38,14 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import ActionRefused
 from voda.domain.job import Job
+from voda.kinds.pod_template import PodClaim
 
 
-def some_pools(server: MemoryServer, *jobs: Job, kinds: Sequence[str] = ()) -> KubernetesPools:
-    log = KnownJobs(*jobs)
-    setup = KubernetesSetup(rule=PoolRule(), clock=CountingClock("mirror"), log=log, relist_s=60.0, kinds=kinds)
+def some_pools(
+    server: MemoryServer, *jobs: Job, kinds: Sequence[str] = (), rule: PoolRule | None = None
+) -> KubernetesPools:
+    log, rule = KnownJobs(*jobs), rule or PoolRule()
+    setup = KubernetesSetup(rule=rule, clock=CountingClock("mirror"), log=log, relist_s=60.0, kinds=kinds)
     return KubernetesPools(MemoryApi(server), setup)
 
 
@@ -73,6 +87,57 @@ def test_kind_that_the_settings_leave_out_is_neither_listed_nor_run() -> None:
         assert "pytorchjobs" not in mirror.counts()
         with pytest.raises(ActionRefused, match=r"runs no PyTorchJob: cluster\.kinds of its settings is MPIJob"):
             mirror.kind_of(a_job("a", kind="PyTorchJob").spec)
+
+    virtually(story())
+
+
+def test_gpus_that_nodes_publish_as_devices_are_mirrored_and_go_with_their_slices() -> None:
+    async def story() -> None:
+        server = MemoryServer(wall_s, [MPIJOBS])
+        async with MemoryClient(server) as client:
+            await client.create(NODES, a_node("n1", 0))
+            await client.create(SLICES, a_slice("n1", 4))
+            pools = some_pools(server, rule=PoolRule(device_classes=(CLASS,)))
+            async with running(pools.mirror):
+                stock = pools.inventory.stock
+                assert stock.devices.of("n1").gpus == 0
+                await client.create(DEVICE_CLASSES, a_device_class())
+                await client.create(CLAIM_TEMPLATES, a_claim_template("two", "ns", 2))
+                await asyncio.sleep(1.0)
+                assert stock.devices.of("n1").gpus == 4
+                assert stock.devices.claimed("ns", [PodClaim(resource_claim_template_name="two")]) == 2
+                await client.delete(SLICES, "n1-gpus")
+                await asyncio.sleep(1.0)
+                assert stock.devices.of("n1").gpus == 0
+
+    virtually(story())
+
+
+@pytest.mark.parametrize(
+    ("path", "refusal"),
+    [
+        pytest.param("/apis/resource.k8s.io/v1", Refused(404, "NotFound", "no such version"), id="not served"),
+        *(
+            pytest.param(each.path(), Refused(403, "Forbidden", "no such right"), id=f"no right to {each.plural}")
+            for each in (DEVICE_CLASSES, SLICES, CLAIMS, CLAIM_TEMPLATES)
+        ),
+    ],
+)
+def test_cluster_whose_devices_voda_cannot_read_is_mirrored_without(path: str, refusal: Refused) -> None:
+    class Older(MemoryServer):
+        def answer(
+            self, method: str, path_: str, query: Mapping[str, str], body: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            if path_ == path:
+                raise refusal
+            return super().answer(method, path_, query, body)
+
+    async def story() -> None:
+        pools = some_pools(Older(wall_s, [MPIJOBS]), rule=PoolRule(device_classes=(CLASS,)))
+        assert await synced_after(pools.mirror) < 1.0
+        assert not pools.inventory.stock.devices.is_served
+        assert "resourceslices" not in pools.mirror.counts()
+        assert not pools.mirror.failure
 
     virtually(story())
 

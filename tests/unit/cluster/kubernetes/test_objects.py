@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from voda.cluster.kubernetes.client.decoding import Unreadable, read, read_name, read_page
-from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod, intern_mapping, intern_value
+from voda.cluster.kubernetes.interning import intern_mapping, intern_value
+from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
+from voda.kubernetes_client.decoding import Unreadable, read, read_name, read_page
 
 
 def test_pods_that_ask_for_the_same_keep_it_once() -> None:

@@ -145,16 +145,18 @@ def test_settings_of_v1_also_refuse_the_gpus_of_others() -> None:
     assert [text for _, text in hierarchy.settings(Limits(), frozenset())] == ["-1", "-1", "max"]
 
 
-def test_groups_are_made_only_where_something_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_made_where_something_is_limited_and_where_cpus_are_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[Path] = []
     monkeypatch.setattr(cgroups, "_write", lambda group, _settings: written.append(group))
     hierarchies = tuple(
         Hierarchy(base=tmp_path, controllers=frozenset({name}), is_v2=False) for name in ("cpu", "devices", "pids")
     )
     there = Cgroups(hierarchies=hierarchies, gpus=frozenset({0, 1}))
-    assert there.make("none", Limits(gpus=frozenset({0, 1}))) == []
-    assert there.make("some", Limits(pids=1)) == [tmp_path / "some"]
-    assert there.make("more", Limits(cpu_milli=1, gpus=frozenset({0}))) == [tmp_path / "more"] * 2
+    assert there.make("none", Limits(gpus=frozenset({0, 1}))) == [tmp_path / "none"]
+    assert there.make("some", Limits(pids=1)) == [tmp_path / "some"] * 2
+    assert there.make("more", Limits(pids=1, cpu_milli=1, gpus=frozenset({0}))) == [tmp_path / "more"] * 3
     written.clear()
     there.change("absent", LIMITS)
     assert written == []

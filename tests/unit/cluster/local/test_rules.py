@@ -176,7 +176,9 @@ def test_end_when_a_worker_was_killed_under_the_launcher_is_ignored_for_ten_seco
         ("ExitCode", _FAILED, 0, "failed"),
         ("ExitCode", Exit(run=1, code=-1, signal=9), 0, "restart"),
         ("OnFailure", Exit(run=1, code=127, problem="command x: not found"), 0, "failed"),
-        ("OnFailure", Exit(run=1, code=127), 0, "restart"),
+        ("OnFailure", Exit(run=1, code=127), 0, "failed"),
+        ("OnFailure", Exit(run=1, code=126), 0, "failed"),
+        ("OnFailure", Exit(run=1, code=125), 0, "restart"),
     ],
 )
 def test_end_when_a_replica_fails_is_judged_by_its_restart_policy(

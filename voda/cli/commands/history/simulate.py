@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
 from voda.cli.execution import run_async
-from voda.cli.log_files import print_json
+from voda.cli.log_files import LogOutputOption, print_json
 from voda.cli.parameters import Option
+from voda.cli.sharing_simulation import SharingArguments, is_sharing, simulate_sharing
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class WorkloadArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterArguments:
-    ratelimit: Annotated[float, Option(min=0, help="Between two plans; 0 = at once.", is_span=True)] = 30.0
+    ratelimit: Annotated[float, Option(min=0, help="Between plans that interrupt jobs; 0 = none.", is_span=True)] = 30.0
     node_mtbf: Annotated[
         float, Option(min=0, help="Mean time between failures of a node; 0 = never.", is_span=True)
     ] = 0.0
@@ -59,8 +60,10 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     nodes: Annotated[str, Option(help="Cluster such as 16x4 or 2x8,4x4; by default the workload's.")] = "",
     seed: Annotated[int, Option(help="Of whatever is drawn.")] = 0,
     out: Annotated[Path | None, Option(help="Folder for logs, results.json and index.html.")] = None,
-    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON; so does -o json.")] = False,
+    output: LogOutputOption = "table",
     part: WorkloadArguments,
+    sharing: SharingArguments,
     cluster: ClusterArguments,
 ) -> None:
     """Run a workload on a simulated cluster, and compare policies.
@@ -77,16 +80,26 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
       voda simulate --policy tiresias --policy tiresias:demote_gpu_s=600
       voda simulate --workload poisson --node-mtbf 20000 --seed 7
       voda simulate --workload my-jobs.csv --nodes 4x8
+      voda simulate --workload openb/default --rater fgd --rater binpack
 
     \b
     Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
     poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
-    to get the public data, docs/metrics.md what the figures mean.
+    to get the public data, docs/metrics.md what the figures mean. Pods that share
+    GPUs: openb/default, openb/gpushare40, openb/multigpu50, openb/gpuspec33
+    (docs/shared-gpus.md); raters decide there, and policies do not.
     """
     from voda.simulator.compare import contestants
     from voda.simulator.workloads.catalogue import load_workload
     from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
 
+    as_json = as_json or output == "json"
+    if is_sharing(workload):
+        _refuse_unused(policy=policy or every, placer=placer, nodes=nodes, seed=seed)
+        simulate_sharing(workload, sharing, data=part.data, out=out, as_json=as_json)
+        return
+    if sharing.rater or sharing.seeds:
+        raise InvalidInput(f"workload {workload[:60]} has no option --rater or --seeds: they are of openb/...")
     if every and policy:
         raise InvalidInput("--all and --policy exclude each other: name the policies, or take them all")
     compared = contestants(policies=() if every else policy or ("elastic-fifo",), placers=placer or ("steady",))
@@ -101,6 +114,11 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     )
     runs = _run(loaded, compared, _options(cluster, seed), out)
     _show(runs, seed=seed, out=out, as_json=as_json)
+
+
+def _refuse_unused(**options: object) -> None:
+    if used := [f"--{name}" for name, value in options.items() if value]:
+        raise InvalidInput(f"workloads of openb have no option {', '.join(used)}: they have --rater and --seeds")
 
 
 def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from voda.cli.command_group import command
-from voda.cli.options import SelectorOption, ServerOptions, complete_pools, live_jobs
+from voda.cli.options import JOB_HELP, SelectorOption, ServerOptions, complete_pools, live_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
 
 _EXIT_NOT_WANTED = 1
@@ -34,7 +34,7 @@ class JobChoice:
 def delete(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
     choice: JobChoice,
-    jobs: Annotated[list[str] | None, Argument(help="The jobs.", autocompletion=live_jobs)] = None,
+    jobs: Annotated[list[str] | None, Argument(help=JOB_HELP, autocompletion=live_jobs)] = None,
     reason: Annotated[str, Option("--reason", help="Why; the log keeps it.")] = "",
     yes: Annotated[
         bool,

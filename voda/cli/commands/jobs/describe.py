@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import Output, OutputOption, ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, all_jobs
 from voda.cli.parameters import Argument
 from voda.domain.errors import NotFound
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @command("describe", aliases=("status",))
 def describe(
     where: ServerOptions,
-    job: Annotated[str, Argument(help="The job.", autocompletion=all_jobs)],
+    job: Annotated[str, Argument(help=JOB_HELP, autocompletion=all_jobs)],
     output: OutputOption = "table",
 ) -> None:
     """Show everything about a job: its workers and why it has them, progress,
@@ -33,8 +33,9 @@ def describe(
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
+    from voda.cli.http.confirmation import note_owner
     from voda.cli.render.job_details import description, load_context
     from voda.cli.render.terminal import now, print_answer, show
 
@@ -46,6 +47,7 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
         return
     job = decode(body, JobView)
     if output in ("table", "wide"):
+        await note_owner(client, name)
         show(description(job, await load_context(client, job), now()))
     else:
         print_answer(body, output, [job.job_id])
@@ -55,7 +57,7 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     """Show an array, and return whether there is one of that name."""
     from rich.console import Group
 
-    from voda.api.schemas import ArrayView
+    from voda.api.schemas.jobs import ArrayView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.arrays import array_description
     from voda.cli.render.tables import jobs_table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from voda.cli.command_group import command
 from voda.cli.execution import run_async
 from voda.cli.log_files import EMPTY, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
-from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
@@ -47,7 +47,7 @@ def events(
         str,
         Argument(
             metavar="[LOG|JOB]",
-            help="An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL; else a job.",
+            help=f"An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL. Else a job: {JOB_HELP}",
             autocompletion=all_jobs,
         ),
     ] = "",
@@ -89,11 +89,12 @@ def events(
 async def _print_recorded(log: str, part: EventSelection) -> None:
     from msgspec.structs import asdict
 
+    from voda.cli.render.awaited_starts import AwaitedStarts
     from voda.events.event_text import describe, jobs_of, subject_of
     from voda.timetravel.job_explanation import job_named, unknown_job
     from voda.timetravel.moment import elapsed, recorded_at, rfc3339
 
-    count = 0
+    count, starts = 0, AwaitedStarts()
     async with open_log(log) as store:
         if part.job:
             part = replace(part, job=await job_named(store, part.job, (await place_of(store, part.end)).position))
@@ -109,7 +110,8 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
             else:
                 at = event.recorded_at
                 time = rfc3339(at, decimals=3) if begins_at is None else elapsed(at - begins_at)
-                print(f"{event.position:>6} {time} {subject_of(event)}: {describe(event)}", flush=True)
+                what = starts.text(event, lambda instant: rfc3339(instant.timestamp(), decimals=0))
+                print(f"{event.position:>6} {time} {subject_of(event)}: {what}", flush=True)
         if not count:
             print(_NOTHING if await store.position() else EMPTY, file=sys.stderr)
 
@@ -130,12 +132,13 @@ async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator
 
 
 async def _print_server_events(client: "Client", part: EventSelection) -> None:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
-    from voda.cli.http.remote_log import RemoteLog
+    from voda.cli.http.remote_log import RemoteLog, known_event
+    from voda.cli.render.awaited_starts import AwaitedStarts
     from voda.cli.render.job_text import exactly
     from voda.cli.render.terminal import note, now, plain, print_bytes
-    from voda.text import full
+    from voda.text import clock, full
     from voda.timetravel.moment import elapsed, recorded_at
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
@@ -144,7 +147,7 @@ async def _print_server_events(client: "Client", part: EventSelection) -> None:
     elif part.job:
         # The name must not mean another job half way, and an unknown one is an error.
         filters["job"] = exactly(decode(await client.get(resource_path("jobs", part.job)), JobView))
-    log, present, count = RemoteLog(client, filters), now(), 0
+    log, present, count, starts = RemoteLog(client, filters), now(), 0, AwaitedStarts()
     begins_at = await recorded_at(log, 1) if part.relative else None
     async for seen in _server_events(log, part, is_filtered=bool(filters)):
         count += 1
@@ -153,7 +156,9 @@ async def _print_server_events(client: "Client", part: EventSelection) -> None:
         else:
             at = seen.event.recorded_at
             time = full(at, present) if begins_at is None else elapsed(at.timestamp() - begins_at)
-            print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {seen.what}"), flush=True)
+            known = known_event(seen.event)
+            what = starts.text(known, lambda instant: clock(instant, present)) if known else seen.what
+            print(plain(f"{seen.event.position:>6} {time} {seen.subject}: {what}"), flush=True)
     if not count:
         note(_NOTHING)
 

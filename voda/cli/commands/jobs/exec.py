@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 
 from voda.cli.command_group import command
-from voda.cli.options import ServerOptions, YesOption, live_jobs
+from voda.cli.options import JOB_HELP, ServerOptions, YesOption, live_jobs
 from voda.cli.parameters import Argument, Option
 from voda.cli.program import ProgramCommand, words_after_dashes
 from voda.domain.errors import InvalidInput, VodaError
@@ -35,17 +35,17 @@ class ExecOptions:
 def exec_(
     ctx: click.Context,
     where: ServerOptions,
-    job: Annotated[str, Argument(help="The job.", autocompletion=live_jobs)],
+    job: Annotated[str, Argument(help=JOB_HELP, autocompletion=live_jobs)],
     options: ExecOptions,
     yes: YesOption = False,
 ) -> None:
     """Run a command beside a replica of a running job.
 
-    It runs in the job's folder, with the job's environment and rights; on
-    Kubernetes in the replica's container. By default beside the launcher of an
-    MPIJob, or the first worker of any other job. It ends with the replica, and
-    with this program (^C, or a lost connection). Without a command, -it opens a
-    shell: the user's own where the job has SHELL, else /bin/sh.
+    It begins in the folder where the program began, with the job's environment
+    and rights; on Kubernetes in the replica's container. By default beside the
+    launcher of an MPIJob, or the first worker of any other job. It ends with the
+    replica, and with this program (^C, or a lost connection). Without a command,
+    -it opens a shell: the user's own where the job has SHELL, else /bin/sh.
 
     The exit status is that of the command; 125: voda could not run it, 126: it
     is no program, 127: it was not found, 130: ^C.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from voda.cli.command_group import command
 from voda.cli.execution import run_async
 from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
-from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
@@ -18,7 +18,7 @@ def explain(
     where: ServerOptions,
     asked: Annotated[
         list[str],
-        Argument(metavar="[LOG] JOB", help="The job, after the log to be read.", autocompletion=all_jobs),
+        Argument(metavar="[LOG] JOB", help=f"{JOB_HELP} Of a log, the log goes before it.", autocompletion=all_jobs),
     ],
     at: Annotated[str, Option("--at", help=f"At {MOMENT}; by default the end.")] = "",
     output: LogOutputOption = "table",
@@ -49,15 +49,19 @@ def explain(
 
 
 def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
-    from voda.api.schemas import ExplanationView
-    from voda.cli.http.client import call_server, decode, resource_path
+    from voda.api.schemas.explanations import ExplanationView
+    from voda.cli.http.client import Client, call_server, decode, resource_path
+    from voda.cli.http.confirmation import note_owner
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.terminal import now, print_bytes, show
     from voda.text import full
 
-    body = call_server(
-        where, lambda client: client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
-    )
+    async def read(client: Client) -> bytes:
+        if not at:
+            await note_owner(client, job)
+        return await client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
+
+    body = call_server(where, read)
     if output == "json":
         print_bytes(body)
     else:

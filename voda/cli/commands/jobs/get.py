@@ -80,6 +80,7 @@ def get(
 
 
 def _listed(what: Sequence[str], options: ListOptions) -> "ListSource":
+    from voda.cli.render.terminal import console
     from voda.cli.watch.lists import JobSource
 
     kind, names = _kind_and_names(what)
@@ -87,6 +88,8 @@ def _listed(what: Sequence[str], options: ListOptions) -> "ListSource":
     source = _source(kind, names, options.filters(names), options.limit, options.every and not is_ordered)
     if isinstance(source, JobSource):
         source.has_groups = options.output == "table" and not options.tasks
+        is_seen = options.output in ("table", "wide") and console().is_terminal
+        source.names_failures = is_seen and not options.every and not options.watch
     return source
 
 

@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from voda.cli.command_group import command
-from voda.cli.options import Output, OutputOption, ServerOptions, YesOption, all_jobs, live_jobs
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesOption, all_jobs, live_jobs
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
+
+
+_GOES_ON: Final = "goes on from its checkpoint, or begins again if it has saved none"
 
 
 @command("halt")
 def halt(
     where: ServerOptions,
-    jobs: Annotated[list[str], Argument(help="The jobs.", autocompletion=live_jobs)],
+    jobs: Annotated[list[str], Argument(help=JOB_HELP, autocompletion=live_jobs)],
     reason: Annotated[str, Option("--reason", help="Why; the log keeps it.")] = "",
     yes: YesOption = False,
     output: OutputOption = "table",
@@ -24,7 +27,8 @@ def halt(
     """Take all GPUs from jobs until they are resumed.
 
     A job checkpoints and stops as when it is preempted, and keeps its place in
-    the queue and its files. No plan gives it workers before voda resume.
+    the queue and its files. No plan gives it workers before voda resume; then
+    it goes on from its checkpoint, or begins again if it has saved none.
 
     \b
     Examples:
@@ -40,11 +44,13 @@ def halt(
 @command("resume")
 def resume(
     where: ServerOptions,
-    jobs: Annotated[list[str], Argument(help="The jobs.", autocompletion=live_jobs)],
+    jobs: Annotated[list[str], Argument(help=JOB_HELP, autocompletion=live_jobs)],
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Let halted jobs have GPUs again; they go on from their checkpoints.
+    """Let halted jobs have GPUs again.
+
+    They go on from their checkpoints; a program that saves none begins again.
 
     \b
     Example:
@@ -58,7 +64,7 @@ def resume(
 @command("rerun")
 def rerun(
     where: ServerOptions,
-    jobs: Annotated[list[str], Argument(help="The jobs.", autocompletion=all_jobs)],
+    jobs: Annotated[list[str], Argument(help=JOB_HELP, autocompletion=all_jobs)],
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
@@ -86,7 +92,7 @@ class JobRequest:
 
 
 async def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, output: Output) -> None:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.http.retry import for_each, retry_while_away
@@ -103,7 +109,7 @@ async def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, 
 
 
 async def _rerun_each(client: "Client", jobs: Sequence[str], output: Output, *, is_sure: bool) -> None:
-    from voda.api.schemas import SubmissionView
+    from voda.api.schemas.jobs import SubmissionView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.http.retry import for_each, retry_while_away
@@ -132,9 +138,14 @@ def _halted(job: "JobView") -> str:
     from voda.text import counted
 
     if job.replicas:
-        return f"{job.job_id} is being halted: {counted(job.replicas, 'worker')} will stop"
+        workers = counted(job.replicas, "worker")
+        return f"{job.job_id} is being halted: {workers} will stop; once resumed it {_GOES_ON}"
     return f"{job.job_id} is halted"
 
 
 def _resumed(job: "JobView") -> str:
-    return f"{job.job_id} may have GPUs again" if not job.replicas else f"{job.job_id} goes on"
+    if job.replicas:
+        return f"{job.job_id} runs on"
+    if job.started_at is None:
+        return f"{job.job_id} may have GPUs again"
+    return f"{job.job_id} may have GPUs again: with them it {_GOES_ON}"

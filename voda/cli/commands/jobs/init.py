@@ -45,5 +45,6 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
             opened.write(text)
     except FileExistsError:
         raise InvalidInput(f"{file} is there already: --force replaces it, --out names another file") from None
-    note(made.note)
+    for line in made.notes(is_submitted=False):
+        note(line)
     print(plain(f"{file} written; voda submit {file}"))

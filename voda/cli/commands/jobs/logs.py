@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
@@ -32,7 +32,7 @@ class LogRange:
 @command("logs")
 def logs(
     where: ServerOptions,
-    job: Annotated[str, Argument(help="The job.", autocompletion=all_jobs)],
+    job: Annotated[str, Argument(help=JOB_HELP, autocompletion=all_jobs)],
     wanted: LogRange,
     listed: Annotated[bool, Option("--replicas", help="List the replicas that printed something.")] = False,
 ) -> None:
@@ -50,7 +50,8 @@ def logs(
       voda logs resnet-7 --replica worker-1 --since 10m --timestamps
       voda logs resnet-7 --since 2026-01-31T12:00:00Z
     """
-    from voda.cli.http.client import call_server
+    from voda.cli.http.client import Client, call_server
+    from voda.cli.http.confirmation import note_owner
     from voda.cli.render.job_details import replicas_with_output
     from voda.cli.render.terminal import print_names
     from voda.cli.watch.job_output import OutputChoice, print_all_outputs, print_output
@@ -65,11 +66,16 @@ def logs(
         timestamps=wanted.timestamps,
     )
     printed = print_all_outputs if wanted.every else print_output
+
+    async def print_chosen(client: Client) -> None:
+        await note_owner(client, job)
+        await printed(client, job, choice)
+
     try:
         if listed:
             print_names(call_server(where, lambda client: replicas_with_output(client, job)))
         else:
-            call_server(where, lambda client: printed(client, job, choice))
+            call_server(where, print_chosen)
     except BrokenPipeError:
         # The reader has seen enough, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import Output, OutputOption, ServerOptions, YesOption, live_jobs, provided
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesOption, live_jobs, provided
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidField, InvalidInput
 
 if TYPE_CHECKING:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
 
 _FIELDS = (
@@ -25,6 +25,9 @@ _FIELDS = (
 class ScaleArguments:
     """The fields to change; None = as it is."""
 
+    workers: Annotated[
+        str | None, Option("--workers", metavar="N|MIN-MAX", help="Fewest and most replicas at once, as in submit.")
+    ] = None
     min_replicas: Annotated[int | None, Option("--min", help="Fewest replicas.")] = None
     max_replicas: Annotated[int | None, Option("--max", help="Most replicas.")] = None
     requested_replicas: Annotated[int | None, Option("--replicas", help="Requested replicas, between min and max.")] = (
@@ -35,31 +38,54 @@ class ScaleArguments:
 
 
 @command("scale")
-def scale(
+def scale(  # noqa: PLR0913 - a command's options are its parameters
     where: ServerOptions,
-    job: Annotated[str, Argument(help="The job.", autocompletion=live_jobs)],
+    job: Annotated[str, Argument(help=JOB_HELP, autocompletion=live_jobs)],
     fields: ScaleArguments,
+    size: Annotated[str, Argument(metavar="N|MIN-MAX", help="Workers, as --workers.")] = "",
     yes: YesOption = False,
     output: OutputOption = "table",
 ) -> None:
-    """Change the replicas, priority or epochs of a live job; the rest stays.
+    """Change the workers, priority or epochs of a live job; the rest stays.
+
+    A job that runs is restarted at its new size, and goes on from its checkpoint.
 
     \b
     Examples:
+      voda scale resnet-7 2
+      voda scale resnet-7 1-4
       voda scale resnet-7 --max 8
-      voda scale resnet-7 --min 2 --max 2
       voda scale resnet-7 --priority 10 --epochs 40
     """
     from voda.cli.http.client import call_server
 
-    change = provided(**asdict(fields))
-    if not change:
-        raise InvalidInput("nothing to change: give --min, --max, --replicas, --priority or --epochs")
+    change = _changed(fields, size)
     call_server(where, lambda client: _scale(client, job, change, output, is_sure=yes))
 
 
+def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
+    """Return the fields of a PATCH; raises InvalidInput where there are none, or one is given in two ways."""
+    from voda.programs.program import worker_bounds
+
+    change = provided(**asdict(fields))
+    if size and "workers" in change:
+        raise InvalidInput(f"{size} and --workers {change['workers']} both say how many workers: give one of them")
+    if size:
+        change["workers"] = size
+    if not change:
+        raise InvalidInput(
+            "nothing to change: give the workers (2 or 1-4), --min, --max, --replicas, --priority or --epochs"
+        )
+    if (workers := change.pop("workers", None)) is None:
+        return change
+    if "min_replicas" in change or "max_replicas" in change:
+        raise InvalidInput("--workers is both --min and --max: give it, or them")
+    least, most = worker_bounds(str(workers))
+    return {**change, "min_replicas": least, "max_replicas": most}
+
+
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output, *, is_sure: bool) -> None:
-    from voda.api.schemas import JobView
+    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.render.job_text import exactly

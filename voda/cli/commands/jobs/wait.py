@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import click
 
 from voda.cli.command_group import command
-from voda.cli.options import ServerOptions, all_jobs
+from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
@@ -18,7 +18,7 @@ _EXIT_TIMEOUT = 124
 @command("wait")
 def wait(
     where: ServerOptions,
-    jobs: Annotated[list[str] | None, Argument(help="The jobs.", autocompletion=all_jobs)] = None,
+    jobs: Annotated[list[str] | None, Argument(help=JOB_HELP, autocompletion=all_jobs)] = None,
     selector: Annotated[
         str,
         Option("--selector", "-l", metavar="LABELS", help="The live jobs with these labels, as they are now."),

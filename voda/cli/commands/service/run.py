@@ -1,12 +1,13 @@
 """`voda run`: keep a program running on the hosts there are, whatever their number."""
 
+import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from voda.cli.command_group import command
+from voda.cli.command_group import HandWrapped, command
 from voda.cli.execution import run_async
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
@@ -19,17 +20,31 @@ if TYPE_CHECKING:
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _SLOTS = "OMPI_MCA_orte_set_default_slots"
 _DEVICES = "VODA_DEVICES_FILE"
-
+_SCRIPT = "--host-discovery-script"
 
 _Starter = Literal["mpirun", "torchrun"]
 
 
-@command("run")
+class _RunCommand(HandWrapped):
+    """A command that many call who want `voda submit`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        has_script = any(word.startswith(_SCRIPT) for word in args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            if has_script:
+                raise
+            program = shlex.join(ctx.params.get("program") or ("python", "train.py"))
+            raise click.UsageError(
+                f"{_SCRIPT} is needed; to run a program as a job: voda submit -- {program}", ctx
+            ) from error
+
+
+@command("run", cls=_RunCommand)
 def run(  # noqa: PLR0913 - one parameter per option
     program: Annotated[list[str], Argument(help="The program and its arguments, after --.")],
-    script: Annotated[
-        Path, Option("--host-discovery-script", metavar="FILE", help="Prints the hosts there are, one per line.")
-    ],
+    script: Annotated[Path, Option(_SCRIPT, metavar="FILE", help="Prints the hosts there are, one per line.")],
     min_np: Annotated[
         int, Option("--min-np", metavar="N", min=1, help="Fewest processes; with fewer slots it waits.")
     ] = 1,
@@ -43,7 +58,9 @@ def run(  # noqa: PLR0913 - one parameter per option
     ] = 0.5,
     settle: Annotated[
         float,
-        Option(metavar="S", min=0, max=3_600, help="Grow only when the list has not changed for so many seconds."),
+        Option(
+            metavar="S", min=0, max=3_600, help="Grow only when the list has not changed for so long.", is_span=True
+        ),
     ] = 0.0,
     slots_per_host: Annotated[
         int, Option(metavar="N", min=0, help=f"Of hosts listed without slots; 0 = what {_SLOTS} says, else 1.")

@@ -116,7 +116,7 @@ def _on_kubernetes(
     from voda import config
     from voda.app.kubernetes.options import ReplicaContext
     from voda.app.kubernetes.replica import running
-    from voda.cluster.kubernetes.client.credentials import namespace
+    from voda.kubernetes_client.credentials import namespace
 
     options = _settings(replica, cluster.config)
     pod, kubeconfig = config.pod(), cluster.kubeconfig or config.kubeconfig()

@@ -9,7 +9,7 @@ from voda.cli.parameters import Argument, Option
 from voda.text import short, size
 
 if TYPE_CHECKING:
-    from voda.api.schemas import SettingsView
+    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import Client
 
 
@@ -18,25 +18,64 @@ class SettingsArguments:
     """The settings to change; None = as it is."""
 
     policy: Annotated[
-        str | None, Option("--policy", help="How many replicas each gets.", autocompletion=complete_policies)
+        str | None,
+        Option(
+            "--policy",
+            help="How many replicas each gets.",
+            default_text="elastic-fifo in a new pool",
+            autocompletion=complete_policies,
+        ),
     ] = None
-    placer: Annotated[str | None, Option("--placer", help="Where they go: steady or packed.")] = None
+    placer: Annotated[
+        str | None, Option("--placer", help="Where they go: steady or packed.", default_text="steady in a new pool")
+    ] = None
     ratelimit_s: Annotated[
         float | None,
-        Option("--ratelimit", metavar="SPAN", help="Between two plans: 5 (seconds), 1m; 0 = at once.", is_span=True),
+        Option(
+            "--ratelimit",
+            metavar="SPAN",
+            help="Between plans that interrupt jobs: 5, 1m; 0 = none.",
+            default_text="30 in a new pool, 5 of voda up",
+            is_span=True,
+        ),
     ] = None
     resize_cost_s: Annotated[
-        float | None, Option("--resize-cost", metavar="SPAN", help="Of a restart, until it is measured.", is_span=True)
+        float | None,
+        Option(
+            "--resize-cost",
+            metavar="SPAN",
+            help="Of a restart, until it is measured.",
+            default_text="1m in a new pool, 5s of voda up",
+            is_span=True,
+        ),
     ] = None
     heeds_resize_cost: Annotated[
-        bool | None, Option("--heed-resize-cost/--ignore-resize-cost", help="Grow only where it pays.")
+        bool | None,
+        Option(
+            "--heed-resize-cost/--ignore-resize-cost",
+            help="Grow only where it pays.",
+            default_text="heed in a new pool",
+        ),
     ] = None
     span_penalty: Annotated[
-        float | None, Option("--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.")
+        float | None,
+        Option(
+            "--span-penalty", help="Speed lost by workers on several nodes, 0 to 1.", default_text="0.1 in a new pool"
+        ),
     ] = None
     node_grace_s: Annotated[
         float | None,
-        Option("--node-grace", metavar="SPAN", help="Workers stay on a silent node so long.", is_span=True),
+        Option(
+            "--node-grace",
+            metavar="SPAN",
+            help="Workers stay on a silent node so long.",
+            default_text="1m in a new pool",
+            is_span=True,
+        ),
+    ] = None
+    start_timeout_s: Annotated[
+        float | None,
+        Option("--start-timeout", metavar="SPAN", help="Then others go before a stuck job; 0 = never.", is_span=True),
     ] = None
     retention_s: Annotated[
         float | None,
@@ -44,15 +83,28 @@ class SettingsArguments:
             "--retention",
             metavar="30d",
             help="Ended jobs' folders are kept so long; 0 = always.",
+            default_text="30d in a new pool",
             is_span=True,
             needs_unit=True,
         ),
     ] = None
     retention_size: Annotated[
-        str | None, Option("--retention-size", metavar="20GB", help="Together they take no more; 0 = any size.")
+        str | None,
+        Option(
+            "--retention-size",
+            metavar="20GB",
+            help="Together they take no more; 0 = any size.",
+            default_text="20GB in a new pool",
+        ),
     ] = None
     output_size: Annotated[
-        str | None, Option("--output-size", metavar="1GB", help="Most that a job's replicas may have printed.")
+        str | None,
+        Option(
+            "--output-size",
+            metavar="1GB",
+            help="Most that a job's replicas may have printed.",
+            default_text="1GB in a new pool",
+        ),
     ] = None
 
     def given(self) -> dict[str, object]:
@@ -121,7 +173,7 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas import SettingsView
+    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.terminal import note, print_answer
 

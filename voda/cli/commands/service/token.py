@@ -1,14 +1,12 @@
 """`voda token`: tokens and roles of the voda of a data folder."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from voda.cli.command_group import CommandGroup, command
 from voda.cli.parameters import Argument, Option
-from voda.config import MACHINE_SOCKET
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -45,8 +43,6 @@ def create(
     from voda.accounts import account_of
     from voda.cli.render.terminal import note
 
-    if home is None and os.geteuid() != 0 and (others := _voda_of_root(config.home_folder())):
-        raise InvalidInput(others)
     print(_access(home, makes=True).add(name, role))
     folder = home or config.home_folder()
     note(f"for the voda of {folder}, over TCP")
@@ -109,16 +105,6 @@ def _show(tokens: "Sequence[Token]") -> None:
         console.print(line)
 
 
-def _voda_of_root(own: Path, socket: Path = MACHINE_SOCKET) -> str:
-    """Return what to do where the voda that runs here is root's, and none has run with the user's own folder."""
-    if not socket.is_socket() or (own / "tokens.json").exists() or (own / "server.json").exists():
-        return ""
-    return (
-        f"the voda that runs here is root's, at {socket}, and needs no token of you; tokens for it are made by root:"
-        f" sudo voda token create NAME. For a voda of your own name its folder: --home {own}"
-    )
-
-
 def _runs_jobs_as_users(folder: Path) -> bool:
     """Return whether the voda of the folder runs, and serves its users at a socket."""
     try:
@@ -132,10 +118,16 @@ def _access(home: Path | None, *, makes: bool = False) -> "Authenticator":
     from voda import config
     from voda.app.home import Home as Folder
     from voda.auth.tokens import Authenticator
+    from voda.client.target import is_roots
     from voda.clock import SystemClock
     from voda.domain.errors import NotFound
 
     folder = home or config.home_folder()
+    if home is None and is_roots(folder):
+        raise InvalidInput(
+            f"the voda that runs here is root's, at {config.MACHINE_SOCKET}, and needs no token of you; root alone has"
+            f" its tokens: sudo voda token create NAME. For a voda of your own name its folder: --home {folder}"
+        )
     if makes:
         Folder(folder).make()
     elif not Authenticator.is_in(folder):

@@ -57,7 +57,12 @@ class DecisionArguments:
     ] = None
     ratelimit: Annotated[
         float | None,
-        Option("--ratelimit", help="Least time between plans.", default_text="5 in a new pool", is_span=True),
+        Option(
+            "--ratelimit",
+            help="Least time between plans that interrupt jobs.",
+            default_text="5 in a new pool",
+            is_span=True,
+        ),
     ] = None
 
 

@@ -41,7 +41,7 @@ def version(where: ServerOptions, output: OutputOption = "table") -> None:
 async def _show(client: "Client", output: Output) -> None:
     import msgspec
 
-    from voda.api.schemas import ServiceView
+    from voda.api.schemas.base import ServiceView
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import plain
 

@@ -15,8 +15,6 @@ from typing import Final
 from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.steps import (
     DeleteObject,
@@ -26,19 +24,27 @@ from voda.cluster.kubernetes.convergence.steps import (
     DesiredStop,
     LiftGates,
     PatchObject,
+    ReportObstacle,
     Situation,
     Step,
     Unregister,
     steps,
 )
-from voda.cluster.kubernetes.objects import JobObject, NamedObject, Pod
+from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
+from voda.cluster.kubernetes.kinds.base import Patch
+from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_claims import claims_obstacle
 from voda.cluster.kubernetes.state.job_objects import counted_failures
 from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
 from voda.concurrency import for_each, gather_all
 from voda.domain.errors import ActionRefused, VodaError
 from voda.events.types import ActionFailed, JobRegistered
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Conflict
+from voda.kubernetes_client.metadata import NamedObject
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +66,9 @@ class Actuator:
     def __init__(self, inventory: Inventory, api: Api, clock: Clock, gates: GateLifter, publish: PublishJob) -> None:
         self.desired: dict[str, Desired] = {}
         """job id -> state."""
+        self.begun: set[str] = set()
+        """Jobs whose desired state was tried once, and that wait for nothing of other jobs: the next tries come with
+        changes of theirs, and after delays."""
         self._inventory = inventory
         self._api = api
         self._clock = clock
@@ -73,18 +82,24 @@ class Actuator:
         self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
     async def set_desired(self, job_id: str, desired: Desired) -> None:
-        """Set a job's desired state, and begin to converge towards it.
+        """Set a job's desired state, and begin to converge towards it, unless that has begun.
 
         ClusterUnavailable: try again; ActionRefused: the server refuses it as it stands.
         """
+        if job_id in self.begun and self.desired.get(job_id) == desired:
+            return
+        self.begun.discard(job_id)
         self.desired[job_id] = desired
         self._backoff.reset(job_id)
         with suppress(Conflict):
             # The mirror is a moment behind: the watch is about to show what changed, and the desired state is set.
             await self._converge(job_id)
+        if job_id not in self._gates.waiting_reasons:
+            self.begun.add(job_id)
 
     def stand_down(self) -> None:
         self.desired.clear()
+        self.begun.clear()
         self._given_up.clear()
         self._backoff.clear()
 
@@ -126,7 +141,8 @@ class Actuator:
             logged_workers=job.workers if job is not None else {},
             pods=dict(inventory.pods(kube_job)) if kube_job is not None else {},
             dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
-            now=self._clock.now(),
+            now=self._api.server_time or self._clock.now(),
+            obstacle=claims_obstacle(inventory.stock.devices, job, kube_job),
         )
 
     def _pods(self, job_id: str) -> Mapping[str, Pod]:
@@ -182,25 +198,29 @@ class Actuator:
             await self._execute(step, at)
         if isinstance(desired, DesiredStop) and not todo and all(map(_is_at_rest, at.workers.values())):
             self.desired.pop(job_id, None)
+            self.begun.discard(job_id)
 
     def _keep_room(self, desired: Desired, at: Situation) -> None:
         """Keep the room of workers that a former leader let go to where the plan has them."""
         if not isinstance(desired, DesiredRun) or at.kube_job is None:
             return
-        planned, uid = self.nodes(at.job_id), at.kube_job.object.metadata.uid
+        planned = self.nodes(at.job_id)
         for key, pod in at.workers.items():
-            is_own = any(reference.uid == uid for reference in pod.metadata.owner_references)
+            is_own = at.kube_job.object.owns(pod)
             if is_own and pod.placed_on and not pod.spec.node_name and pod.placed_on == planned.get(at.indices[key]):
                 self._gates.room.keep(pod, pod.placed_on)
 
     async def _execute(self, step: Step, at: Situation) -> None:
         match step:
             case PatchObject(patch):
-                await self._patch(at, patch.body, patch.subresource)
+                await self._patch(at, patch)
             case DeleteObject():
                 assert at.kube_job is not None, "only an object that was seen is deleted"
                 meta = at.kube_job.object.metadata
-                await self._api.delete(at.kube_job.path, uid=meta.uid)
+                # What it was made of would make it again.
+                made_of = trainjob_of(meta)
+                if made_of is None or not await self._api.delete(made_of.path, uid=made_of.uid):
+                    await self._api.delete(at.kube_job.path, uid=meta.uid)
             case Unregister():
                 # Otherwise the log is about to have it.
                 if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
@@ -208,24 +228,34 @@ class Actuator:
                     self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case DeletePods():
                 await self._delete_pods(step, at)
+            case ReportObstacle(reason):
+                raise ActionRefused(reason)
             case LiftGates(nodes):
                 await self._gates.lift(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
+                if at.job_id in self._gates.waiting_reasons:
+                    self.begun.discard(at.job_id)
 
-    async def _patch(self, at: Situation, body: Mapping[str, object], subresource: str) -> None:
+    async def _patch(self, at: Situation, patch: Patch) -> None:
         assert at.kube_job is not None, "only an object that was seen is patched"
-        path = at.kube_job.path
-        if subresource:
-            await self._api.patch(f"{path}/{subresource}", body, dict)
+        child = at.kube_job.object.child
+        uid = child.metadata.uid if child is not None else ""
+        patched = self._inventory.objects.get(uid) if patch.is_of_child else at.kube_job
+        if patched is None:
+            # Its controller makes it anew.
             return
-        meta, given = at.kube_job.object.metadata, body.get("metadata")
+        path, body = patched.path, patch.body
+        if patch.is_of_trainjob and (made_of := trainjob_of(patched.object.metadata)) is not None:
+            await patch_trainjob(self._api, made_of, body, patched.object.metadata)
+            return
+        if patch.subresource:
+            await self._api.patch(f"{path}/{patch.subresource}", body, dict)
+            return
+        meta, given = patched.object.metadata, body.get("metadata")
         # Not a later object of the same name.
         known: dict[str, object] = {"uid": meta.uid, **(given if isinstance(given, Mapping) else {})}
-        if retired := dict.fromkeys(well_known.RETIRED & meta.annotations.keys()):
-            annotations = known.get("annotations")
-            known["annotations"] = {**retired, **(annotations if isinstance(annotations, Mapping) else {})}
         now = await self._api.patch(path, {**body, "metadata": known}, JobObject)
         if now is not None:
-            self._inventory.update_object(at.kube_job.kind, now)
+            self._inventory.update_object(patched.kind, now)
 
     async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
         there = {**at.pods, **at.workers}
@@ -258,7 +288,7 @@ class Actuator:
             return
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
-            await self._patch(at, {"metadata": {"annotations": noted, "resourceVersion": version}}, "")
+            await self._patch(at, Patch(body={"metadata": {"annotations": noted, "resourceVersion": version}}))
 
 
 def _is_at_rest(pod: Pod) -> bool:

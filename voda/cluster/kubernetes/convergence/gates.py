@@ -8,19 +8,22 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from voda.backoff import Backoff
 from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Conflict
 from voda.cluster.kubernetes.convergence.room import Room
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, taken_milli
+from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Conflict
 from voda.metrics import GATE_DURATION, GATES_LIFTED, WORKER_REFUSALS, Telemetry
 
 AVOIDED_S: Final = 300.0
 """After this long a node that refused a worker is tried again: what was taken there may be free by now."""
+LONGEST_AVOIDED_S: Final = 3_600.0
+"""Each refusal in a row doubles the delay up to this one: every try takes GPUs from others for a moment."""
 
 
 class GateLifter:
@@ -41,8 +44,10 @@ class GateLifter:
         self._publish = publish
         self._telemetry = telemetry
         self.room = Room(inventory)
-        self._refused: dict[tuple[str, str], float] = {}
-        """(job id, node) -> since when, as far as known here."""
+        self._refused: set[str] = set()
+        """Job and node, by `_pair`: refused as far as known here."""
+        self._backoff = Backoff(first_s=AVOIDED_S, longest_s=LONGEST_AVOIDED_S)
+        """By the same keys."""
         self.waiting_reasons: dict[str, str] = {}
         """job id -> why its gates were not lifted last, where no node refused its workers."""
 
@@ -81,8 +86,8 @@ class GateLifter:
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
         """Report that a node cannot take workers of a job; once, until it is tried again."""
-        if (job_id, node) not in self._refused:
-            self._refused[job_id, node] = self._clock.now()
+        if (pair := _pair(job_id, node)) not in self._refused:
+            self._avoid(pair)
             self._telemetry.count(WORKER_REFUSALS)
             self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
 
@@ -91,26 +96,40 @@ class GateLifter:
         them.
         """
         now = self._clock.now()
-        in_force = {(job_id, node) for job_id, nodes in live.items() for node in nodes}
-        self._refused = {pair: self._refused.get(pair, now) for pair in in_force}
-        for (job_id, node), since in list(self._refused.items()):
-            if now - since >= AVOIDED_S:
-                del self._refused[job_id, node]
+        in_force = {_pair(job_id, node): (job_id, node) for job_id, nodes in live.items() for node in nodes}
+        for pair in self._refused - in_force.keys():
+            # The node or the job has changed.
+            self._refused.discard(pair)
+            self._backoff.reset(pair)
+        for pair in in_force.keys() - self._refused:
+            self._avoid(pair)
+        for pair, (job_id, node) in in_force.items():
+            if self._backoff.is_due(pair, now):
+                self._refused.discard(pair)
                 self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
+        self._backoff.forget_before(now - LONGEST_AVOIDED_S)
+
+    def _avoid(self, pair: str) -> None:
+        self._refused.add(pair)
+        self._backoff.failed(pair, self._clock.now())
 
     def _shortage(self, placed: Sequence[tuple[Pod, str]]) -> str:
         """Return why workers have to wait for their nodes, one sentence; empty: all are there, with enough GPUs."""
         stock = self._inventory.stock
         needed: defaultdict[str, int] = defaultdict(int)
         for pod, node in placed:
-            needed[node] += taken_milli(pod, stock.rule.resource)
+            if missing := pod.missing_claims:
+                # Without it kube-scheduler would refuse the node.
+                what = f"worker {pod.metadata.name} has no ResourceClaim for {', '.join(missing)} yet"
+                return f"{what}: see whether kube-controller-manager runs"
+            needed[node] += stock.needed_milli(pod)
         for node, amount in needed.items():
             if node not in stock.nodes:
                 return f"node {node} is not there any more"
             free = max(0, self.room.free_milli(node))
             if amount > free:
-                resource = stock.rule.resource
-                return f"node {node} has {free / 1000:g} {resource} free, workers on it need {amount / 1000:g}"
+                what = "GPUs" if stock.devices.holders(node) else stock.rule.resource
+                return f"node {node} has {free / 1000:g} {what} free, workers on it need {amount / 1000:g}"
         return ""
 
     def _hostname(self, node: str) -> str:
@@ -118,6 +137,9 @@ class GateLifter:
 
     def _contradiction(self, pod: Pod, node: str) -> str:
         """Return why a pod cannot be given that node at all; what is selected once can only be added to."""
+        devices = self._inventory.stock.devices
+        if devices.requested(pod) and not devices.of(node).gpus:
+            return f"worker {pod.metadata.name} claims devices, and node {node} publishes none of its GPUs as such"
         own = pod.spec.node_selector.get(well_known.HOSTNAME)
         if own in (None, self._hostname(node)):
             return ""
@@ -139,3 +161,7 @@ class GateLifter:
         if now is not None:
             self._telemetry.count(GATES_LIFTED)
             self._inventory.update_pod(now)
+
+
+def _pair(job_id: str, node: str) -> str:
+    return f"{job_id} {node}"

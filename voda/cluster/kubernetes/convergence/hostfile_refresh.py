@@ -13,12 +13,12 @@ from typing import Final
 
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import log_unexpected
 from voda.domain.errors import VodaError
+from voda.kubernetes_client.api import Api
 from voda.metrics import LAUNCHER_POKES, Telemetry
 
 _log = logging.getLogger(__name__)

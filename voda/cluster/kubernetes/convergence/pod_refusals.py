@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.objects import ObjectName
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.metadata import ObjectName
 
 _LONGEST: Final = 300
 _PREFIX: Final = re.compile(r"^Error creating: |\bpods? \"[^\"]*\" is forbidden: ")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.inventory import Inventory, taken_milli
+from voda.cluster.kubernetes.state.inventory import Inventory
 
 
 class Room:
@@ -37,7 +37,7 @@ class Room:
         """Return the thousandths of the pools' resource that no pod has, and that are kept for none."""
         stock = self._inventory.stock
         waiting = (pod for pod in self._waiting(node) if not pod.takes_from)
-        return stock.free_milli(node) - sum(taken_milli(pod, stock.rule.resource) for pod in waiting)
+        return stock.free_milli(node) - sum(stock.awaited_milli(pod, node) for pod in waiting)
 
     def tidy(self) -> None:
         """Forget the workers that are bound or gone."""

@@ -10,13 +10,15 @@ sentence holds nothing that changes by itself (counts, times, messages of retrie
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from voda.backoff import Backoff
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.pod_refusals import pod_refusal
@@ -25,16 +27,27 @@ from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
 from voda.cluster.kubernetes.objects import ContainerStatus, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
+from voda.concurrency import for_each
 from voda.domain.errors import VodaError
 from voda.events.types import JobStalled
+from voda.kubernetes_client.api import Api
 
 _log = logging.getLogger(__name__)
 
 SOON_S: Final = 60.0
 LATE_S: Final = 300.0
 """Large images take minutes."""
+OVER_S: Final = 10.0
+"""After this long without it, what kept workers from their work is over: others would go first for it."""
+_LISTS_AT_ONCE: Final = 8
+"""Lists of Events."""
+_READING_S: Final = 15.0
+"""After this long no further list is asked for until the next look."""
+_READ_AGAIN_S: Final = (60.0, 600.0)
+"""The first and the longest pause before Events of a job that is recorded to lack pods are read again."""
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 """A kubelet reports them by turns."""
+_FAILS: Final = "CrashLoopBackOff"
 _NO_POD: Final = "not all of its workers have a pod: "
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
@@ -48,6 +61,8 @@ class Stall(Struct, frozen=True):
     """Whether minutes of it are nothing special."""
     lacks_pods: bool = False
     """Whether its controller has not made all pods, and may have said why in Events."""
+    at_work: int | None = None
+    """As JobStalled has it."""
 
 
 NONE: Final = Stall()
@@ -70,22 +85,28 @@ def stall_of(desired: Desired, at: Situation, waiting_reason: str = "") -> Stall
             found = list(_halting(at, kube_job))
         case DesiredStop():
             found = []
-    return min(found, key=lambda stall: stall.may_take_long, default=NONE)
+    stall = min(found, key=lambda stall: stall.may_take_long, default=NONE)
+    kept = (each.at_work for each in found if each.at_work is not None)
+    return replace(stall, at_work=min(kept, default=None))
 
 
 def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, waiting_reason: str) -> Iterator[Stall]:
-    workers = {at.indices[key]: pod for key, pod in at.workers.items()}
+    workers = {index: pod for key, pod in at.workers.items() if (index := at.indices[key]) < len(nodes)}
+    # A job gives its last workers back first: where one beyond a gap is at work, the gap frees no GPU of use to others.
+    working = max((index + 1 for index, pod in workers.items() if pod.status.phase == "Running"), default=0)
     yield from _leaving(at)
     if kube_job.object.is_suspended:
         return
-    if not all(index in workers for index in range(len(nodes))):
+    there = workers.keys() | kube_job.done_indices
+    if (lacking := next((index for index in range(len(nodes)) if index not in there), None)) is not None:
         yield Stall(
             f"{_NO_POD}see whether {kube_job.kind.operator} runs, and what it says of the {kube_job.kind.name}"
             " (kubectl describe)",
             lacks_pods=True,
+            at_work=lacking if lacking >= working else None,
         )
     for index, pod in sorted(workers.items()):
-        yield from _of_pod(f"worker {index}", pod)
+        yield from _of_pod(f"worker {index}", pod, at_work=index if index >= working else None)
     if waiting_reason and not all(pod.placed_on for pod in workers.values()):
         yield Stall(waiting_reason)
     for pod in at.pods.values():
@@ -110,34 +131,39 @@ def _leaving(at: Situation) -> Iterator[Stall]:
 
 def _of_launcher(pod: Pod) -> Iterator[Stall]:
     if pod.spec.node_name:
-        yield from _of_pod("its launcher", pod)
+        yield from _of_pod("its launcher", pod, at_work=0)
     elif not pod.is_over and not pod.is_leaving:
-        yield Stall(f"its launcher {pod.metadata.name} has no node: kube-scheduler finds none (kubectl describe pod)")
+        yield Stall(
+            f"its launcher {pod.metadata.name} has no node: kube-scheduler finds none (kubectl describe pod)", at_work=0
+        )
 
 
-def _of_pod(who: str, pod: Pod) -> Iterator[Stall]:
+def _of_pod(who: str, pod: Pod, *, at_work: int | None) -> Iterator[Stall]:
     if pod.is_over or pod.is_leaving:
         return
     if not pod.spec.node_name:
         if others := ", ".join(sorted({*pod.gates} - {well_known.GATE})):
-            yield Stall(f"{who} is not to be placed yet: scheduling gates {others} are closed")
+            yield Stall(f"{who} is not to be placed yet: scheduling gates {others} are closed", at_work=at_work)
         elif pod.placed_on:
             scheduler = pod.spec.scheduler_name or "kube-scheduler"
-            yield Stall(f"{who} may go to {pod.placed_on}, and {scheduler} does not bind it: see whether it runs")
+            what = f"{who} may go to {pod.placed_on}, and {scheduler} does not bind it: see whether it runs"
+            yield Stall(what, at_work=at_work)
         return
     where = f"{who} on {pod.spec.node_name}"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        yield from _of_container(where, status)
+        yield from _of_container(where, status, at_work)
     if pod.status.phase == "Pending":
         yield Stall(f"{where} has not started yet", may_take_long=True)
 
 
-def _of_container(where: str, status: ContainerStatus) -> Iterator[Stall]:
+def _of_container(where: str, status: ContainerStatus, at_work: int | None) -> Iterator[Stall]:
     waiting = status.state.waiting
     if waiting is None or waiting.reason in _STARTING:
         return
     what = "cannot pull its image" if waiting.reason in _NO_IMAGE else f"does not start: {waiting.reason}"
-    yield Stall(f"{where}: container {status.name} {what}")
+    # A program that fails again and again has run.
+    kept = None if waiting.reason == _FAILS else at_work
+    yield Stall(f"{where}: container {status.name} {what}", at_work=kept)
 
 
 @dataclass(kw_only=True)
@@ -152,39 +178,99 @@ class StallWatch:
     publish: PublishJob
     _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
     """job id -> what it waits for and since when, where the log has something else."""
+    _read_again: Backoff = field(
+        default_factory=partial(Backoff, first_s=_READ_AGAIN_S[0], longest_s=_READ_AGAIN_S[1]), init=False
+    )
+    """Of the Events of jobs that lack pods."""
 
     async def look(self, live: Iterable[str]) -> None:
         """Look at all live jobs, and report what has lasted long enough."""
         now, before, jobs = self.clock.now(), self._unreported, set(live)
         self._unreported = {}
+        lacking: list[JobStalled] = []
+        recorded: list[JobStalled] = []
         self.gates.keep_only(jobs)
+        self._read_again.forget_before(now - _READ_AGAIN_S[1])
         for job_id in sorted(jobs):
-            desired, recorded_stall = self._desired(job_id), self.recorded_stall(job_id)
-            if desired is None and not recorded_stall:
+            recorded_stall = self.recorded_stall(job_id)
+            if self._desired(job_id) is None and not recorded_stall:
                 continue
-            situation = self.actuator.situation(job_id)
-            stall = stall_of(desired or DesiredHalt(), situation, self.gates.waiting_reasons.get(job_id, ""))
-            is_recorded = stall.lacks_pods and recorded_stall.startswith(_NO_POD)
-            if is_recorded or stall.reason == recorded_stall:
+            stall = self._stall(job_id)
+            if stall.lacks_pods and recorded_stall.startswith(_NO_POD):
+                # Its controller may say something else by now.
+                if self._read_again.is_due(job_id, now):
+                    recorded.append(_fact(job_id, stall, self._recorded_since(job_id, now)))
+                continue
+            self._read_again.reset(job_id)
+            if stall.reason == recorded_stall:
                 continue
             reason, since = before.get(job_id, ("", now))
             since = since if reason == stall.reason else now
-            if now - since < (LATE_S if stall.may_take_long else SOON_S):
+            if now - since < self._lasts_s(job_id, stall):
                 self._unreported[job_id] = (stall.reason, since)
+            elif stall.lacks_pods:
+                lacking.append(_fact(job_id, stall, since))
             else:
-                said = await self._refusal(situation) if stall.lacks_pods else ""
-                self.publish(job_id, JobStalled(job_id=job_id, reason=f"{_NO_POD}{said}" if said else stall.reason))
+                self.publish(job_id, _fact(job_id, stall, since))
+        # Last: nothing that is known waits for a server that is slow.
+        report = partial(self._report_lacking, until=now + _READING_S)
+        await for_each([*lacking, *recorded], report, at_once=_LISTS_AT_ONCE)
 
-    async def _refusal(self, at: Situation) -> str:
-        """Return why a job's controller could not make pods, as it says in Events; empty where it says nothing."""
-        assert at.kube_job is not None, "only a job with an object lacks pods"
-        try:
-            return await pod_refusal(self.api, at.kube_job.object.metadata)
-        except VodaError as error:
-            _log.info("events are not read job_id=%s reason=%s", at.job_id, error)
+    def _stall(self, job_id: str) -> Stall:
+        desired, waiting_reason = self._desired(job_id), self.gates.waiting_reasons.get(job_id, "")
+        return stall_of(desired or DesiredHalt(), self.actuator.situation(job_id), waiting_reason)
+
+    def _recorded_since(self, job_id: str, now: float) -> float:
+        job = self.inventory.job(job_id)
+        return job.obstacle.since if job is not None and job.obstacle is not None else now
+
+    def _lasts_s(self, job_id: str, stall: Stall) -> float:
+        """Return how long a stall, or none, must last to be reported."""
+        if stall.reason:
+            return LATE_S if stall.may_take_long else SOON_S
+        job = self.inventory.job(job_id)
+        return OVER_S if job is not None and job.obstacle is not None else SOON_S
+
+    async def _report_lacking(self, fact: JobStalled, until: float) -> None:
+        """Report a job that lacks pods, with its controller's own words where it says in Events why."""
+        job_id, now = fact.job_id, self.clock.now()
+        if now >= until:
+            # The server is slow, and other stalls are to be looked at.
+            self._unreported[job_id] = (fact.reason, now if fact.since is None else fact.since)
+            return
+        self._read_again.failed(job_id, now)
+        said = await self._said(job_id)
+        recorded_stall = self.recorded_stall(job_id)
+        if not self._stall(job_id).lacks_pods:
+            # Its pods came meanwhile.
+            return
+        if said:
+            self._publish_new(replace(fact, reason=f"{_NO_POD}{said}"))
+        elif not recorded_stall.startswith(_NO_POD):
+            # Events go after an hour, and what was said in them stands.
+            self._publish_new(fact)
+
+    async def _said(self, job_id: str) -> str:
+        """Return what a job's controller says of pods that it could not make; empty: nothing, or it cannot be read."""
+        kube_job = self.inventory.object_of(job_id)
+        if kube_job is None:
             return ""
+        try:
+            return await pod_refusal(self.api, kube_job.object.metadata)
+        except VodaError as error:
+            _log.info("events are not read job_id=%s reason=%s", job_id, error)
+            return ""
+
+    def _publish_new(self, fact: JobStalled) -> None:
+        if fact.reason != self.recorded_stall(fact.job_id):
+            self.publish(fact.job_id, fact)
 
     def _desired(self, job_id: str) -> Desired | None:
         """Return what is desired of a job; of one that runs as planned without an action so far, that it runs."""
         nodes = self.inventory.gpu_nodes(job_id)
         return self.actuator.desired.get(job_id) or (DesiredRun(tuple(nodes.values())) if nodes else None)
+
+
+def _fact(job_id: str, stall: Stall, since: float) -> JobStalled:
+    fact = JobStalled(job_id=job_id, reason=stall.reason)
+    return fact if stall.at_work is None else replace(fact, at_work=stall.at_work, since=since)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.base import Patch
+from voda.cluster.kubernetes.kinds.base import Patch, object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import index, worker_of
@@ -60,6 +60,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     dead_nodes: Mapping[str, bool]
     """Nodes of its pods that do not answer; True: the node is gone altogether."""
     now: float
+    obstacle: str = ""
+    """Why new pods of it would be made in vain, one sentence; empty: they would not."""
 
 
 class PatchObject(Struct, frozen=True):
@@ -90,7 +92,13 @@ class LiftGates(Struct, frozen=True):
     """key -> node."""
 
 
-Step = PatchObject | DeleteObject | Unregister | DeletePods | LiftGates
+class ReportObstacle(Struct, frozen=True):
+    """Say why the job does not start; nothing else can be done."""
+
+    reason: str
+
+
+Step = PatchObject | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: Situation) -> Sequence[Step]:
@@ -120,7 +128,7 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
         # Its operator made pods before it saw that the job was suspended for its adoption.
         yield PatchObject(kube_job.kind.suspend_patch())
-    elif kube_job.kind.replicas(kube_job.object) == len(nodes):
+    elif kube_job.kind.replicas(kube_job.object) == object_size(kube_job.kind, kube_job.object, len(nodes)):
         yield from _settle(nodes, at, kube_job)
     elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
         yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
@@ -134,13 +142,19 @@ def _resume(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[
     # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
+    elif at.obstacle:
+        yield ReportObstacle(at.obstacle)
     elif at.spec is not None:
+        if kube_job.object.child is not None:
+            yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
         yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.spec, len(nodes)))
 
 
 def _settle(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
     desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
+    if spare := _at_work_beyond(len(nodes), at, kube_job):
+        yield DeletePods(spare, "left over")
     done = tuple(key for key in desired if _is_done_with(key, at))
     if done and not kube_job.kind.replaces_failed_pods:
         yield DeletePods(done, "ended")
@@ -153,10 +167,23 @@ def _settle(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[
         yield DeletePods(ungated, "ungated")
     pending = {key: node for key, node in desired.items() if _is_to_be_placed(at.workers[key])}
     settled = [key for key, node in desired.items() if at.workers[key].placed_on == node]
-    ready = {at.indices[key] for key in (*pending, *settled)} | {*kube_job.object.status.done_indices}
+    ready = {at.indices[key] for key in (*pending, *settled)} | kube_job.done_indices
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
-    if pending and ready.issuperset(range(len(nodes))):
+    if pending and at.obstacle:
+        yield ReportObstacle(at.obstacle)
+    elif pending and ready.issuperset(range(len(nodes))):
         yield LiftGates(dict(sorted(pending.items())))
+
+
+def _at_work_beyond(size: int, at: Situation, kube_job: KubeJob) -> tuple[str, ...]:
+    """Return the pods that their operator keeps though the plan has no use for them, and that hold GPUs."""
+    asked = object_size(kube_job.kind, kube_job.object, size)
+    spare = [key for key, index in at.indices.items() if size <= index < asked]
+    return tuple(key for key in spare if at.workers[key].placed_on and _is_running(at.workers[key]))
+
+
+def _is_running(pod: Pod) -> bool:
+    return not pod.is_over and not pod.is_leaving
 
 
 def _halt(at: Situation) -> Iterator[Step]:
@@ -225,8 +252,10 @@ def _is_at_work(pod: Pod) -> bool:
 
 def _is_of_old_template(pod: Pod, kube_job: KubeJob) -> bool:
     """Say whether a replica's pod was made from the templates that the object had before its adoption."""
-    is_own = any(reference.uid == kube_job.object.metadata.uid for reference in pod.metadata.owner_references)
-    return is_own and index(pod) is not None and not worker_of(pod) and not pod.is_over and not pod.is_leaving
+    # They name no job, or where the object is a copy, another one.
+    job_id = kube_job.object.metadata.annotations.get(well_known.JOB_ID)
+    is_old = index(pod) is not None and worker_of(pod) != job_id
+    return is_old and kube_job.object.owns(pod) and not pod.is_over and not pod.is_leaving
 
 
 def _is_done_with(key: str, at: Situation) -> bool:

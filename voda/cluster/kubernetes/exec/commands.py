@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from voda.cluster.kubernetes.client.api import Api
-from voda.cluster.kubernetes.client.errors import Absent, Rejected
 from voda.cluster.kubernetes.exec.session import PROTOCOL, PodCommand
 from voda.cluster.kubernetes.kinds.operator_pods import index, owner_name
 from voda.cluster.kubernetes.objects import Pod
@@ -21,6 +19,9 @@ from voda.cluster.kubernetes.pod_logs import most_telling_first
 from voda.cluster.port import CommandRequest
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotAllowed, WrongState
 from voda.domain.job import Job, JobSpec
+from voda.kinds.registry import KINDS
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Absent, Rejected
 from voda.manifests.conversion import typed_manifest
 
 _MOST_BYTES: Final = 256 << 10
@@ -98,7 +99,8 @@ def is_replica(job: Job, pod: Pod) -> bool:
     if owner_name(pod) != name:
         return False
     if index(pod) is not None:
-        return not job.uid or job.uid in [owner.uid for owner in owners]
+        has_job_between = KINDS[job.spec.kind].is_run_by_child
+        return not job.uid or any(owner.uid == job.uid or (has_job_between and owner.kind == "Job") for owner in owners)
     # The owner of a launcher may be a Job in between.
     is_owned = not job.uid or any(owner.uid == job.uid or owner.kind == "Job" for owner in owners)
     return is_owned and _LAUNCHER.fullmatch(pod.metadata.name.removeprefix(name)) is not None

@@ -13,9 +13,9 @@ import msgspec
 from aiohttp import ClientWebSocketResponse, WSMsgType
 from msgspec import Struct
 
-from voda.cluster.kubernetes.client.errors import one_line
 from voda.cluster.port import CommandEnd, CommandOutput, CommandRequest, TerminalSize
 from voda.domain.errors import ClusterUnavailable
+from voda.kubernetes_client.errors import one_line
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 """Since Kubernetes 1.30; the first that can let the input end."""

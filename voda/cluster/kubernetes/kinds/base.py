@@ -11,6 +11,7 @@ from urllib.parse import quote
 from msgspec import Struct, convert
 
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds.gpu_claims import claim_gpus, gpu_claim_template, owner_reference
 from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_launcher, limit, lost, reason
 from voda.cluster.kubernetes.kinds.template import (
     gated,
@@ -33,6 +34,10 @@ class Patch(Struct, frozen=True, kw_only=True):
     body: Mapping[str, Any]
     subresource: str = ""
     """scale, or empty for the object itself."""
+    is_of_child: bool = False
+    """Whether it changes not the object, but the Job that its controller made of it."""
+    is_of_trainjob: bool = False
+    """Whether it changes the TrainJob that the object was made of, where there is one."""
 
 
 class JobKind:
@@ -48,6 +53,8 @@ class JobKind:
     tell those of other kinds; and its templates nowhere at all while it has pods."""
     replaces_failed_pods: ClassVar[bool] = False
     """Whether the operator counts pods that failed and makes others, without anybody's deleting them."""
+    least_workers: ClassVar[int] = 0
+    """Pods of the last role that the operator needs, also where the plan has replicas of the roles before it alone."""
     kept_fields: ClassVar[Collection[str]] = ("runPolicy",)
     """Fields of spec that follow the plan, and are not restored when somebody changes the object."""
 
@@ -84,6 +91,7 @@ class JobKind:
         self._make_ready(fresh, spec, taints, is_new=True)
         for role in role_mappings(self.kind, fresh["spec"]).values():
             role["template"] = with_environment(role["template"], environment)
+        claim_gpus(self.kind, fresh, spec)
         # A controller named here would keep the operator from what voda asks it to run.
         _run_policy(self.kind, fresh["spec"]).pop("managedBy", None)
         return merged(fresh, {"spec": self._sized(convert(fresh, JobObject), spec.requested)})
@@ -116,7 +124,7 @@ class JobKind:
 
     def companions(self, job: JobObject) -> Sequence[tuple[str, dict[str, Any]]]:
         """Return (collection, object) of what else has to be there for an object to run, owned by it."""
-        return ()
+        return gpu_claim_template(owner_reference(self.api_version, self.name, job.metadata), job.metadata)
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Return whether a running job can have that many replicas without a new start.
@@ -130,14 +138,15 @@ class JobKind:
 
     def suspend_patch(self) -> Patch:
         """Return the patch that takes a job's pods away; the size stays as it is (see the suspend trap)."""
-        return Patch(body={"spec": _run_policy_patch(self.kind, {"suspend": True})})
+        return Patch(body={"spec": _run_policy_patch(self.kind, {"suspend": True})}, is_of_trainjob=True)
 
     def resume_patch(self, job: JobObject, spec: JobSpec, replicas: int) -> Patch:
         """Return the patch that starts a suspended job, whose pods are gone, with that many replicas.
 
         The spec is as the log has it now: its bounds may have changed since the object was made.
         """
-        return Patch(body={"spec": {**_run_policy_patch(self.kind, {"suspend": False}), **self._sized(job, replicas)}})
+        body = {"spec": {**_run_policy_patch(self.kind, {"suspend": False}), **self._sized(job, replicas)}}
+        return Patch(body=body, is_of_trainjob=True)
 
     def replicas(self, job: JobObject) -> int:
         """Return how many replicas the object asks its operator for (a PyTorchJob's Master counts as one)."""
@@ -204,7 +213,18 @@ class JobKind:
     def _counts(self, roles: Collection[str], replicas: int) -> Mapping[str, int]:
         """Return role -> pods, of the roles whose number voda sets; a role before the last one has one pod."""
         *first, last = self.kind.placed_roles
-        return {last: max(replicas - sum(role in roles for role in first), 0)}
+        return {last: max(replicas - sum(role in roles for role in first), self.least_workers)}
+
+
+def object_size(kind: JobKind, job: JobObject, replicas: int) -> int:
+    """Return how many replicas an object asks its operator for where the plan has so many.
+
+    Those that the plan lacks are spare: their pods keep their gates, and hold nothing.
+    """
+    *first, last = kind.kind.placed_roles
+    roles = job.spec.roles(kind.kind.replica_specs) if kind.least_workers else ()
+    before = sum(role in roles for role in first)
+    return max(replicas, before + kind.least_workers) if before and last in roles else replicas
 
 
 def _have_succeeded(kind: JobKind, job: JobObject, pods: Sequence[Pod]) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.gpu_claims import owner_reference
 from voda.cluster.kubernetes.kinds.operator_pods import is_past_deadline, lost
 from voda.cluster.kubernetes.kinds.template import with_environment
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
@@ -52,11 +53,10 @@ class IndexedJobV1(JobKind):
         return bool(ended) and all(lost(pod) for pod in ended) and not is_past_deadline(failed)
 
     def companions(self, job: JobObject) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Return the headless Service that gives the replicas their names, where the template names a subdomain."""
-        subdomain, owner = job.spec.template.spec.subdomain, job.metadata
+        """Return also the headless Service that names the replicas, where the template has a subdomain."""
+        claims, subdomain, owner = super().companions(job), job.spec.template.spec.subdomain, job.metadata
         if not subdomain:
-            return ()
-        reference = {"apiVersion": self.api_version, "kind": self.name, "name": owner.name, "uid": owner.uid}
+            return claims
         service = {
             "apiVersion": "v1",
             "kind": "Service",
@@ -64,7 +64,7 @@ class IndexedJobV1(JobKind):
                 "name": subdomain,
                 "namespace": owner.namespace,
                 "labels": {well_known.MANAGED: "true"},
-                "ownerReferences": [reference],
+                "ownerReferences": [owner_reference(self.api_version, self.name, owner)],
             },
             # Replicas look for each other before they are ready.
             "spec": {
@@ -73,7 +73,7 @@ class IndexedJobV1(JobKind):
                 "selector": {well_known.JOB_NAME: owner.name},
             },
         }
-        return ((f"/api/v1/namespaces/{quote(owner.namespace, safe='')}/services", service),)
+        return (*claims, (f"/api/v1/namespaces/{quote(owner.namespace, safe='')}/services", service))
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         # No second pod of an index while the first one holds its GPUs.
@@ -116,7 +116,10 @@ def _make_elastic(body: dict[str, Any], spec: JobSpec) -> None:
         # In full: older torch compares it with its own name as the resolver has it, and hosts the store by that.
         ENDPOINT: f"{name}-0.{service}.{spec.namespace}.svc.cluster.local:{_PORT}",
         "PET_RDZV_ID": spec.job_id,
-        "PET_RDZV_CONF": f"{LAST_CALL}={LAST_CALL_S}",
+        # Older torch counts a silent agent as gone after 15 s, whatever this says.
+        "PET_RDZV_CONF": f"{LAST_CALL}={LAST_CALL_S},keep_alive_interval=2,keep_alive_max_attempt=3",
+        # Older torch looks every 5 s whether its worker has failed, or others wait to join.
+        "PET_MONITOR_INTERVAL": "0.5",
         "PET_MAX_RESTARTS": str(_MAX_RESTARTS if spec.is_elastic else 0),
     }
     body["template"] = with_environment(body["template"], variables)

@@ -22,10 +22,9 @@ DISRUPTED: Final = "DisruptionTarget"
 def owner_name(pod: Pod) -> str:
     """Return the name of the job object that a pod's labels name; empty: they name none.
 
-    The pods of mpi-operator's launchers are those of a Job too, and have both labels.
+    The pods of mpi-operator's launchers, and of JobSets, are those of a Job too, and have both labels.
     """
-    labels = pod.metadata.labels
-    return labels.get(well_known.OPERATOR_JOB_NAME) or labels.get(well_known.JOB_NAME, "")
+    return pod.metadata.labels.get(well_known.JOBSET_NAME) or _made_by(pod)
 
 
 def index(pod: Pod) -> int | None:
@@ -33,10 +32,16 @@ def index(pod: Pod) -> int | None:
 
     The pod alone is enough, so this works for pods that outlive their job object too.
     """
-    job_name, name = owner_name(pod), pod.metadata.name
+    job_name, name = _made_by(pod), pod.metadata.name
     pattern = _REPLICA if well_known.OPERATOR_JOB_NAME in pod.metadata.labels else _REPLICA_OF_JOB
     found = pattern.fullmatch(name, len(job_name)) if name.startswith(job_name) else None
     return int(found[1]) + _first_index(pod) if found is not None else None
+
+
+def _made_by(pod: Pod) -> str:
+    """Return the name of the object after which a pod is named."""
+    labels = pod.metadata.labels
+    return labels.get(well_known.OPERATOR_JOB_NAME) or labels.get(well_known.JOB_NAME, "")
 
 
 def is_launcher(pod: Pod) -> bool:

@@ -1,14 +1,17 @@
 """PyTorchJob v1 of training-operator. Pure.
 
 Rules: torch agents learn the least and most of them (PET_NNODES) when their pods are made, so voda makes elasticPolicy
-as wide as the job's bounds before a start, and never narrows it; a Master is replica 0 and there is always one. The
-operator starts failed pods again as restartPolicy says; where it gave up, lost pods alone make the job broken, not
-ended.
+as wide as the job's bounds before a start, and never narrows it; every write of voda's notes the bounds that it leaves,
+so that any others are a user's. A Master is replica 0 and there is always one; beside it the object asks for a worker
+at least, whose pod is spare while the plan has none. The operator starts failed pods again as
+restartPolicy says; where it gave up, lost pods alone make the job broken, not ended.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
@@ -18,6 +21,7 @@ from voda.kinds.pytorchjob import PyTorchJob, elastic_bounds
 
 SPARE_RESTARTS: Final = 100
 """maxRestarts where an elastic job's manifest names none: torch counts a peer that leaves as a failure."""
+_BOUNDS: Final = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
 
 class PyTorchJobV1(JobKind):
@@ -25,6 +29,8 @@ class PyTorchJobV1(JobKind):
 
     kind: ClassVar[type[JobManifest]] = PyTorchJob
     api_version: ClassVar[str] = "kubeflow.org/v1"
+    # Of no worker beside a Master training-operator makes the first one again and again, and deletes it each time.
+    least_workers: ClassVar[int] = 1
 
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Return whether the number is within the bounds that its agents learned at their start; see JobKind."""
@@ -46,7 +52,11 @@ class PyTorchJobV1(JobKind):
             body["elasticPolicy"] = _widened(least, most, spec)
         elif spec.is_elastic:
             body["elasticPolicy"] = _elastic({}, spec, job.spec.roles(self.kind.replica_specs), self.replicas(job))
-        return Patch(body={"spec": body})
+        # A user's change that the log lacks so far still differs from the note after this write.
+        is_taken_over = recorded_bounds(job) in (None, stated_bounds(self, job))
+        if "elasticPolicy" not in body or not is_taken_over:
+            return Patch(body={"spec": body})
+        return Patch(body={"metadata": {"annotations": bounds_note(body["elasticPolicy"])}, "spec": body})
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         body = job["spec"]
@@ -61,6 +71,7 @@ class PyTorchJobV1(JobKind):
         if spec.is_elastic or "elasticPolicy" in body:
             asked = sum(roles[role].get("replicas", 1) for role in self.kind.placed_roles if role in roles)
             body["elasticPolicy"] = _elastic(body.get("elasticPolicy", {}), spec, roles, asked)
+            job["metadata"].setdefault("annotations", {}).update(bounds_note(body["elasticPolicy"]))
 
     def _counts(self, roles: Collection[str], replicas: int) -> Mapping[str, int]:
         return super()._counts(roles, replicas) if "Worker" in roles else {}
@@ -74,9 +85,15 @@ def stated_bounds(kind: JobKind, job: JobObject) -> tuple[int, int] | None:
     return elastic_bounds(elastic.min_replicas, elastic.max_replicas, kind.replicas(job))
 
 
-def bounds_patch(least: int, most: int) -> Patch:
-    """Return the patch of the bounds that an object's elasticPolicy states."""
-    return Patch(body={"spec": {"elasticPolicy": {"minReplicas": least, "maxReplicas": most}}})
+def recorded_bounds(job: JobObject) -> tuple[int, int] | None:
+    """Return the bounds that were on the object when voda wrote to it last; None: not noted, or not readable."""
+    noted = _BOUNDS.fullmatch(job.metadata.annotations.get(well_known.RECORDED_BOUNDS, ""))
+    return (int(noted[1]), int(noted[2])) if noted is not None else None
+
+
+def bounds_note(elastic: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotation that says which bounds an elasticPolicy has with the log's knowledge."""
+    return {well_known.RECORDED_BOUNDS: f"{elastic['minReplicas']}-{elastic['maxReplicas']}"}
 
 
 def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], asked: int) -> dict[str, Any]:

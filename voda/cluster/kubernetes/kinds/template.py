@@ -82,7 +82,7 @@ def gated(template: Template, *, keeps_scheduler: bool = False) -> dict[str, Any
     if all(gate.get("name") != well_known.GATE for gate in gates):
         pod["schedulingGates"] = [*gates, {"name": well_known.GATE}]
     if not keeps_scheduler:
-        # What a user names may be a scheduler that is not there, or voda itself, as it was before it lifted gates.
+        # What a user names may be a scheduler that is not there.
         pod.pop("schedulerName", None)
     return {**template, "spec": pod}
 

@@ -1,5 +1,6 @@
 """What there is in the cluster.
 
 In reading order: `inventory`, composed of `nodes`, `job_objects` and `job_pods`; `observations` (what changed, for the
-log); `job_annotations`.
+log); `job_annotations`;
+`shared_gpus` (cards that nodes offer, and what containers ask of them).
 """

@@ -8,16 +8,17 @@ is gone leaves nothing behind, because where machines come and go none has the n
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import pod_requests
+from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
 from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, index, is_held, object_key, worker_of
-from voda.cluster.kubernetes.state.nodes import PoolRule, allocatable_milli, as_node, is_ready, pool_of
+from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
@@ -142,8 +143,7 @@ class Inventory:
     def gpus_per_replica(self, job_id: str) -> Gpus:
         if (job := self.logged_job(job_id)) is not None:
             return job.spec.gpus_per_replica
-        resource = self.stock.rule.resource
-        return Gpus(max(1, *(-(-taken_milli(pod, resource) // 1000) for pod in self.workers(job_id).values())))
+        return Gpus(max(1, *(-(-self.stock.needed_milli(pod) // 1000) for pod in self.workers(job_id).values())))
 
     def _touch(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
@@ -172,11 +172,14 @@ class NodeStock:
         self.nodes: dict[str, NodeObject] = {}
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
+        self.devices = DeviceStock(rule, self._touch)
         self._is_worker_in = is_worker_in
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
         """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
         self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
         self._cached: dict[str, Node | None] = {}
+        self._pools: frozenset[str] | None = None
+        """Of all nodes; None: a node has changed since."""
         self._foreign: dict[str, frozenset[str]] = {}
         """node -> keys of the pods that `_cached` counts as others'."""
 
@@ -214,7 +217,7 @@ class NodeStock:
     def pool_of(self, name: str) -> str | None:
         """Return the pool of a node; None: it is gone, or no pool's."""
         found = self.nodes.get(name)
-        return pool_of(found, self.rule) if found is not None else None
+        return pool_of(found, self.rule, self.devices.of(name)) if found is not None else None
 
     def node(self, name: str) -> Node | None:
         """Return a node as plans see it; None: it is gone, or no pool's."""
@@ -229,13 +232,27 @@ class NodeStock:
         return {name: node for name, node in found if node is not None and node.pool == pool}
 
     def free_milli(self, name: str) -> int:
-        """Return the thousandths of the pools' resource that no pod on a node has, or has room made for."""
+        """Return the thousandths of a node's GPUs that no pod has, or has room made for, and no claim."""
         resource = self.rule.resource
         taken = sum(taken_milli(pod, resource) for pod in self.pods_on(name).values())
-        return allocatable_milli(self.nodes[name], self.rule) - taken
+        claimed = 1000 * sum(self.devices.holders(name).values())
+        return offered_milli(self.nodes[name], self.rule, self.devices.of(name)) - taken - claimed
+
+    def needed_milli(self, pod: Pod) -> int:
+        """Return the thousandths of GPUs that a pod takes, or will take once it has a node."""
+        return taken_milli(pod, self.rule.resource) + 1000 * self.devices.requested(pod)
+
+    def awaited_milli(self, pod: Pod, name: str) -> int:
+        """Return what a pod will take of a node beyond what its claims have there: they get it before the pod does."""
+        claims, uid = self.devices.claims, pod.metadata.uid
+        held = sum(gpus for key, gpus in self.devices.holders(name).items() if claims[key].is_of_pod(uid))
+        return max(0, self.needed_milli(pod) - 1000 * held)
 
     def pools(self) -> frozenset[str]:
-        return frozenset(node.pool for name in self.nodes if (node := self.node(name)) is not None)
+        if self._pools is None:
+            found = map(self.pool_of, self.nodes)
+            self._pools = frozenset(pool for pool in found if pool is not None)
+        return self._pools
 
     def unready(self, pods: Iterable[Pod]) -> Mapping[str, bool]:
         """Return the nodes of pods that do not answer; True: there is no such node any more."""
@@ -244,12 +261,19 @@ class NodeStock:
 
     def _node(self, found: NodeObject) -> Node | None:
         name = found.metadata.name
-        if (pool := pool_of(found, self.rule)) is None:
+        devices = self.devices.of(name)
+        if (pool := pool_of(found, self.rule, devices)) is None:
             return None
         foreign = {key: pod for key, pod in self.pods_on(name).items() if not self._is_worker_in(pod, pool)}
         self._foreign[name] = frozenset(foreign)
         taken = sum(taken_milli(pod, self.rule.resource) for pod in foreign.values())
-        return as_node(found, self.rule, foreign_milli=taken)
+        claimed = sum(gpus for key, gpus in self.devices.holders(name).items() if self._is_foreign(key, foreign))
+        return as_node(found, self.rule, foreign_milli=taken + 1000 * claimed, devices=devices)
+
+    def _is_foreign(self, claim: str, foreign: Collection[str]) -> bool:
+        """Say whether a claim on a node is others'; one whose pod is not there is about to come, or to go."""
+        pod = self.devices.claims[claim].pod
+        return not pod or pod in foreign
 
     def _forget(self, name: str) -> None:
         if name not in self.nodes and not self._pods.get(name):
@@ -269,10 +293,13 @@ class NodeStock:
     def _touch(self, name: str) -> None:
         self.dirty.add(name)
         self._cached.pop(name, None)
+        self._pools = None
 
 
 def taken_milli(pod: Pod, resource: str) -> int:
-    """Return the thousandths of a resource that a pod takes; 0 where its requests cannot be read."""
+    """Return the thousandths of a resource that a pod takes; 0 where they cannot be read, or a claim has them."""
+    if pod.status.extended_resource_claim_status is not None:
+        return 0
     try:
         return pod_requests(pod).get(resource, 0)
     except InvalidInput:

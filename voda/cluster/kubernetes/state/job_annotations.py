@@ -35,15 +35,17 @@ _SPEC_FIELDS: Final[Mapping[str, tuple[str, int, int]]] = {
 _WRITTEN: Final = frozenset(
     {
         well_known.JOB_ID,
-        *well_known.RETIRED,
         well_known.WORKER_FAILURES,
         well_known.COUNTED_FAILURES,
+        well_known.RECORDED_BOUNDS,
         RECORDED_SPEC,
     }
 )
-"""Annotations that voda writes, or wrote."""
-_RESUMERS: Final = ("JobSet",)
-"""Kinds of owners that resume their Jobs by themselves."""
+"""Annotations that voda writes."""
+RESUMERS: Final = {
+    "JobSet": f"put the label {well_known.MANAGED} on the JobSet, and take it off here",
+}
+"""Kind of an owner that resumes by itself what it made -> what to do."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -60,10 +62,10 @@ def foreign_manager(kind: JobKind, job: JobObject) -> str:
     if job.metadata.labels.get(well_known.KUEUE_QUEUE):
         return f"left alone: its label {well_known.KUEUE_QUEUE} gives it to Kueue; one of the two labels has to go"
     for owner in job.metadata.owner_references:
-        if owner.controller and owner.kind in _RESUMERS:
+        if owner.controller and owner.kind in RESUMERS:
             return (
-                f"left alone: it belongs to the {owner.kind} {owner.name}, which resumes what voda suspends: submit an"
-                f" Indexed Job of its own, or take the label {well_known.MANAGED} off"
+                f"left alone: it belongs to the {owner.kind} {owner.name}, which resumes what voda suspends:"
+                f" {RESUMERS[owner.kind]}"
             )
     return ""
 

@@ -5,17 +5,20 @@ operator says, or because its workers failed more often than it allows.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.client.api import Api
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import exhausted, lost
-from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, Pod
+from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, OwnerReference, Pod
 from voda.cluster.kubernetes.state.job_pods import owner_key
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
+from voda.kinds.registry import KINDS
+from voda.kubernetes_client.api import Api
 
 
 class KubeJob(NamedTuple):
@@ -25,6 +28,11 @@ class KubeJob(NamedTuple):
     @property
     def path(self) -> str:
         return self.kind.path(self.object.metadata.namespace, self.object.metadata.name)
+
+    @property
+    def done_indices(self) -> Set[int]:
+        """Replicas that have succeeded, and get no pod any more."""
+        return (self.object.child or self.object).status.done_indices
 
 
 OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
@@ -38,6 +46,9 @@ class JobObjects(Protocol):
     def api(self) -> Api: ...
 
     def jobs(self) -> Iterable[KubeJob]: ...
+
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces where they are mirrored; one that is empty: everywhere."""
 
     def subscribe(self, on_change: OnJobChange) -> None: ...
 
@@ -55,6 +66,8 @@ class ObjectIndex:
         """job id -> uids of the objects that carry it."""
         self._by_name: defaultdict[str, set[str]] = defaultdict(set)
         """namespace/name -> uids of those objects that have the name: one, but for kinds that share it."""
+        self._children: dict[str, JobObject] = {}
+        """namespace/uid of an object -> the Job that its controller made of it; of several the one that came last."""
 
     def put(self, uid: str, kind: JobKind, now: JobObject | None) -> set[str]:
         """Store an object as it is now, None: it is gone; return the ids of the jobs that this concerns."""
@@ -66,9 +79,10 @@ class ObjectIndex:
             jobs |= self._mark(uid, before.object, is_there=False)
             del self.by_uid[uid]
         if now is not None:
+            now = replace(now, child=self._children.get(f"{now.metadata.namespace}/{uid}"))
             self.by_uid[uid] = KubeJob(kind, now)
             jobs |= self._mark(uid, now, is_there=True)
-        return jobs
+        return jobs | self._put_child(before.object if before is not None else None, now)
 
     def carrying(self, job_id: str) -> Iterable[KubeJob]:
         """Return the objects that carry a job's id; a copy of the job's object does so too."""
@@ -87,12 +101,35 @@ class ObjectIndex:
         uids = self._by_name.get(owner_key(pod), ())
         return self.by_uid[min(uids)] if uids else None
 
+    def _put_child(self, before: JobObject | None, now: JobObject | None) -> set[str]:
+        """Attach an object to the one that it was made of, if to any; return the ids of the jobs that this concerns."""
+        jobs: set[str] = set()
+        if (job_object := now or before) is None:
+            return jobs
+        for owner in _makers(job_object):
+            # Anybody can name an owner; only in its namespace it may be one.
+            key = f"{job_object.metadata.namespace}/{owner.uid}"
+            if now is not None:
+                self._children[key] = now
+            elif (child := self._children.get(key)) is not None and child.metadata.uid == job_object.metadata.uid:
+                del self._children[key]
+            if (made_of := self.by_uid.get(owner.uid)) is not None:
+                child = self._children.get(f"{made_of.object.metadata.namespace}/{owner.uid}")
+                self.by_uid[owner.uid] = KubeJob(made_of.kind, replace(made_of.object, child=child))
+                jobs |= {made_of.object.metadata.annotations.get(well_known.JOB_ID, "")} - {""}
+        return jobs
+
     def _mark(self, uid: str, job_object: JobObject, *, is_there: bool) -> set[str]:
         if not (job_id := job_object.metadata.annotations.get(well_known.JOB_ID, "")):
             return set()
         _put(self._by_name, job_object.metadata.key, uid, is_there=is_there)
         _put(self._by_job, job_id, uid, is_there=is_there)
         return {job_id}
+
+
+def _makers(job_object: JobObject) -> Iterable[OwnerReference]:
+    controllers = (owner for owner in job_object.metadata.owner_references if owner.controller)
+    return (owner for owner in controllers if owner.kind in KINDS and KINDS[owner.kind].is_run_by_child)
 
 
 def is_older(meta: ObjectMeta, than: ObjectMeta) -> bool:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
+from voda.cluster.kubernetes.state.shared_gpus import cards_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -43,13 +44,31 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     """Of nodes that have the resource and not the label; empty: voda leaves them alone."""
     tolerated_taints: tuple[str, ...] = GPU_TAINTS
     """Keys of taints that workers are made to tolerate."""
+    device_classes: tuple[str, ...] = ()
+    """Of devices that are GPUs; empty: only the resource counts."""
+    pool_attribute: str = ""
+    """Of devices; its value names the pool of a node without the label."""
 
 
-def pool_of(node: NodeObject, rule: PoolRule) -> str | None:
+class NodeDevices(Struct, frozen=True):
+    """GPUs of a node as devices of dynamic resource allocation."""
+
+    gpus: int = 0
+    product: str = ""
+    """Value of the attribute that names the pool, of most of them."""
+
+
+NO_DEVICES: Final = NodeDevices()
+
+
+def pool_of(node: NodeObject, rule: PoolRule, devices: NodeDevices = NO_DEVICES) -> str | None:
     """Return the pool of a node; None: voda does not use it."""
     if value := node.metadata.labels.get(rule.label):
         return pool_name(value)
-    return rule.default_pool or None if allocatable_milli(node, rule) >= 1000 else None
+    if devices.product:
+        return pool_name("-".join(devices.product.split()))
+    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(cards_of(node))
+    return rule.default_pool or None if has_gpus else None
 
 
 @lru_cache(maxsize=1024)
@@ -64,14 +83,16 @@ def pool_name(value: str) -> str | None:
         return None
 
 
-def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node | None:
+def as_node(
+    node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0, devices: NodeDevices = NO_DEVICES
+) -> Node | None:
     """Return a node as plans see it; None: voda does not use it.
 
-    Others' pods take `foreign_milli` thousandths of the resource, e.g. 250 for a quarter of a CPU.
+    Others' pods take `foreign_milli` thousandths of its GPUs, e.g. 250 for a quarter of a CPU.
     """
-    if (pool := pool_of(node, rule)) is None:
+    if (pool := pool_of(node, rule, devices)) is None:
         return None
-    offered = allocatable_milli(node, rule)
+    offered = offered_milli(node, rule, devices)
     gpus = offered // 1000
     return Node(
         name=node.metadata.name,
@@ -83,6 +104,7 @@ def as_node(node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0) -> Node
         is_schedulable=not (node.spec.unschedulable or any(_taints(node, rule, "NoSchedule"))),
         is_draining=node.metadata.deletion_timestamp is not None or any(_taints(node, rule, "NoExecute")),
         labels=_labels(node, rule),
+        devices=cards_of(node),
     )
 
 
@@ -105,6 +127,11 @@ def allocatable_milli(node: NodeObject, rule: PoolRule) -> int:
     except InvalidInput:
         return 0
     return max(0, min(offered, MOST_GPUS * 1000))
+
+
+def offered_milli(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> int:
+    """Return the thousandths of GPUs that a node has, by either way: where it has both, they are the same cards."""
+    return max(allocatable_milli(node, rule), min(devices.gpus, MOST_GPUS) * 1000)
 
 
 def _labels(node: NodeObject, rule: PoolRule) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
@@ -128,8 +129,13 @@ class Observations:
         if (end := outcome_of(kube_job, pods, job_id)) is not None:
             self.ends[job_id] = end
         elif not kube_job.object.is_suspended and not kube_job.kind.is_broken(kube_job.object, pods):
-            self.sizes[job_id] = kube_job.kind.replicas(kube_job.object)
+            self.sizes[job_id] = self._size(kube_job, job_id)
         return end
+
+    def _size(self, kube_job: KubeJob, job_id: str) -> int:
+        """Return the size of the plan that the object was made to fit: spare pods are none of it."""
+        size, held = kube_job.kind.replicas(kube_job.object), len(self._inventory.gpu_nodes(job_id))
+        return held if held and object_size(kube_job.kind, kube_job.object, held) == size else size
 
     def _moving(
         self, job_id: str, before: Mapping[int, Pod], now: Mapping[int, Pod], desired: Mapping[int, str]

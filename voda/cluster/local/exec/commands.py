@@ -1,7 +1,7 @@
 """Runs commands beside the replicas of local jobs.
 
 Rules: a command has what voda composed for its replica (account, groups, environment, control groups), not what /proc
-shows of the running program, which may have changed that; it begins in the job's folder, entered as the job's user.
+shows of the running program, which may have changed that; it begins where the program began, entered as the job's user.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -57,7 +57,7 @@ class LocalCommands:
 
 
 def _command(job: LocalJob, replica: str, request: CommandRequest) -> ReplicaCommand:
-    """Return how a command runs beside a replica: with all that the replica has, in the job's folder."""
+    """Return how a command runs beside a replica: with all that the replica has, where its program began."""
     state = job.state
     if not state.is_account_known or (run_spec := state.run_spec()) is None:
         raise ClusterUnavailable(f"job {state.record.job_id}: its account or its manifest is not known at this moment")
@@ -66,4 +66,4 @@ def _command(job: LocalJob, replica: str, request: CommandRequest) -> ReplicaCom
     except ActionRefused as error:
         raise WrongState(str(error)) from error
     cgroups = state.context.config.cgroups.groups(state.group(replica))
-    return replace(command, argv=request.argv, folders=(state.folder.path,), cgroups=cgroups)
+    return replace(command, argv=request.argv, cgroups=cgroups)

@@ -1,9 +1,10 @@
 """The control groups of replicas, by which the kernel limits memory, CPU and processes, and refuses GPUs of others.
 
-A replica gets a group in each hierarchy that limits something of it: one with cgroup v2, one for each controller with
-v1. Its shim moves the program into them, and removes them at its end. Rules: voda works only in a part of the tree that
-is delegated to it: the service manager owns the rest. With v2 a group holds processes or groups, never both, so voda
-itself goes into a group of its own first. Device files are refused with v1 only: v2 would need an eBPF program.
+A replica gets a group in each hierarchy that limits something of it, and in the one that shares CPUs: one with cgroup
+v2, one for each controller with v1. Its shim moves the program into them, and removes them at its end. Rules: voda
+works only in a part of the tree that is delegated to it: the service manager owns the rest. With v2 a group holds
+processes or groups, never both, so voda itself goes into a group of its own first. Device files are refused with v1
+only: v2 would need an eBPF program.
 """
 
 import hashlib
@@ -123,7 +124,11 @@ class Cgroups(Struct, frozen=True, kw_only=True):
     def _limits(self, limits: Limits, controller: str) -> bool:
         if controller == DEVICES:
             return limits.gpus is not None and not self.gpus <= limits.gpus
-        asked = {"memory": limits.memory_bytes, "cpu": limits.cpu_milli, "pids": limits.pids}
+        if controller == "cpu":
+            # Without a limit too: the kernel shares CPUs among groups, so that a replica with ten thousand processes
+            # takes no more of voda's time than one with a single process.
+            return True
+        asked = {"memory": limits.memory_bytes, "pids": limits.pids}
         return asked[controller] is not None
 
 

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
@@ -111,8 +112,8 @@ class ReplicaProcess:
             self._pidfd = -1
 
 
-def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaCommand) -> ReplicaProcess:
-    """Start a replica's shim; a program that cannot be started shows in its exit.
+def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaCommand, *, now: float) -> ReplicaProcess:
+    """Start a replica's shim, at an instant; a program that cannot be started shows in its exit.
 
     Raises:
         UnsafeFile: its output is no regular file.
@@ -131,6 +132,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
         # The shim also reads it: it cuts an output that outgrew its limit, wherever the job has moved it.
         output = folder.open_log(name)
         stack.callback(os.close, output)
+        _part_from_earlier_run(output, now)
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", _SHIM, *words],
@@ -148,6 +150,15 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
         )
     # Nothing has waited for it yet, so the id is still its own.
     return ReplicaProcess(name, run, os.pidfd_open(pid))
+
+
+def _part_from_earlier_run(output: int, now: float) -> None:
+    """Write a line behind what an earlier run has printed; a full disk leaves it out."""
+    with suppress(OSError):
+        if size := os.fstat(output).st_size:
+            line_end = "" if os.pread(output, 1, size - 1) == b"\n" else "\n"
+            at = datetime.fromtimestamp(now, UTC)
+            os.write(output, f"{line_end}[voda: started again at {at:%Y-%m-%dT%H:%M:%SZ}]\n".encode())
 
 
 def start_instructions(command: ReplicaCommand, env: Mapping[str, str]) -> bytes:

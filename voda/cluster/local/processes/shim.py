@@ -1,13 +1,12 @@
 """The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
 Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES` by replica.py, which hands it the program on standard input
-(see `program_to_start`): nothing that a user chose is in this process's own environment, where LD_PRELOAD would be
-obeyed. It stands alone (standard library only, nothing of voda), so that it starts in milliseconds and no later voda
-can break it. Rules: it holds the exclusive lock on FOLDER/lock for its whole life, and starts nothing unless
-FOLDER/grant names its RUN by then; when the program ends it writes FOLDER/exit.json into a file whose blocks it
-reserved at the start (a full disk loses no exit), kills what the program left behind, and only then exits. The program
-may be able to write FOLDER too: what is no regular file there is not opened, and the output, which is standard output
-here, is cut without its path. A program of another user runs with that user's ids alone; this process keeps its own.
+(see `program_to_start`): nothing that a user chose is in this process's own environment, as LD_PRELOAD would be. It
+needs the standard library alone, so that it starts in milliseconds and no later voda can break it. Rules: it holds the
+exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when the
+program ends it writes FOLDER/exit.json into blocks reserved at the start (a full disk loses no exit), kills what the
+program left behind, and only then exits. The program may write FOLDER too: only regular files are opened there, and the
+output, which is standard output here, is cut without its path. A program of another user has that user's ids alone.
 SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
 """
 
@@ -26,6 +25,7 @@ NOT_MINE = 75
 """Exit status of a shim that found another one at work, or its run taken back: it started nothing."""
 CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+OOM_SCORE = "500"  # where memory runs out, programs are killed before voda and their shims
 CLEAR_TRIES = 250  # of removing a control group, 0.02 s apart
 START_S = 60.0  # in which a program has begun, or is killed: its working directory may hang, or its user stop it
 PROBLEM_BYTES = 4096  # most that is said of why it could not; a pipe takes them at once
@@ -131,6 +131,8 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
             os.setpgid(0, 0)
         for group in program["cgroups"]:
             join(group)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(OOM_SCORE)
         if program["user"]:
             change_user(*map(int, program["user"]))
         # The kernel forgets it when a process changes its user.
@@ -197,16 +199,14 @@ def clear(group: str) -> None:
     for _ in range(CLEAR_TRIES):
         for pid in lines_of(group, "cgroup.procs"):
             kill(int(pid))
-        try:
-            os.rmdir(group)
-            return
-        except OSError:
-            reaped(0)
-            signal.sigtimedwait({signal.SIGCHLD}, 0.02)
+        with suppress(OSError):
+            return os.rmdir(group)
+        reaped(0)
+        signal.sigtimedwait({signal.SIGCHLD}, 0.02)
 
 
 def lines_of(group: str, file: str) -> list[str]:
-    """Return the lines of a file of a control group; none where it is not there."""
+    """Return the lines of a control group's file, if it is there."""
     with suppress(OSError), open(os.path.join(group, file), encoding="ascii") as opened:
         return opened.read().splitlines()
     return []

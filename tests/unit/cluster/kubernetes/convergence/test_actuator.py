@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.kube.acting import MPIJOBS_V1, Stage
+from tests.kube.client import TRAINJOBS
 from tests.kube.memory_api import Wire
 from tests.virtual_time import now_s, virtually
 from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredRun, DesiredStop
-from voda.domain.errors import ClusterUnavailable
+from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.events.types import ActionFailed, JobRegistered
 
 OBJECT = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/a"
@@ -154,6 +155,20 @@ async def test_wish_when_the_server_is_away_is_an_error_and_is_kept() -> None:
 
 
 @in_no_time
+async def test_state_that_is_set_again_costs_no_request_once_the_first_try_has_succeeded() -> None:
+    stage = Stage()
+    stage.add_job("a")
+    stage.wire.is_down = True
+    with pytest.raises(ClusterUnavailable):
+        await stage.actuator.set_desired("a", DesiredHalt())
+    stage.wire.is_down = False
+    for _ in range(2):
+        await stage.actuator.set_desired("a", DesiredHalt())
+    assert is_suspended(stage)
+    assert [method for method, path in stage.wire.asked if path == OBJECT] == ["PATCH"]
+
+
+@in_no_time
 async def test_wishes_when_leadership_ends_are_forgotten() -> None:
     stage = Stage()
     stage.add_job("a")
@@ -208,6 +223,7 @@ async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> 
     for times in (1, 2):
         stage.add_worker("a", 0, node="n1", phase="Failed")
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        await stage.actuator.converge(["a"])
         stage.watch()
         assert _noted(stage) == str(times)
 
@@ -406,12 +422,25 @@ async def test_worker_without_a_node_is_left_to_its_operator_until_that_has_seen
     assert stage.pods() == {"a-launcher-x": "n1"}
 
 
-@in_no_time
-async def test_annotations_of_earlier_versions_go_with_the_next_write() -> None:
+def of_an_absent_trainjob() -> Stage:
     stage = Stage()
-    stage.add_job("a", suspend=True, annotations={"voda.dev/state": "Waiting", "team": "vision"})
-    await stage.actuator.set_desired("a", DesiredRun(("n1",)))
-    found = stage.job("a")
-    assert found is not None
-    assert found["metadata"]["annotations"] == {"voda.dev/job-id": "a", "team": "vision"}
-    assert [method for method, path in stage.wire.asked if path == OBJECT] == ["PATCH"]
+    stage.server.serve(TRAINJOBS)
+    stage.add_job("a")
+    owner = {"apiVersion": TRAINJOBS.api_version, "kind": "TrainJob", "name": "t", "uid": "t1", "controller": True}
+    stage.change_job("a", {"metadata": {"ownerReferences": [owner]}})
+    stage.watch()
+    return stage
+
+
+@in_no_time
+async def test_object_when_the_trainjob_that_it_names_does_not_exist_is_refused_with_what_to_do() -> None:
+    stage = of_an_absent_trainjob()
+    with pytest.raises(ActionRefused, match=r"^JobSet ns/a is controlled by TrainJob t, which does not exist: delete"):
+        await stage.actuator.set_desired("a", DesiredHalt())
+
+
+@in_no_time
+async def test_object_when_the_trainjob_that_it_names_does_not_exist_is_deleted_itself() -> None:
+    stage = of_an_absent_trainjob()
+    await stage.actuator.set_desired("a", DesiredStop(is_unwanted=True))
+    assert stage.job("a") is None

@@ -2,14 +2,19 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
-from tests.kube.acting import Stage
+from tests.kube.acting import NAMESPACE, Stage
 from tests.kube.client import PODS
+from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_slice, claims_of
 from tests.kube.memory_api import Wire
+from tests.kube.objects import a_pod
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.convergence.gates import AVOIDED_S
 from voda.cluster.kubernetes.convergence.steps import DesiredRun
+from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import ActionRefused
 from voda.events.types import ActionFailed, WorkerRefused
 
@@ -47,6 +52,57 @@ def test_gates_when_all_gpus_are_free_are_lifted_for_the_planned_node_and_count_
         stage.watch()
         assert stage.inventory.gpu_nodes("a") == {0: "n1", 1: "n1"}
         assert stage.gates.room.free_milli("n1") == 2000
+
+    virtually(act())
+
+
+def test_gate_of_a_worker_that_claims_devices_waits_for_free_ones_and_is_refused_where_there_are_none() -> None:
+    async def act() -> None:
+        rule = PoolRule(device_classes=(CLASS,))
+        stage = Stage(rule=rule)
+        devices = stage.inventory.stock.devices
+        devices.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
+        template = msgspec.convert(a_claim_template("three", NAMESPACE, 3), ResourceClaimTemplate)
+        devices.put_template(template.metadata.key, template)
+        for node in ("n1", "n2"):
+            stage.add_node(node, gpus=4 if node == "n2" else 0)
+        devices.put_slice("n1", msgspec.convert(a_slice("n1", 4), ResourceSlice))
+        taken = {"driver": CLASS, "pool": "n1", "device": "gpu-0"}, {"driver": CLASS, "pool": "n1", "device": "gpu-1"}
+        status = {"allocation": {"devices": {"results": taken}}}
+        claim = msgspec.convert({"metadata": {"name": "other", "namespace": "x"}, "status": status}, ResourceClaim)
+        devices.put_claim("x/other", claim)
+        stage.add_job("a")
+        stage.add_worker("a", 0, containers=[{"name": "worker"}], **claims_of("three"))
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert let_go(stage) == {}
+        assert "worker a-worker-0 has no ResourceClaim for gpus yet" in stage.gates.waiting_reasons["a"]
+        stage.set_status("a-worker-0", resourceClaimStatuses=[{"name": "gpus", "resourceClaimName": "a-worker-0-x"}])
+        stage.watch()
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert let_go(stage) == {}
+        assert stage.gates.waiting_reasons == {"a": "node n1 has 2 GPUs free, workers on it need 3"}
+        devices.put_claim("x/other", None)
+        await stage.actuator.set_desired("a", DesiredRun(("n2",)))
+        assert let_go(stage) == {}
+        [refused] = stage.told
+        assert refused == WorkerRefused(
+            job_id="a",
+            node="n2",
+            reason="worker a-worker-0 claims devices, and node n2 publishes none of its GPUs as such",
+        )
+        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
+        assert let_go(stage) == {"a-worker-0": "n1"}
+        assert stage.gates.room.free_milli("n1") == 1000
+        # kube-scheduler allocates a claim a moment before it binds the pod.
+        allocated = [{"driver": CLASS, "pool": "n1", "device": f"gpu-{number}"} for number in range(3)]
+        owner = {"kind": "Pod", "name": "a-worker-0", "uid": stage.pod("a-worker-0")["metadata"]["uid"]}
+        metadata = {"name": "a-worker-0-x", "namespace": NAMESPACE, "ownerReferences": [owner]}
+        body = {"metadata": metadata, "status": {"allocation": {"devices": {"results": allocated}}}}
+        devices.put_claim(f"{NAMESPACE}/a-worker-0-x", msgspec.convert(body, ResourceClaim))
+        assert stage.gates.room.free_milli("n1") == 1000
+        stage.schedule()
+        stage.watch()
+        assert stage.gates.room.free_milli("n1") == 1000
 
     virtually(act())
 
@@ -207,23 +263,25 @@ def test_worker_that_was_let_go_to_the_planned_node_by_somebody_else_stays() -> 
     virtually(act())
 
 
-def test_worker_that_an_earlier_version_was_about_to_bind_is_made_anew_without_a_failure() -> None:
-    async def act() -> None:
-        stage = a_stage()
-        stage.add_job("a", workers=1)
-        stage.add_worker("a", 0, schedulingGates=[], schedulerName="voda")
-        await stage.actuator.set_desired("a", DesiredRun(("n1",)))
-        assert stage.pods() == {}
-        assert stage.told == []
-
-    virtually(act())
-
-
 def test_worker_when_it_was_let_go_or_went_meanwhile_is_no_failure() -> None:
     async def act() -> None:
         stage = a_stage(None, "a")
         stage.remove_pod("a-worker-1")
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        assert let_go(stage) == {"a-worker-0": "n1"}
+        assert stage.told == []
+
+    virtually(act())
+
+
+def test_worker_when_another_has_its_name_by_now_is_no_failure() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        stage.remove_pod("a-worker-1")
+        gated = a_pod("a-worker-1", NAMESPACE, spec={"schedulingGates": [{"name": "voda.dev/placement"}]})
+        stage.server.answer("POST", PODS.path(NAMESPACE), {}, gated)
+        stage.actuator.desired["a"] = DesiredRun(("n1", "n1"))
+        await stage.actuator.converge(["a"])
         assert let_go(stage) == {"a-worker-0": "n1"}
         assert stage.told == []
 
@@ -258,6 +316,29 @@ def test_refused_node_is_told_once_and_tried_again_after_a_while() -> None:
         stage.gates.retry_refused({"a": ("n1",)})
         stage.gates.refuse("a", "n1", "full")
         assert stage.told == [refused, again, refused]
+
+    virtually(act())
+
+
+def test_node_that_refuses_again_and_again_is_tried_after_longer_and_longer_delays_up_to_an_hour() -> None:
+    async def act() -> None:
+        stage = a_stage()
+        stage.gates.refuse("a", "n1", "full")
+        for delay_s in (AVOIDED_S, 600.0, 1_200.0, 2_400.0, 3_600.0, 3_600.0):
+            before = len(stage.told)
+            await asyncio.sleep(delay_s - 1)
+            stage.gates.retry_refused({"a": ("n1",)})
+            assert len(stage.told) == before
+            await asyncio.sleep(1)
+            stage.gates.retry_refused({"a": ("n1",)})
+            stage.gates.refuse("a", "n1", "full")
+            assert len(stage.told) == before + 2
+        # A node that has changed is another one.
+        stage.gates.retry_refused({})
+        stage.gates.refuse("a", "n1", "full")
+        await asyncio.sleep(AVOIDED_S)
+        stage.gates.retry_refused({"a": ("n1",)})
+        assert stage.told[-1] == WorkerRefused(job_id="a", node="n1", reason="")
 
     virtually(act())
 

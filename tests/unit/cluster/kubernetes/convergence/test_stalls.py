@@ -1,5 +1,6 @@
 """What a job waits for, by what its object and its pods show, and when that is told."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,11 +8,19 @@ import msgspec
 import pytest
 
 from tests.builders import a_spec
-from voda.cluster.kubernetes.convergence.stalls import Stall, stall_of
+from tests.kube.acting import Stage
+from tests.kube.client import EVENTS, MPIJOBS, Object
+from tests.kube.memory_api import MemoryApi, Wire
+from tests.kube.memory_world import POOL, MemoryWorld
+from tests.kube.objects import an_mpijob
+from tests.kube.operators.mpi_v2 import MpiOperatorV2
+from tests.virtual_time import now_s, virtually
+from voda.cluster.kubernetes.convergence.stalls import Stall, StallWatch, stall_of
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, Situation
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.events.types import JobStalled
 
 NOW = 1_000_000.0
 GONE_BEFORE, GONE_LATER = "1970-01-12T13:46:30Z", "1970-01-12T13:47:00Z"
@@ -59,10 +68,14 @@ def test_job_whose_operator_makes_no_pods_waits_for_it() -> None:
     assert "mpi-operator" in wait(HERE, [a_worker(0)]).reason
 
 
+def test_replica_that_has_succeeded_and_gets_no_pod_any_more_is_not_waited_for() -> None:
+    assert wait(HERE, [a_worker(1)], status={"completedIndexes": "0"}) == Stall()
+
+
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
 def test_worker_without_its_image_is_told_alike_at_each_try(reason: str) -> None:
     stall = wait(HERE, [a_worker(0), a_worker(1, phase="Pending", **waiting(reason))])
-    assert stall == Stall("worker 1 on n1: container train cannot pull its image")
+    assert stall == Stall("worker 1 on n1: container train cannot pull its image", at_work=1)
 
 
 def test_container_that_cannot_be_started_is_told_with_the_kubelets_word() -> None:
@@ -124,3 +137,146 @@ def _pod(name: str, role: str, node: str, phase: str, **fields: Any) -> Pod:
         metadata["deletionTimestamp"] = fields.pop("deleted_at")
     spec = {"nodeName": node, "schedulingGates": fields.pop("gates", [])}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase, **fields}}, Pod)
+
+
+def test_stall_says_how_many_workers_come_before_the_first_that_it_keeps_from_work() -> None:
+    late = a_worker(1, phase="Pending", **waiting("ErrImagePull"))
+    assert wait(HERE, [a_worker(0)]).at_work == 1
+    assert wait(HERE, [a_worker(0), late]).at_work == 1
+    assert wait(HERE, [a_worker(0), a_worker(1), a_launcher(**waiting("InvalidImageName"))]).at_work == 0
+    # It is only slow, has run before, or waits for GPUs that others hold.
+    assert wait(HERE, [a_worker(0), a_worker(1, phase="Pending")]).at_work is None
+    assert wait(HERE, [a_worker(0), a_worker(1, **waiting("CrashLoopBackOff"))]).at_work is None
+    assert wait(HERE, [a_worker(0), a_worker(1, node="")], "node n1 has 0 GPUs free").at_work is None
+
+
+def test_gap_among_workers_that_are_at_work_holds_nothing_that_others_could_use() -> None:
+    missing = wait(HERE, [a_worker(1)])
+    assert (missing.lacks_pods, missing.at_work) == (True, None)
+    without_image = wait(HERE, [a_worker(0, phase="Pending", **waiting("ErrImagePull")), a_worker(1)])
+    assert ("cannot pull its image" in without_image.reason, without_image.at_work) == (True, None)
+
+
+class IdleOperator(MpiOperatorV2):
+    """Serves MPIJobs and does nothing about them."""
+
+    async def reconcile(self, job: Object) -> None:
+        """Make no pods."""
+
+
+async def lacking_pods(jobs: int) -> list[float]:
+    """Run so many jobs whose operator makes no pods, on a server that needs 10 s for a list of Events.
+
+    Return when each is recorded as stalled.
+    """
+    wire = Wire(1, slow_s={"events": 10.0})
+    async with MemoryWorld(1, [IdleOperator]) as world:
+        await world.add_node("n1", jobs, POOL)
+        async with world.replica(wire):
+            for number in range(jobs):
+                name = f"job-{number}"
+                await world.submit(an_mpijob(name, world.namespace, least=1, most=1, pool=POOL, suspend=True))
+            await asyncio.sleep(180.0)
+        events = await world.store.read(0, 10_000)
+        return [event.recorded_at for event in events if isinstance(event.data, JobStalled)]
+
+
+def test_job_that_lacks_pods_does_not_wait_for_the_events_of_others() -> None:
+    at = virtually(lacking_pods(8))
+    assert len(at) == 8
+    assert max(at) - min(at) < 10.0
+
+
+async def refused_pods(world: MemoryWorld, name: str, message: str) -> None:
+    """Do as a job's controller does whose pods are refused."""
+    uid = world.server.objects[MPIJOBS][world.namespace, name]["metadata"]["uid"]
+    metadata = {"name": f"{name}-{now_s():.0f}", "namespace": world.namespace}
+    said = {"type": "Warning", "reason": "FailedCreate", "message": message, "lastTimestamp": f"{now_s():09.0f}"}
+    await world.client.create(EVENTS, {"metadata": metadata, "involvedObject": {"uid": uid}, **said})
+
+
+async def refusals_by_turns() -> list[str]:
+    """Run a job whose operator makes no pods, and says why: one thing, later another, later nothing any more.
+
+    Return the stalls that are recorded.
+    """
+    async with MemoryWorld(1, [IdleOperator]) as world:
+        await world.add_node("n1", 1, POOL)
+        async with world.replica(Wire(1)):
+            await world.submit(an_mpijob("a", world.namespace, least=1, most=1, pool=POOL, suspend=True))
+            await refused_pods(world, "a", "the quota is used up")
+            await asyncio.sleep(120.0)
+            await refused_pods(world, "a", "the webhook does not answer")
+            await asyncio.sleep(240.0)
+            for namespace, name in list(world.server.objects[EVENTS]):
+                await world.client.delete(EVENTS, name, namespace)
+            await asyncio.sleep(1_500.0)
+        return [event.data.reason for event in await world.store.read(0, 10_000) if isinstance(event.data, JobStalled)]
+
+
+def test_job_whose_pods_are_refused_for_another_reason_by_now_is_told_that_one() -> None:
+    assert virtually(refusals_by_turns()) == [
+        "not all of its workers have a pod: the quota is used up",
+        "not all of its workers have a pod: the webhook does not answer",
+    ]
+
+
+class LateOperator(MpiOperatorV2):
+    """Makes its pods a while after the job is to run."""
+
+    late_s = 75.0
+
+    async def reconcile(self, job: Object) -> None:
+        """See the class."""
+        if now_s() >= self.late_s:
+            await super().reconcile(job)
+
+
+async def pods_that_come_while_events_are_read() -> list[str]:
+    """Run a job whose pods come while the server takes its time for a list of Events; return what is recorded."""
+    async with MemoryWorld(1, [LateOperator]) as world:
+        await world.add_node("n1", 1, POOL)
+        async with world.replica(Wire(1, slow_s={"events": 14.0})):
+            await world.submit(an_mpijob("a", world.namespace, least=1, most=1, pool=POOL, suspend=True))
+            await asyncio.sleep(LateOperator.late_s)
+            await world.client.patch(MPIJOBS, (world.namespace, "a"), {"metadata": {"labels": {"touched": "true"}}})
+            await asyncio.sleep(60.0)
+        return [event.data.reason for event in await world.store.read(0, 10_000) if isinstance(event.data, JobStalled)]
+
+
+def test_job_whose_pods_come_while_events_are_read_is_not_told_to_lack_them() -> None:
+    assert virtually(pods_that_come_while_events_are_read()) == []
+
+
+async def looks_at_jobs_that_lack_pods(jobs: int) -> tuple[list[float], set[str]]:
+    """Look at so many jobs whose operator makes no pods, again and again, where a list of Events takes 14 s.
+
+    Return how long each look takes, and which jobs are reported after all.
+    """
+    stage, told = Stage(), dict[str, str]()
+    stage.add_node("n1", gpus=jobs)
+    for number in range(jobs):
+        stage.add_job(f"job-{number}")
+        stage.actuator.desired[f"job-{number}"] = DesiredRun(("n1",))
+    watch = StallWatch(
+        inventory=stage.inventory,
+        actuator=stage.actuator,
+        gates=stage.gates,
+        clock=stage.clock,
+        api=MemoryApi(stage.server, Wire(slow_s={"events": 14.0})),
+        recorded_stall=lambda job_id: told.get(job_id, ""),
+        publish=lambda job_id, fact: told.update({job_id: getattr(fact, "reason", "")}),
+    )
+    took: list[float] = []
+    for _ in range(10):
+        began = now_s()
+        await watch.look(stage.jobs)
+        took.append(now_s() - began)
+        await asyncio.sleep(30.0)
+    return took, set(told)
+
+
+def test_look_where_the_server_is_slow_with_events_ends_soon_and_the_next_ones_report_the_rest() -> None:
+    took, reported = virtually(looks_at_jobs_that_lack_pods(60))
+    assert max(took) < 30.0
+    assert len(reported) == 60

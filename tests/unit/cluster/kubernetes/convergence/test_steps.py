@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import a_spec
 from voda.cluster.kubernetes.convergence.steps import (
@@ -18,6 +20,7 @@ from voda.cluster.kubernetes.convergence.steps import (
     DesiredStop,
     LiftGates,
     PatchObject,
+    ReportObstacle,
     Situation,
     Step,
     Unregister,
@@ -27,7 +30,7 @@ from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 
 NOW = 1_000_000.0
@@ -81,6 +84,7 @@ def todo(
         pods={**pods, **{pod.metadata.key: pod for pod in fields.get("others", ())}},
         dead_nodes=dead or {},
         now=fields.get("now", NOW),
+        obstacle=fields.get("obstacle", ""),
     )
     return list(steps(desired, at))
 
@@ -96,19 +100,28 @@ def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() ->
     assert body(step)["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 3
 
 
+def test_run_when_new_pods_would_be_in_vain_starts_nothing_lifts_no_gate_and_lets_be_what_runs() -> None:
+    report = ReportObstacle("no template")
+    assert todo(DesiredRun(("n1",)), an_object(suspend=True), obstacle="no template") == [report]
+    workers = [a_worker(0, "n1"), a_worker(1)]
+    assert todo(DesiredRun(("n1", "n2")), an_object(), workers, obstacle="no template") == [report]
+    assert todo(DesiredRun(("n1",)), an_object(replicas=1), workers[:1], obstacle="no template") == []
+
+
 def test_run_when_pods_of_before_still_leave_waits_for_them() -> None:
     assert todo(DesiredRun(("n1",)), an_object(suspend=True), [going(0, "n9")]) == []
 
 
-def test_run_when_pods_were_made_before_the_object_was_taken_in_halts_it_until_they_are_gone() -> None:
+@pytest.mark.parametrize(("job_id", "is_old"), [("", True), ("the-job-it-is-a-copy-of", True), ("a", False)])
+def test_run_when_pods_were_made_before_the_object_was_taken_in_halts_it_until_they_are_gone(
+    job_id: str, is_old: bool
+) -> None:
     owner = [{"uid": "u1", "kind": "MPIJob", "name": "a", "controller": True}]
-    before = msgspec.structs.replace(
-        (made := a_worker(0, "n1", metadata={"ownerReferences": owner})),
-        spec=msgspec.structs.replace(made.spec, scheduler_name="default-scheduler"),
-    )
-    [step] = todo(DesiredRun(("n1",)), an_object(replicas=1), others=[before])
-    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
-    assert todo(DesiredRun(("n1",)), an_object(replicas=1, suspend=True), others=[before]) == []
+    made = a_worker(0, "n1", metadata={"ownerReferences": owner})
+    notes = {**made.metadata.annotations, **({"voda.dev/job-id": job_id} if job_id else {})}
+    before = replace(made, metadata=replace(made.metadata, annotations=notes))
+    found = todo(DesiredRun(("n1",)), an_object(replicas=1), others=[before])
+    assert [body(step) for step in found] == ([{"spec": {"runPolicy": {"suspend": True}}}] if is_old else [])
 
 
 def test_run_when_not_made_ready_yet_waits() -> None:
@@ -134,6 +147,21 @@ def test_run_when_all_workers_have_pods_binds_them_together() -> None:
 def test_run_when_a_crash_came_between_two_gates_lifts_the_rest() -> None:
     assert todo(DesiredRun(("n1", "n2")), an_object(), [a_worker(0, "n1"), a_worker(1)]) == [
         LiftGates({"ns/a-worker-1": "n2"})
+    ]
+
+
+def test_run_of_a_master_alone_keeps_its_spare_worker_from_holding_a_gpu() -> None:
+    roles = {"Master": {"replicas": 1}, "Worker": {"replicas": 1}}
+    spec = {"runPolicy": {}, "pytorchReplicaSpecs": roles, "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4}}
+    job = replace(an_object(), spec=msgspec.convert(spec, JobObjectSpec))
+    alone = DesiredRun(("n1",))
+    assert todo(alone, job, [a_worker(0, "n1"), a_worker(1, "n1")], kind=TORCH) == [
+        DeletePods(("ns/a-worker-1",), "left over")
+    ]
+    assert todo(alone, job, [a_worker(0, "n1"), going(1, "n1")], kind=TORCH) == []
+    assert todo(alone, job, [a_worker(0, "n1"), a_worker(1)], kind=TORCH) == []
+    assert todo(DesiredRun(("n1", "n1")), job, [a_worker(0, "n1"), a_worker(1)], kind=TORCH) == [
+        LiftGates({"ns/a-worker-1": "n1"})
     ]
 
 

@@ -77,7 +77,8 @@ def test_new_torchrun_job_has_all_that_its_replicas_need_to_meet() -> None:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "digits-0.digits.team.svc.cluster.local:29500",
         "PET_RDZV_ID": "digits-2",
-        "PET_RDZV_CONF": "last_call_timeout=2",
+        "PET_RDZV_CONF": "last_call_timeout=2,keep_alive_interval=2,keep_alive_max_attempt=3",
+        "PET_MONITOR_INTERVAL": "0.5",
         "PET_MAX_RESTARTS": "100",
         **VARIABLES,
     }

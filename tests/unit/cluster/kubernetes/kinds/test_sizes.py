@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.base import JobKind, object_size
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.operator_pods import index, is_launcher
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
@@ -69,18 +70,35 @@ def test_torch_job_is_resized_by_its_scale_with_the_master_counted() -> None:
     patch = PyTorchJobV1().resize_patch(torch(), 3)
     assert (patch.subresource, patch.body) == ("scale", {"spec": {"replicas": 3}})
     assert PyTorchJobV1().resize_patch(torch(masters=1), 3).body == {"spec": {"replicas": 2}}
-    assert PyTorchJobV1().resize_patch(torch(masters=1), 1).body == {"spec": {"replicas": 0}}
+    assert PyTorchJobV1().resize_patch(torch(masters=1), 1).body == {"spec": {"replicas": 1}}
+
+
+def test_torch_job_of_a_master_and_workers_asks_for_one_worker_at_least() -> None:
+    kind = PyTorchJobV1()
+    assert [object_size(kind, torch(masters=1), size) for size in (1, 2, 3)] == [2, 2, 3]
+    assert object_size(kind, torch(), 1) == object_size(kind, torch(masters=1, workers=0), 1) == 1
+    assert object_size(MPIJobV2(), mpi(), 1) == 1
 
 
 def test_torch_job_is_resumed_with_size_and_bounds_in_one_patch() -> None:
     body = PyTorchJobV1().resume_patch(torch(masters=1, elastic=(2, 3)), SPEC, 4).body
     assert body == {
+        "metadata": {"annotations": {"voda.dev/recorded-bounds": "1-4"}},
         "spec": {
             "runPolicy": {"suspend": False},
             "pytorchReplicaSpecs": {"Worker": {"replicas": 3}},
             "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4},
-        }
+        },
     }
+
+
+def test_torch_job_whose_bounds_its_user_changed_is_resumed_without_a_note_until_the_log_has_them() -> None:
+    for noted, is_noted in (("1-4", False), ("2-6", True)):
+        job = torch(masters=1, elastic=(2, 6))
+        job = replace(job, metadata=replace(job.metadata, annotations={"voda.dev/recorded-bounds": noted}))
+        body = PyTorchJobV1().resume_patch(job, SPEC, 4).body
+        assert body["spec"]["elasticPolicy"] == {"minReplicas": 1, "maxReplicas": 6}
+        assert ("metadata" in body) == is_noted
 
 
 def test_torch_job_of_a_master_alone_is_resumed_without_a_size() -> None:

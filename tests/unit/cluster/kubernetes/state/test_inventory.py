@@ -72,6 +72,7 @@ def kept(inventory: Inventory) -> Any:
     """Return all that an inventory keeps, but for what is to be told of it, or was warned of."""
     left_out = (
         "pods_by_key",
+        "devices",
         "dirty_jobs",
         "dirty",
         "job",
@@ -80,6 +81,7 @@ def kept(inventory: Inventory) -> Any:
         "_job",
         "_is_worker_in",
         "_labels",
+        "_pools",
         "_index",
         "_owners",
     )

@@ -49,7 +49,14 @@ def test_object_of_another_manager_is_foreign_and_the_sentence_says_whose() -> N
     assert "Kueue" in foreign_manager(MPIJobV2(), an_object(labels={"kueue.x-k8s.io/queue-name": "research"}))
 
 
-@pytest.mark.parametrize(("kind", "said"), [("JobSet", "left alone: it belongs to the JobSet js"), ("CronJob", "")])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("JobSet", "left alone: it belongs to the JobSet js"),
+        ("TrainJob", ""),
+        ("CronJob", ""),
+    ],
+)
 def test_job_that_its_owner_resumes_is_left_alone(kind: str, said: str) -> None:
     owners = (OwnerReference(kind=kind, name="js", uid="u2", controller=True),)
     job = JobObject(metadata=ObjectMeta(name="js-node-0", namespace="team", uid="u1", owner_references=owners))
@@ -84,7 +91,7 @@ def test_manifest_is_what_the_user_wrote() -> None:
     server = {"uid": "u1", "resourceVersion": "7", "generation": 2, "managedFields": [{}], "creationTimestamp": "x"}
     ours = {
         "voda.dev/job-id": "a",
-        "voda.dev/state": "Waiting",
+        "voda.dev/worker-failures": "2",
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
     }
     metadata = {**wrote["metadata"], **server}
@@ -110,7 +117,7 @@ def test_fingerprint_changes_with_what_users_write() -> None:
 
 
 def test_fingerprint_stays_with_what_voda_and_operators_write() -> None:
-    written = {"voda.dev/state": "Refused", "voda.dev/explanation": "no such pool"}
+    written = {"voda.dev/worker-failures": "1", "voda.dev/counted-failures": "u1"}
     status = {"conditions": [{"type": "Created", "status": "True"}]}
     assert fingerprint(an_object(annotations=written, status=status)) == fingerprint(an_object())
 

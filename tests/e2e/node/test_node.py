@@ -1,0 +1,89 @@
+"""docs/install-kubernetes.md on real nodes: the chart, elastic jobs under torchrun, a rolling update, a lost node.
+
+Each test ends its own jobs.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kube.node.cluster import GPUS, NODES
+from tests.kube.node.installation import Installation
+from tests.waiting import wait_until
+
+ALL = len(NODES) * GPUS
+_LONGEST_RESIZE_S = 120.0
+"""From a plan to the first step in the new size: several times what it takes, far less than a worker that hangs."""
+
+
+@pytest.fixture
+def voda(installation: Installation) -> Iterator[Installation]:
+    with installation.forwarded():
+        yield installation
+    with installation.forwarded():
+        if jobs := installation.voda("get", "jobs", "-o", "name").split():
+            installation.voda("delete", "--yes", "--wait", *jobs)
+
+
+def test_chart_when_installed_passes_its_own_test(installation: Installation) -> None:
+    assert "Phase:          Succeeded" in installation.helm("test", "voda", "--timeout", "120s")
+
+
+def test_job_when_submitted_trains_on_all_gpus_and_completes_when_its_program_ends(voda: Installation) -> None:
+    voda.submit("first", f"1-{ALL}")
+    voda.until_trains("first", ALL)
+    assert f"of {ALL} workers" in voda.voda("logs", "first", "--tail", "5")
+    assert voda.voda("exec", "first", "--yes", "--", "ls", "train.py") == "train.py\n"
+    voda.voda("exec", "first", "--yes", "--", "touch", "/tmp/end")
+    wait_until(lambda: "Completed" in voda.voda("get", "first"), lambda: voda.voda("explain", "first"))
+
+
+def test_job_when_another_comes_and_goes_shrinks_and_grows_and_its_training_goes_on(voda: Installation) -> None:
+    voda.submit("first", f"1-{ALL}")
+    begun = voda.until_trains("first", ALL)
+    voda.submit("second", f"1-{ALL}")
+    wait_until(lambda: len(voda.pods("first")) < ALL, lambda: voda.voda("explain", "first"))
+    smaller = len(voda.pods("first"))
+    planned_at = voda.planned_at("first")
+    shrunk = voda.until_trains("first", smaller, after=planned_at)
+    assert shrunk.step > begun.step
+    voda.until_trains("second", ALL - smaller)
+    voda.voda("delete", "second", "--yes")
+    grown = voda.until_trains("first", ALL, after=shrunk.at)
+    assert grown.step > shrunk.step
+    spans = {smaller: shrunk.at - planned_at, ALL: grown.at - voda.planned_at("first")}
+    assert max(spans.values()) < _LONGEST_RESIZE_S, spans
+    told = (f"{span:.1f} s with {workers} workers" for workers, span in spans.items())
+    sys.stdout.write(f"\nfrom the plan to the first step: {', '.join(told)}\n")
+
+
+def test_training_when_voda_is_rolled_goes_on_and_is_resized_by_the_next_replica(voda: Installation) -> None:
+    voda.submit("first", f"1-{ALL}")
+    begun = voda.until_trains("first", ALL)
+    pods = uids(voda, "first")
+    voda.upgrade("podAnnotations.rolled=again")
+    with voda.forwarded():
+        assert voda.until_trains("first", ALL, after=voda.steps("first")[-1].at).step > begun.step
+        assert uids(voda, "first") == pods
+        voda.voda("scale", "first", "--workers", f"1-{GPUS}")
+        voda.until_trains("first", GPUS)
+
+
+def test_training_when_a_node_is_lost_goes_on_with_the_other_one_and_takes_it_back(voda: Installation) -> None:
+    voda.submit("first", f"1-{ALL}")
+    begun = voda.until_trains("first", ALL)
+    lost_at = voda.steps("first")[-1].at
+    voda.cluster.lose(NODES[1])
+    try:
+        smaller = voda.until_trains("first", GPUS, after=lost_at)
+        assert smaller.step > begun.step
+    finally:
+        voda.cluster.restore(NODES[1])
+    grown = voda.until_trains("first", ALL, after=smaller.at)
+    sys.stdout.write(f"\nfrom the loss of a node to the first step without it: {smaller.at - lost_at:.1f} s\n")
+    assert grown.step > smaller.step
+
+
+def uids(voda: Installation, job: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in voda.pods(job)}

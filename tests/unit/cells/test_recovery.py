@@ -1,0 +1,150 @@
+"""Gangs found again from their placements: after a restart, a reconfiguration, a lost guarantee."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.unit.cells.book_check import assert_consistent
+from tests.unit.cells.clusters import a_book, a_cluster, a_gang
+from tests.unit.cells.running import nodes_of, run, running
+from voda.cells import recovery
+from voda.cells.adoption import reconfigure
+from voda.cells.book import CellBook
+from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
+from voda.cells.health import set_node_bad
+from voda.cells.preemption import end
+from voda.cells.recovery import occupy, regain
+from voda.cells.structure.trees import NONE
+
+SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})
+GANG = a_gang("g", "a", (2, 4))
+NODES = {"r0n0": "rack", "r0n1": "rack", "r1n0": "rack", "r1n1": "rack", "b0": "box", "b1": "box"}
+QUOTAS = (
+    {"a": {"rack.node": 1, "box": 1}, "b": {"rack.node": 1}},
+    {"a": {"rack.node": 1, "rack.node.switch": 2}, "b": {"rack.node.switch": 3, "box.gpu": 2}},
+    {"a": {"rack": 1}, "b": {"rack.node.switch.gpu": 2, "box": 2}},
+)
+Recorded = tuple[GangRequest, WorkerCells]
+
+
+def test_reconfiguration_when_nothing_changes_keeps_places_guarantees_and_health() -> None:
+    book = running(SPEC, GANG, a_gang("o", "b", priority=-1))
+    set_node_bad(book, "r1n1")
+    again = reconfigure(book, book.topology, book.quotas)
+    assert again.gangs == book.gangs
+    assert (again.priority, again.used, again.bad) == (book.priority, book.used, book.bad)
+    assert_consistent(again)
+
+
+def test_reconfiguration_when_a_node_is_gone_lets_the_gang_run_on() -> None:
+    book = running(SPEC, GANG)
+    smaller = a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 2}}))
+    again = reconfigure(book, smaller.topology, smaller.quotas)
+    kept = [node for node in nodes_of(book, "g") if node.startswith("r0")]
+    assert nodes_of(again, "g") == kept
+    assert again.gangs["g"].placement == book.gangs["g"].placement
+    assert_consistent(again)
+
+
+def test_reconfiguration_when_the_quota_is_gone_takes_the_guarantee() -> None:
+    book = running(SPEC, GANG)
+    for quotas in ({"b": {"rack": 2}}, {"a": {"rack.node": 1}, "b": {"rack.node": 2}}, {"a": {"rack": 1}}):
+        changed = a_book(a_cluster(racks=2, quotas=quotas))
+        again = reconfigure(book, changed.topology, changed.quotas)
+        assert again.gangs["g"].downgraded_by == "g"
+        assert nodes_of(again, "g") == nodes_of(book, "g")
+        assert_consistent(again)
+
+
+def test_downgraded_gang_when_its_quota_is_free_again_is_guaranteed_again() -> None:
+    spec = a_cluster(racks=1, quotas={"a": {"rack.node": 1}})
+    book = running(spec, a_gang("low", "a", (1, 4), yields=True), a_gang("high", "a", (1, 4), priority=1))
+    assert regain(book, "low") is None
+    assert regain(book, "high") is None
+    end(book, "high")
+    again = regain(book, "low")
+    assert again is not None
+    assert not again.gangs["low"].downgraded_by
+    assert nodes_of(again, "low") == nodes_of(book, "low")
+    assert book.gangs["low"].downgraded_by == "high"
+    assert_consistent(again)
+
+
+def test_gang_when_its_devices_are_used_by_another_comes_back_without_them() -> None:
+    book = running(SPEC, GANG)
+    occupy(book, a_gang("twin", "b", (2, 4)), book.gangs["g"].placement)
+    assert book.gangs["twin"].leafs == ()
+    assert_consistent(book)
+
+
+def test_gang_when_its_quota_cell_is_in_use_elsewhere_takes_it_from_a_lower_priority() -> None:
+    book = running(a_cluster(racks=1, quotas={"a": {"rack.node": 1}}), a_gang("low", "a", (1, 4)))
+    placed = book.gangs["low"].placement[0]
+    other = "r0n1" if placed.node == "r0n0" else "r0n0"
+    moved = (type(placed)(node=other, devices=placed.devices, chain=placed.chain, quota=placed.quota),)
+    occupy(book, a_gang("high", "a", (1, 4), priority=1), moved)
+    assert book.gangs["low"].downgraded_by == "high"
+    assert not book.gangs["high"].downgraded_by
+    occupy(book, a_gang("none", "a", (1, 4)), ())
+    assert book.gangs["none"].leafs == ()
+    assert_consistent(book)
+
+
+def test_pinned_gang_when_its_node_is_pinned_no_longer_loses_its_guarantee() -> None:
+    book = a_book(a_cluster(racks=2, quotas={"a": {}}, pins="a"))
+    run(book, a_gang("g", "a", (1, 4), pin="pin"))
+    changed = a_book(a_cluster(racks=2, quotas={"a": {}}))
+    again = reconfigure(book, changed.topology, changed.quotas)
+    assert again.gangs["g"].downgraded_by == "g"
+    assert nodes_of(again, "g") == ["r0n0"]
+    assert_consistent(again)
+
+
+def test_gang_when_its_device_is_in_another_virtual_clusters_cell_takes_nothing_of_that() -> None:
+    book = a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node": 1}}))
+    first, second = (WorkerCells(node="r0n0", devices=(device,), chain="rack", quota="node") for device in (0, 2))
+    occupy(book, a_gang("b", "b"), (first,))
+    occupy(book, a_gang("a"), (second,))
+    assert not book.gangs["b"].downgraded_by
+    assert book.gangs["a"].downgraded_by == "a"
+    assert_consistent(book)
+
+
+@st.composite
+def recorded_workers(draw: st.DrawFn) -> list[Recorded]:
+    """Workers of a few nodes, most of them close to each other, as a plan in force may name them."""
+    workers: list[Recorded] = []
+    for index in range(draw(st.integers(1, 16))):
+        node = draw(st.sampled_from(tuple(NODES)))
+        devices = tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)))
+        quota = draw(st.sampled_from(("node", "node", "switch", "gpu", "rack", "box", "")))
+        priority = draw(st.integers(0, 2)) if quota else OPPORTUNISTIC
+        pin = draw(st.sampled_from(("", "", "", "pin")))
+        cluster = draw(st.sampled_from("aab"))
+        request = a_gang(f"g{index}", cluster, (1, len(devices)), priority=priority, pin=pin, yields=True)
+        workers.append((request, WorkerCells(node=node, devices=devices, chain=NODES[node], quota=quota)))
+    return workers
+
+
+@given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), st.lists(st.sampled_from(tuple(NODES))), recorded_workers())
+@example(QUOTAS[2], "", ["b0"], [(a_gang("g", "b"), WorkerCells(node="b0", devices=(0,), chain="box", quota="box"))])
+def test_recovery_when_leafs_are_found_in_cells_in_use_equals_the_search(
+    quotas: dict[str, dict[str, int]], pins: str, bad: list[str], workers: list[Recorded]
+) -> None:
+    book = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
+    for node in bad[:2]:
+        set_node_bad(book, node)
+    searched = book.copy()
+    _occupy_all(book, workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recovery, "take_leaf_in_use", lambda *_, **__: NONE)
+        _occupy_all(searched, workers)
+    assert book == searched
+    assert list(book.gangs) == list(searched.gangs)
+
+
+def _occupy_all(book: CellBook, workers: Sequence[Recorded]) -> None:
+    for request, cells in workers:
+        occupy(book, request, (cells,))

@@ -1,0 +1,132 @@
+"""The accounts of shared cards: no card gives more than it has, a release returns all, capacity follows the node."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Log, a_node
+from tests.unit.projections.test_live import folded
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.events.types import NodeChanged, NodeJoined, NodeLeft, ShareAssigned, ShareReleased
+from voda.projections.live import LiveCluster
+
+CARD = GpuDevice(memory_mib=16_000)
+
+
+def a_share(milli: int, *, memory_mib: int = 0, card: int = 0) -> CardShare:
+    return CardShare(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory_mib))
+
+
+def whole(*cards: int) -> CardShare:
+    return CardShare(cards=cards, request=GpuRequest(devices=Gpus(len(cards))))
+
+
+def an_assignment(uid: str, *shares: CardShare, node: str = "n1") -> ShareAssigned:
+    containers = {f"c{number}": share for number, share in enumerate(shares)}
+    return ShareAssigned(node=node, pod_uid=uid, pod=f"ml/{uid}", containers=containers)
+
+
+def a_log(*assignments: ShareAssigned, cards: int = 2) -> Log:
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", devices=(CARD,) * cards)), at=0)
+    for fact in assignments:
+        log.add(fact, at=1)
+    return log
+
+
+def free_of(live: LiveCluster, node: str = "n1") -> list[tuple[int, int]]:
+    return [(card.milli, card.memory_mib) for card in live.shares.nodes[node].free()]
+
+
+def test_share_when_assigned_is_taken_from_its_card() -> None:
+    live = folded(a_log(an_assignment("u1", a_share(300, memory_mib=4_000), a_share(500, card=1))))
+    assert free_of(live) == [(700, 12_000), (500, 16_000)]
+    assert live.shares.node_of("u1") == "n1"
+
+
+def test_share_when_released_leaves_the_card_as_it_was() -> None:
+    log = a_log(an_assignment("u1", a_share(300, memory_mib=4_000)))
+    log.add(ShareReleased(node="n1", pod_uid="u1"), at=2)
+    live = folded(log)
+    assert free_of(live) == [(1000, 16_000), (1000, 16_000)]
+    assert live.shares.node_of("u1") == ""
+
+
+def test_share_when_the_card_has_too_little_left_is_void() -> None:
+    first = an_assignment("u1", a_share(600, memory_mib=10_000))
+    for second in (a_share(500), a_share(100, memory_mib=7_000), whole(0), a_share(10, card=2)):
+        live = folded(a_log(first, an_assignment("u2", second)))
+        assert (live.shares.node_of("u2"), free_of(live)[0]) == ("", (400, 6_000))
+
+
+def test_shares_when_together_they_exceed_a_card_are_void_as_a_whole() -> None:
+    live = folded(a_log(an_assignment("u1", a_share(800), a_share(800))))
+    assert free_of(live)[0] == (1000, 16_000)
+
+
+def test_whole_card_when_a_share_is_on_it_is_void_also_where_the_share_has_no_compute() -> None:
+    memory_alone = CardShare(cards=(0,), request=GpuRequest(memory_mib=100))
+    live = folded(a_log(an_assignment("u1", memory_alone), an_assignment("u2", whole(0, 1))))
+    assert live.shares.node_of("u2") == ""
+
+
+def test_pod_when_it_has_its_cards_gets_no_second_ones() -> None:
+    live = folded(a_log(an_assignment("u1", a_share(300)), an_assignment("u1", a_share(300, card=1))))
+    assert free_of(live) == [(700, 16_000), (1000, 16_000)]
+
+
+def test_policies_when_a_card_is_shared_see_only_the_whole_free_ones() -> None:
+    live = folded(a_log(an_assignment("u1", a_share(100)), an_assignment("u2", a_share(100))))
+    assert (live.state("default").nodes["n1"].usable_gpus, live.nodes("default")["n1"].usable_gpus) == (3, 4)
+    assert live.changed_pools == {"default"}
+
+
+def test_card_when_it_vanishes_leaves_the_share_to_its_pod_and_takes_no_other() -> None:
+    log = a_log(an_assignment("u1", a_share(300, card=1)))
+    log.add(NodeChanged(node=a_node("n1", devices=(CARD,))), at=2)
+    log.add(an_assignment("u2", a_share(300, card=1)), at=3)
+    live = folded(log)
+    assert (free_of(live), live.shares.node_of("u1"), live.shares.node_of("u2")) == ([(1000, 16_000)], "n1", "")
+
+
+def test_node_when_it_leaves_keeps_shares_until_they_are_released() -> None:
+    log = a_log(an_assignment("u1", a_share(300)))
+    log.add(NodeLeft(name="n1"), at=2)
+    assert set(folded(log).shares.pods("n1")) == {"u1"}
+    log.add(NodeJoined(node=a_node("n1", devices=(CARD,))), at=3)
+    assert free_of(folded(log)) == [(700, 16_000)]
+
+
+def test_version_of_a_node_is_that_of_its_stream() -> None:
+    log = a_log(an_assignment("u1", a_share(900)), an_assignment("u2", a_share(900)))
+    assert folded(log).shares.nodes["n1"].version == 2
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcdef"),
+            st.lists(
+                st.one_of(
+                    st.builds(
+                        a_share,
+                        st.integers(1, 999),
+                        memory_mib=st.integers(0, 16_000),
+                        card=st.integers(0, 2),
+                    ),
+                    st.sampled_from([whole(0), whole(1), whole(0, 1)]),
+                ),
+                max_size=3,
+            ),
+        ),
+        max_size=30,
+    )
+)
+def test_cards_whatever_is_recorded_never_give_more_than_they_have(steps: list[tuple[str, list[CardShare]]]) -> None:
+    log = a_log()
+    for second, (uid, shares) in enumerate(steps):
+        log.add(an_assignment(uid, *shares) if shares else ShareReleased(node="n1", pod_uid=uid), at=second)
+    live = folded(log)
+    assert all(milli >= 0 and memory_mib >= 0 for milli, memory_mib in free_of(live))
+    again = LiveCluster()
+    again.load(live.dump())
+    assert again.dump() == live.dump()

@@ -1,0 +1,144 @@
+"""Jobs, arrays and what became of a submit, as they travel over HTTP."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from voda.api.schemas.base import Instant, View, WarningView
+from voda.domain.dependency import Condition
+from voda.domain.job import Phase
+
+
+class WorkerView(View, frozen=True, kw_only=True):
+    """One worker as observed."""
+
+    index: int
+    node: str
+
+
+class ProgressView(View, frozen=True, kw_only=True):
+    """How far a job is, as it reported itself."""
+
+    epochs_done: float
+    epochs: Annotated[int, Meta(description="0 = unknown.")]
+    epoch_s: Annotated[float | None, Meta(description="Seconds of the last epoch it timed.")] = None
+    metrics: Mapping[str, float] = {}
+    reported_at: Instant | None = None
+
+
+class ForecastView(View, frozen=True, kw_only=True):
+    """What a simulation of the live state says, if nobody submits anything more."""
+
+    position: Annotated[int | None, Meta(description="In the queue, 1 = next; None: it does not wait.")] = None
+    starts_at: Annotated[Instant | None, Meta(description="Only while it waits.")] = None
+    finishes_at: Instant | None = None
+    made_at: Annotated[Instant | None, Meta(description="What has happened since is not in it.")] = None
+
+
+class DependencyView(View, frozen=True, kw_only=True):
+    """What a job comes after."""
+
+    job_id: Annotated[str, Meta(description="Of the other job; of an array, its id.")]
+    owner: Annotated[
+        str,
+        Meta(description="Of the other job; empty where only the submitter of the dependent job has one of that name."),
+    ]
+    array: Annotated[str, Meta(description="Name of the array, of which every task counts; empty: a single job.")]
+    condition: Annotated[Condition, Meta(description="ok: it has to complete; any: it has to end, however.")]
+
+
+class ArrayTaskView(View, frozen=True, kw_only=True):
+    """The place of a job in its array."""
+
+    array_id: Annotated[str, Meta(description="The job id of the task that was submitted first.")]
+    name: Annotated[str, Meta(description="Of the array.")]
+    index: Annotated[int, Meta(description="VODA_ARRAY_TASK_ID of its processes.")]
+    indices: Annotated[str, Meta(description="Of all tasks, such as 0-99.")]
+    count: Annotated[int, Meta(description="Tasks in all.")]
+    at_once: Annotated[int, Meta(description="So many tasks may be at work at once; 0 = all.")]
+
+
+class JobView(View, frozen=True, kw_only=True):
+    """One job, live or ended."""
+
+    job_id: str
+    name: str
+    namespace: str
+    user: str
+    pool: str
+    kind: str
+    labels: Mapping[str, str] = {}
+    priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
+    virtual_cluster: Annotated[str, Meta(description="Empty: its pool had none when it was submitted.")] = ""
+    phase: Phase
+    is_preempted: Annotated[bool, Meta(description="Whether it waits because a plan gave its GPUs to others.")]
+    interruption: Annotated[str, Meta(description="Why its last workers left: preempted, halted, failed, ...")] = ""
+    is_canceling: bool
+    is_halted: Annotated[bool, Meta(description="Whether it gets no workers until it is resumed.")] = False
+    min_replicas: int
+    max_replicas: int
+    requested_replicas: int
+    gpus_per_replica: int
+    replicas: Annotated[int, Meta(description="Workers observed.")]
+    gpus: Annotated[int, Meta(description="They hold: `gpu_s` goes on by so many a second after `counted_at`.")] = 0
+    planned_replicas: Annotated[int, Meta(description="By the plan in force.")]
+    reason: Annotated[str, Meta(description="Why it has what it has, or waits, or how it ended.")]
+    workers: tuple[WorkerView, ...]
+    submitted_at: Instant
+    started_at: Annotated[Instant | None, Meta(description="First start.")]
+    finished_at: Instant | None
+    running_s: Annotated[float, Meta(description="Up to `counted_at`; it goes on while there are workers.")]
+    waiting_s: Annotated[float, Meta(description="Up to `counted_at`; it goes on while there are none.")]
+    counted_at: Instant
+    gpu_s: Annotated[float, Meta(description="Attained service up to `counted_at`.")]
+    restarts: Annotated[int, Meta(description="Starts after the first.")]
+    resizes: Annotated[int, Meta(description="Changes from one planned size to another.")]
+    failures: Annotated[int, Meta(description="Actions that the cluster refused or missed.")]
+    program_failures: Annotated[int, Meta(description="Failed tries of its program; on one machine.")] = 0
+    last_failure: Annotated[str, Meta(description="How it failed the last time, with the last line it printed.")] = ""
+    next_try: Annotated[int, Meta(description="Number of the try that follows, or is under way; 0: not known.")] = 0
+    most_tries: Annotated[int, Meta(description="After so many failed tries it has failed; 0: not known.")] = 0
+    next_try_at: Annotated[Instant | None, Meta(description="When the next try follows, at the earliest.")] = None
+    progress: ProgressView
+    forecast: ForecastView
+    revision: Annotated[str, Meta(description="Changes with every event about the job; its ETag without the quotes.")]
+    after: Annotated[tuple[DependencyView, ...], Meta(description="Jobs and arrays that have to end first.")] = ()
+    array: Annotated[ArrayTaskView | None, Meta(description="Where it is a task of an array.")] = None
+
+
+class ArrayView(View, frozen=True, kw_only=True):
+    """An array of jobs."""
+
+    array_id: str
+    name: str
+    namespace: str
+    user: str
+    pool: str
+    indices: str
+    count: Annotated[int, Meta(description="Tasks in all.")]
+    at_once: Annotated[int, Meta(description="So many tasks may be at work at once; 0 = all.")]
+    states: Annotated[
+        Mapping[str, int], Meta(description="Phase, Preempted or Canceling -> tasks; those long ended are left out.")
+    ]
+    replicas: Annotated[int, Meta(description="Workers observed, of all tasks.")]
+    gpu_s: Annotated[float, Meta(description="Attained service of all tasks, up to their last changes.")]
+    submitted_at: Instant
+    finished_at: Annotated[Instant | None, Meta(description="End of the last task; None while one is live.")]
+
+
+class JobList(View, frozen=True, kw_only=True):
+    """A page of jobs."""
+
+    items: tuple[JobView, ...]
+    total: Annotated[int, Meta(description="Jobs that match, on all pages.")]
+    next: Annotated[str | None, Meta(description="Continue token of the next page; None on the last one.")] = None
+
+
+class SubmissionView(View, frozen=True, kw_only=True):
+    """What became of a submit."""
+
+    job: Annotated[JobView, Meta(description="Of an array, its lowest task.")]
+    tasks: Annotated[int, Meta(description="Jobs that the manifest stands for: 1, or the tasks of an array.")] = 1
+    is_dry_run: bool = False
+    warnings: tuple[WarningView, ...] = ()

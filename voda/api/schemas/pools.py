@@ -1,0 +1,95 @@
+"""Nodes, pools, their settings and their plans, as they travel over HTTP."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from voda.api.schemas.base import Instant, View
+from voda.domain.state import ParameterValue
+
+
+class NodeView(View, frozen=True, kw_only=True):
+    """One node."""
+
+    name: str
+    pool: str
+    gpus: int
+    foreign_gpus: int
+    used_gpus: Annotated[int, Meta(description="By workers observed.")]
+    free_gpus: int
+    is_ready: bool
+    is_schedulable: Annotated[bool, Meta(description="False: cordoned; those that run there stay.")]
+    is_draining: Annotated[bool, Meta(description="Whether its workers are to go elsewhere.")]
+    drain_reason: Annotated[str, Meta(description="Why voda drains it; empty: it does not, whatever the cluster does.")]
+    labels: Mapping[str, str]
+    jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
+
+
+class NodeList(View, frozen=True, kw_only=True):
+    """All nodes that were asked for, by name."""
+
+    items: tuple[NodeView, ...]
+
+
+class SettingsView(View, frozen=True, kw_only=True):
+    """How a pool is decided."""
+
+    policy: str
+    placer: str
+    ratelimit_s: float
+    parameters: Annotated[
+        Mapping[str, Mapping[str, ParameterValue]],
+        Meta(description="Of the policies that have some: policy -> parameter -> value in force."),
+    ]
+    resize_cost_s: float
+    span_penalty: float
+    heeds_resize_cost: bool
+    node_grace_s: Annotated[float, Meta(description="How long workers stay on a node that is silent.")]
+    start_timeout_s: Annotated[float, Meta(description="How long a job may leave its GPUs unused; 0 = for ever.")]
+    retention_s: Annotated[
+        float, Meta(description="How long an ended job's folder is kept on one machine; 0 = without a limit.")
+    ]
+    retention_bytes: Annotated[int, Meta(description="Up to which size together; 0 = without a limit.")]
+    output_bytes: Annotated[int, Meta(description="Most that a job's replicas together may have printed there.")]
+
+
+class PoolView(View, frozen=True, kw_only=True):
+    """One pool at a glance."""
+
+    name: str
+    nodes: int
+    gpus: Annotated[int, Meta(description="That plans may hand out.")]
+    used_gpus: int
+    waiting: int
+    running: int
+    plan: Annotated[int, Meta(description="Number of the plan in force.")]
+    settings: SettingsView
+    revision: str
+
+
+class PoolList(View, frozen=True, kw_only=True):
+    """All pools, by name."""
+
+    items: tuple[PoolView, ...]
+
+
+class PlanView(View, frozen=True, kw_only=True):
+    """A plan: who gets which nodes, and why."""
+
+    pool: str
+    number: int
+    position: Annotated[int, Meta(description="Of the event; 0 before the first plan.")]
+    based_on: int
+    policy: str
+    placer: str
+    cause: str
+    decided_at: Instant | None
+    placement: Annotated[Mapping[str, tuple[str, ...]], Meta(description="job id -> node of each worker, by index.")]
+    reasons: Mapping[str, str]
+    changed: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Jobs that this plan placed otherwise than the one before; only of a plan asked for by number."
+        ),
+    ] = ()

@@ -1,0 +1,63 @@
+"""In which virtual cluster a job is, and whether its user may be there.
+
+Rule: a job stays in the virtual cluster that it was submitted to, whoever becomes a member later; admins may submit to
+all of them.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.auth.callers import Caller
+from voda.cells.gangs import HIGHEST, OPPORTUNISTIC
+from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER, CellsSpec
+from voda.domain.errors import InvalidField, NotAllowed
+from voda.domain.job import JobSpec
+
+_FIELD: Final = "metadata.annotations[voda.dev/virtual-cluster]"
+_PRIORITY: Final = "metadata.annotations[voda.dev/priority]"
+
+
+def in_virtual_cluster(cells: CellsSpec | None, spec: JobSpec, caller: Caller) -> JobSpec:
+    """Return a job with its virtual cluster: the one that it names, else that of its user; none where `cells` is None.
+
+    Raises:
+        InvalidField: there is no such virtual cluster, or the priority is out of bounds.
+        NotAllowed: the user is no member.
+    """
+    if cells is None:
+        _refuse_without(spec)
+        return spec
+    name = spec.virtual_cluster or cells.home_of(spec.user)
+    known = dict.fromkeys((*cells.virtual_clusters, DEFAULT_VIRTUAL_CLUSTER))
+    if name not in known:
+        raise InvalidField(
+            _FIELD,
+            f"{_FIELD}: pool {spec.pool} has no virtual cluster {name!r}, expected one of {', '.join(known)[:400]}",
+        )
+    if caller.role != "admin" and not cells.has_member(name, spec.user):
+        homes = [each for each in known if cells.has_member(each, spec.user)]
+        raise NotAllowed(
+            f"user {spec.user or 'nobody'} is no member of virtual cluster {name}: submit to"
+            f" {' or '.join(homes)[:400] or 'another pool'}, or ask an admin to become one"
+        )
+    refuse_priority(cells, spec.priority, _PRIORITY)
+    return replace(spec, virtual_cluster=name)
+
+
+def refuse_priority(cells: CellsSpec | None, priority: int, field: str) -> None:
+    """Raise InvalidField for a priority that means nothing in a pool with virtual clusters."""
+    if cells is not None and not OPPORTUNISTIC <= priority <= HIGHEST:
+        raise InvalidField(
+            field,
+            f"{field}: in a pool with virtual clusters expected 0 to {HIGHEST}, or {OPPORTUNISTIC} for opportunistic"
+            f" work without a guarantee, got {priority}",
+        )
+
+
+def _refuse_without(spec: JobSpec) -> None:
+    if spec.virtual_cluster:
+        raise InvalidField(
+            _FIELD,
+            f"{_FIELD}: pool {spec.pool} has no virtual clusters, got {spec.virtual_cluster!r}: leave it out",
+        )

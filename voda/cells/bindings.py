@@ -1,0 +1,287 @@
+"""Bindings: which physical cell stands for which virtual cell, and the books that change with them.
+
+`take_leaf` and `give_leaf` use and free one leaf; with the first leaf of a quota cell a whole physical cell leaves the
+free cells, with the last it comes back. A bad cell stays bound, so that its virtual cluster sees it. Rule: when fewer
+healthy cells are left than a virtual cluster is owed, bad ones are bound to its quota cells (*doomed*), and no gang is
+placed where it must end on bad hardware; as soon as healthy ones suffice again, they are released.
+"""
+
+from voda.cells.book import CellBook
+from voda.cells.free_cells import FreeCells, take_out
+from voda.cells.gangs import FREE, OPPORTUNISTIC
+from voda.cells.structure.cell_types import LEAF
+from voda.cells.structure.trees import NONE
+
+
+def take_leaf(book: CellBook, leaf: int, virtual: int, priority: int) -> bool:
+    """Use a physical leaf, bound to a virtual one, or NONE for opportunistic use.
+
+    Returns:
+        Whether all guarantees can still be kept.
+    """
+    if virtual == NONE:
+        _count_leaf(book, leaf, OPPORTUNISTIC, 1)
+        return True
+    _count_leaf(book, leaf, priority, 1)
+    _count_virtual(book, virtual, priority, 1)
+    root = book.quotas.root[virtual]
+    is_new = book.place[root] == NONE
+    # A bad leaf may have been bound before.
+    if book.virtual[leaf] == NONE:
+        _bind_upwards(book, leaf, virtual)
+    if is_new:
+        return take_quota_cell(book, book.place[root], book.quotas.owner[root])
+    # A bad cell of several machines may hold a good one: it is not only shown any longer.
+    doomed = book.books(leaf).doomed[book.quotas.owner[root]][book.quotas.trees.level[root]]
+    if book.place[root] in doomed:
+        take_out(doomed, book.place[root])
+    return True
+
+
+def take_leaf_in_use(book: CellBook, leaf: int, *, level: int, cluster: str, priority: int) -> int:
+    """Use a leaf of a physical cell that is already bound to a quota cell of the virtual cluster.
+
+    Args:
+        book: in it the leaf is unused.
+        leaf: the physical leaf.
+        level: the highest at which a bound cell counts: that of the quota cell.
+        cluster: the virtual cluster; its pinned cells are left alone.
+        priority: that of the gang.
+
+    Returns:
+        The virtual leaf; NONE, with nothing changed, where no such cell is bound, it is bad, or it has no leaf unbound.
+    """
+    parent, quotas = book.topology.trees.parent, book.quotas
+    cell, unbound = leaf, []
+    while book.virtual[cell] == NONE:
+        unbound.append(cell)
+        cell = parent[cell]
+        if cell == NONE:
+            return NONE
+    virtual = book.virtual[cell]
+    root = quotas.root[virtual]
+    if quotas.owner[root] != cluster or root in quotas.pinned or book.topology.trees.level[cell] > level:
+        return NONE
+    if book.bad[book.place[root]]:
+        return NONE
+    place, children, bound = book.place, quotas.trees.children, []
+    for below in reversed(unbound):
+        for child in children[virtual]:
+            if place[child] == NONE:
+                break
+        else:
+            return NONE
+        virtual = child
+        bound.append((below, child))
+    for below, child in bound:
+        bind(book, below, child)
+    _count_leaf(book, leaf, priority, 1)
+    _count_virtual(book, virtual, priority, 1)
+    return virtual
+
+
+def give_leaf(book: CellBook, leaf: int) -> None:
+    """End the use of a physical leaf."""
+    priority = book.priority[leaf]
+    _count_leaf(book, leaf, priority, -1)
+    if priority == OPPORTUNISTIC:
+        return
+    virtual = book.virtual[leaf]
+    root = book.quotas.root[virtual]
+    cell = book.place[root]
+    _count_virtual(book, virtual, priority, -1)
+    if not book.bad[leaf]:
+        _unbind_upwards(book, leaf)
+    level, owner = book.quotas.trees.level[root], book.quotas.owner[root]
+    if not book.used[root] and root not in book.quotas.pinned and cell not in book.books(cell).doomed[owner][level]:
+        give_quota_cell(book, cell, owner)
+
+
+def can_be_bound(book: CellBook, cell: int, virtual: int) -> bool:
+    """Return whether the lowest cells around both that are bound are bound to each other, or both are free."""
+    while book.virtual[cell] == book.place[virtual] == NONE and book.quotas.trees.parent[virtual] != NONE:
+        cell, virtual = book.topology.trees.parent[cell], book.quotas.trees.parent[virtual]
+    return book.virtual[cell] == virtual if book.place[virtual] != NONE else book.is_free(cell)
+
+
+def take_quota_cell(book: CellBook, cell: int, cluster: str) -> bool:
+    """Take a physical cell out of the free ones for a virtual cluster; return whether all guarantees can be kept."""
+    books, trees = book.books(cell), book.topology.trees
+    level = trees.level[cell]
+    _owe(books, cluster, level, -1)
+    books.left[level] -= 1
+    top = books.remove(cell)
+    above = trees.parent[cell]
+    for higher in range(level + 1, top + 1):
+        books.left[higher] -= 1
+        if book.bad[above]:
+            take_out(books.bad[higher], above)
+        else:
+            _doom(book, books, higher)
+        above = trees.parent[above]
+    if book.bad[cell]:
+        _show_bad(book, cell)
+        _undoom(book, books, level)
+    else:
+        _doom(book, books, level)
+    for lower, count in _below(books, level):
+        books.left[lower] -= count
+        _doom(book, books, lower)
+    return all(left >= owed for left, owed in zip(books.left, books.owed, strict=True))
+
+
+def give_quota_cell(book: CellBook, cell: int, cluster: str) -> None:
+    """Put a physical cell back that a virtual cluster needs no longer."""
+    books, trees = book.books(cell), book.topology.trees
+    level = trees.level[cell]
+    _owe(books, cluster, level, 1)
+    books.left[level] += 1
+    top = books.add(cell)
+    above = trees.parent[cell]
+    for higher in range(level + 1, top + 1):
+        books.left[higher] += 1
+        if book.bad[above]:
+            books.bad[higher].append(above)
+        else:
+            _undoom(book, books, higher)
+        above = trees.parent[above]
+    if book.bad[cell]:
+        _hide_bad(book, cell)
+        _doom(book, books, level)
+    else:
+        _undoom(book, books, level)
+    for lower, count in _below(books, level):
+        books.left[lower] += count
+        _undoom(book, books, lower)
+
+
+def add_bad_free(book: CellBook, cell: int) -> None:
+    """Note that a free cell, or one within a free cell, became bad."""
+    books, level = book.books(cell), book.topology.trees.level[cell]
+    books.bad[level].append(cell)
+    _doom(book, books, level)
+
+
+def remove_bad_free(book: CellBook, cell: int) -> None:
+    """Note that a free cell, or one within a free cell, is healthy again."""
+    books, level = book.books(cell), book.topology.trees.level[cell]
+    take_out(books.bad[level], cell)
+    _undoom(book, books, level)
+
+
+def bind(book: CellBook, cell: int, virtual: int) -> None:
+    """Bind one physical cell to one virtual cell."""
+    book.virtual[cell], book.place[virtual] = virtual, cell
+
+
+def unbind(book: CellBook, cell: int) -> None:
+    """Undo `bind`."""
+    book.place[book.virtual[cell]] = NONE
+    book.virtual[cell] = NONE
+
+
+def bind_to_sibling(book: CellBook, cell: int) -> None:
+    """Bind a bad cell within a bound one to a virtual cell there that is not bound."""
+    above = book.virtual[book.topology.trees.parent[cell]]
+    bind(book, cell, next(child for child in book.quotas.trees.children[above] if book.place[child] == NONE))
+
+
+def _doom(book: CellBook, books: FreeCells, level: int) -> None:
+    """Bind bad cells to quota cells of virtual clusters for which no healthy ones are left."""
+    if not books.bad[level]:
+        return
+    for cluster, owed in books.owed_by.items():
+        while owed[level] > max(0, books.healthy(level)) and books.bad[level]:
+            roots = book.quotas.views[cluster, books.chain.name].roots
+            levels = book.quotas.trees.level
+            root = next(each for each in roots if levels[each] == level and book.place[each] == NONE)
+            cell = books.bad[level][0]
+            bind(book, cell, root)
+            books.doomed[cluster][level].append(cell)
+            take_quota_cell(book, cell, cluster)
+
+
+def _undoom(book: CellBook, books: FreeCells, level: int) -> None:
+    """Release doomed cells of virtual clusters for which healthy ones are left."""
+    for cluster, owed in books.owed_by.items():
+        doomed = books.doomed[cluster][level]
+        while doomed and owed[level] < books.healthy(level):
+            cell = doomed[0]
+            unbind(book, cell)
+            take_out(doomed, cell)
+            give_quota_cell(book, cell, cluster)
+
+
+def _show_bad(book: CellBook, cell: int) -> None:
+    """Bind the bad cells in a cell that was taken, and strike them off the bad free ones."""
+    bad = book.books(cell).bad[book.topology.trees.level[cell]]
+    if cell in bad:
+        take_out(bad, cell)
+    if book.virtual[cell] == NONE:
+        bind_to_sibling(book, cell)
+    for child in book.topology.trees.children[cell]:
+        if book.bad[child]:
+            _show_bad(book, child)
+
+
+def _hide_bad(book: CellBook, cell: int) -> None:
+    """Unbind the bad cells in a cell that was put back, and note them as bad free ones."""
+    book.books(cell).bad[book.topology.trees.level[cell]].append(cell)
+    if book.virtual[cell] != NONE:
+        unbind(book, cell)
+    for child in book.topology.trees.children[cell]:
+        if book.bad[child]:
+            _hide_bad(book, child)
+
+
+def _bind_upwards(book: CellBook, leaf: int, virtual: int) -> None:
+    """Bind a leaf and the cells above it, up to one that is bound."""
+    while virtual != NONE and book.place[virtual] == NONE:
+        bind(book, leaf, virtual)
+        leaf, virtual = book.topology.trees.parent[leaf], book.quotas.trees.parent[virtual]
+
+
+def _unbind_upwards(book: CellBook, leaf: int) -> None:
+    """Unbind a leaf, and the cells above it in which no other cell is bound."""
+    virtual, trees = book.virtual[leaf], book.quotas.trees
+    while virtual not in book.quotas.pinned:
+        unbind(book, book.place[virtual])
+        above = trees.parent[virtual]
+        if above == NONE or any(book.place[child] != NONE for child in trees.children[above]):
+            return
+        virtual = above
+
+
+def _owe(books: FreeCells, cluster: str, level: int, count: int) -> None:
+    books.owed_by[cluster][level] += count
+    books.owed[level] += count
+
+
+def _below(books: FreeCells, level: int) -> list[tuple[int, int]]:
+    """Return how many cells of each lower level are in one cell, from the higher levels to the lower."""
+    leafs = books.chain.type_at(level).leafs
+    return [(lower, leafs // books.chain.type_at(lower).leafs) for lower in range(level - 1, LEAF - 1, -1)]
+
+
+def _count_leaf(book: CellBook, leaf: int, priority: int, count: int) -> None:
+    counts = book.opportunistic if priority == OPPORTUNISTIC else book.guaranteed
+    parent, cell = book.topology.trees.parent, leaf
+    while cell != NONE:
+        counts[cell] += count
+        cell = parent[cell]
+    book.priority[leaf] = priority if count > 0 else FREE
+
+
+def _count_virtual(book: CellBook, leaf: int, priority: int, count: int) -> None:
+    parent, cell = book.quotas.trees.parent, leaf
+    while cell != NONE:
+        book.used[cell] += count
+        cell = parent[cell]
+    node = book.quotas.node_of[leaf]
+    counts = book.priorities.setdefault(node, {})
+    counts[priority] = counts.get(priority, 0) + count
+    if not counts[priority]:
+        del counts[priority]
+    if not counts:
+        del book.priorities[node]
+    book.virtual_priority[leaf] = priority if count > 0 else FREE

@@ -1,0 +1,154 @@
+"""Recovery: a gang's cells found again from its placement, after a start, a restart or a reconfiguration.
+
+The placement names nodes, devices and types of quota cells; which virtual cell stands for a device is found anew, from
+what is bound and what is free. Rules: what runs goes on. Devices that are no longer there are left out. A gang whose
+quota is no longer there, or would break somebody's guarantee, loses its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from voda.cells.bindings import take_leaf, take_leaf_in_use
+from voda.cells.book import CellBook
+from voda.cells.gangs import Gang, GangPlacement, GangRequest, WorkerCells
+from voda.cells.preemption import cancel, downgrade, end
+from voda.cells.structure.quotas import QuotaView
+from voda.cells.structure.trees import NONE
+
+
+def occupy(
+    book: CellBook, request: GangRequest, placement: GangPlacement, *, workers: Mapping[int, str] = MappingProxyType({})
+) -> None:
+    """Let a gang use the cells of its placement, with its guarantee if that can still be kept.
+
+    Reservations of these cells end. Devices that another gang uses are left out, as those that are not there.
+    """
+    leafs = _leafs_of(book, placement)
+    for name in dict.fromkeys([book.reserver[leaf] for leaf in leafs if book.reserver[leaf]]):
+        cancel(book, name)
+    recovery = _Recovery(book, request)
+    book.gangs[request.name] = Gang(
+        request=request, placement=placement, leafs=tuple(leafs), virtual=recovery.virtual, workers=workers
+    )
+    for leaf, cells in leafs.items():
+        recovery.take(leaf, cells)
+    if recovery.must_downgrade:
+        downgrade(book, request.name, book.gangs[request.name].downgraded_by or request.name)
+
+
+def regain(book: CellBook, name: str) -> CellBook | None:
+    """Return the book in which a gang that lost its guarantee has it again; None where its quota is not free.
+
+    Nobody else loses anything by it.
+    """
+    gang = book.gangs[name]
+    if not gang.downgraded_by or any(book.reserver[leaf] for leaf in gang.leafs):
+        return None
+    trial = book.copy()
+    end(trial, name)
+    occupy(trial, gang.request, gang.placement, workers=gang.workers)
+    others = (other for other in book.gangs if other != name)
+    if trial.gangs[name].downgraded_by or any(trial.gangs.get(each) != book.gangs[each] for each in others):
+        return None
+    return trial
+
+
+def _leafs_of(book: CellBook, placement: GangPlacement) -> dict[int, WorkerCells]:
+    """Return the leafs of a placement that are there and that nobody uses, with the worker that has each."""
+    leafs: dict[int, WorkerCells] = {}
+    leaf_at, holder = book.topology.leaf_at, book.holder
+    for cells in placement:
+        for device in cells.devices:
+            leaf = leaf_at.get((cells.node, device), NONE)
+            if leaf != NONE and not holder[leaf]:
+                leafs.setdefault(leaf, cells)
+    return leafs
+
+
+@dataclass
+class _Recovery:
+    """A gang whose leafs are taken one after another."""
+
+    book: CellBook
+    request: GangRequest
+    virtual: dict[int, int] = field(default_factory=dict)
+    must_downgrade: bool = False
+
+    def take(self, leaf: int, cells: WorkerCells) -> None:
+        """Take a leaf for the gang, below a quota cell where one is found."""
+        book, request, virtual = self.book, self.request, NONE
+        # Most leafs are in a quota cell that has a worker already: then nothing is to search and nobody gives way.
+        if cells.quota and not (self.must_downgrade or request.pin):
+            level = book.topology.trees.chain[leaf].levels.get(cells.quota, NONE)
+            cluster, priority = request.virtual_cluster, request.priority
+            virtual = take_leaf_in_use(book, leaf, level=level, cluster=cluster, priority=priority)
+        if virtual == NONE:
+            self.take_anywhere(leaf, cells)
+        else:
+            self.virtual[leaf] = virtual
+            book.holder[leaf] = request.name
+
+    def take_anywhere(self, leaf: int, cells: WorkerCells) -> None:
+        """Take a leaf wherever its virtual cluster has a quota cell for it, or can make room in one."""
+        virtual = NONE
+        if cells.quota and not self.must_downgrade:
+            virtual = self._virtual_leaf(leaf, cells)
+            self.must_downgrade = virtual == NONE
+        if virtual != NONE:
+            self.virtual[leaf] = virtual
+        self.must_downgrade |= not take_leaf(self.book, leaf, virtual, self.request.priority)
+        self.book.holder[leaf] = self.request.name
+
+    def _virtual_leaf(self, leaf: int, cells: WorkerCells) -> int:
+        """Return the virtual leaf for a physical one; NONE where the virtual cluster has none."""
+        quotas, chain = self.book.quotas, self.book.topology.trees.chain[leaf]
+        level, view = chain.levels.get(cells.quota), self._view(chain.name)
+        if level is None or view is None:
+            return NONE
+        roots = [root for root in view.roots if quotas.trees.level[root] == level]
+        virtual = self._find(leaf, level, roots)
+        if virtual == NONE or quotas.root[virtual] not in view.roots:
+            return NONE
+        return virtual if self._make_room(leaf, quotas.root[virtual]) else NONE
+
+    def _view(self, chain: str) -> QuotaView | None:
+        request, quotas = self.request, self.book.quotas
+        if request.pin:
+            return quotas.pin_views.get((request.virtual_cluster, request.pin))
+        return quotas.views.get((request.virtual_cluster, chain))
+
+    def _find(self, cell: int, level: int, roots: Sequence[int]) -> int:
+        """Return the virtual cell for a physical one: that which it is bound to, else one below its parent's."""
+        book = self.book
+        if book.virtual[cell] != NONE:
+            return book.virtual[cell]
+        if book.topology.trees.level[cell] == level:
+            return self._cheapest(roots) if book.is_free(cell) else NONE
+        above = book.topology.trees.parent[cell]
+        found = NONE if above == NONE else self._find(above, level, roots)
+        return NONE if found == NONE else self._cheapest(book.quotas.trees.children[found])
+
+    def _cheapest(self, cells: Sequence[int]) -> int:
+        """Return the first that is free, else the one that is used with the lowest priority below the gang's."""
+        book = self.book
+        free = next((cell for cell in cells if book.place[cell] == NONE), NONE)
+        if free != NONE:
+            return free
+        leafs, pinned = book.quotas.trees.leafs, book.quotas.pinned
+        used = [cell for cell in cells if book.used[cell] and cell not in pinned]
+        priorities = {cell: max(book.virtual_priority[leaf] for leaf in leafs[cell]) for cell in used}
+        lowest = min(priorities, key=priorities.__getitem__, default=NONE)
+        return lowest if lowest != NONE and priorities[lowest] < self.request.priority else NONE
+
+    def _make_room(self, leaf: int, root: int) -> bool:
+        """Where the quota cell is in use elsewhere, end the guarantees in it; return whether it can be used here."""
+        book = self.book
+        here = {NONE, *book.topology.trees.path(leaf)}
+        if book.place[root] not in here:
+            cells = [book.place[virtual] for virtual in book.quotas.trees.leafs[root] if book.place[virtual] != NONE]
+            for name in dict.fromkeys(book.reserver[cell] for cell in cells if book.reserver[cell]):
+                cancel(book, name)
+            for name in dict.fromkeys(book.holder[cell] for cell in cells if book.holder[cell]):
+                downgrade(book, name, self.request.name)
+        return book.place[root] in here and not book.gangs[self.request.name].downgraded_by

@@ -1,0 +1,60 @@
+"""`voda nodes`: list nodes; drain and undrain them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final
+
+import click
+
+from voda.cli.command_group import CommandGroup, built, command
+from voda.cli.commands.service.drain import drain, undrain
+from voda.cli.options import OutputOption, ServerOptions, complete_nodes, complete_pools
+from voda.cli.parameters import Argument, Option
+from voda.domain.errors import InvalidInput
+
+_LIST: Final = "list"
+_HELP: Final = ("-h", "--help")
+
+
+class _ListByDefault(CommandGroup):
+    """A group whose first command is meant where none is named: `voda nodes -o json`."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.no_args_is_help = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names_none = not args or (args[0].startswith("-") and args[0] not in _HELP)
+        return super().parse_args(ctx, [_LIST, *args] if names_none else args)
+
+
+app = _ListByDefault("nodes", help="List nodes; move workers off a node, and let them come again.")
+app.add_command(built(drain, "drain"))
+app.add_command(built(undrain, "undrain"))
+
+
+@command(_LIST)
+def list_nodes(
+    where: ServerOptions,
+    names: Annotated[
+        list[str] | None, Argument(metavar="NODE", help="By default all.", autocompletion=complete_nodes)
+    ] = None,
+    pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    watch: Annotated[bool, Option("--watch", "-w", help="Show it again whenever it changes.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """List nodes with their GPUs and who holds them, as voda get nodes does; the word list may be left out.
+
+    \b
+    Examples:
+      voda nodes
+      voda nodes -o wide --watch
+    """
+    from voda.cli.http.client import call_server
+    from voda.cli.watch import lists, refresh
+
+    if watch and output == "yaml":
+        raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
+    chosen: Sequence[str] = names or ()
+    run = refresh.watch if watch else refresh.show
+    call_server(where, lambda client: run(client, partial(lists.list_nodes, names=chosen, pool=pool), output))

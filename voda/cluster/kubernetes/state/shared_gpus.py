@@ -1,0 +1,95 @@
+"""Shared GPUs by extended resources: the cards that a node offers, and what containers ask of them.
+
+`gpu-core` counts hundredths of a card, `gpu-memory` MiB; both as elastic-gpu-scheduler has them, under either of the
+groups that it uses. Rules: pure; what a pod asks for is read as it is meant, or refused in one sentence.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from voda.cluster.kubernetes.objects import KubeContainer, NodeObject, Pod
+from voda.cluster.kubernetes.quantities import milli
+from voda.domain.errors import InvalidInput
+from voda.domain.gpus import GpuDevice, GpuRequest, request_of_core
+
+_CORE_PER_CARD: Final = 100
+_MOST_CARDS: Final = 1_024
+"""More than any machine has; a kubelet that offers more is broken."""
+
+
+class ShareResources(Struct, frozen=True, kw_only=True):
+    """The names of the resources; all names of one resource mean the same, and a container uses one of them."""
+
+    core: tuple[str, ...] = ("elasticgpu.io/gpu-core", "elasticgpu.com/gpu-core")
+    memory: tuple[str, ...] = ("elasticgpu.io/gpu-memory", "elasticgpu.com/gpu-memory")
+
+
+SHARE_RESOURCES: Final = ShareResources()
+
+
+def cards_of(node: NodeObject, names: ShareResources = SHARE_RESOURCES) -> tuple[GpuDevice, ...]:
+    """Return the cards that a node offers to share, all alike; what is no quantity offers none."""
+    core, memory = (_offered(node.status.allocatable, each) for each in (names.core, names.memory))
+    count = min(core // _CORE_PER_CARD, _MOST_CARDS)
+    return (GpuDevice(memory_mib=memory // count),) * count if count else ()
+
+
+def share_requests(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> Mapping[str, GpuRequest]:
+    """Return container -> what it asks of cards, in the pod's order; containers without GPUs are left out.
+
+    Raises:
+        InvalidInput: a request is none that one can have: 150 of core, both names of one resource, requests that differ
+            from limits, or an init container that asks.
+    """
+    for container in pod.spec.init_containers:
+        if used := _used(container, (*names.core, *names.memory)):
+            raise InvalidInput(
+                f"pod {pod.metadata.key}: init container {container.name} asks for {used[0]}, expected containers alone"
+                " to ask: a card is kept for a container as long as the pod lives"
+            )
+    found = ((container.name, _request(pod, container, names)) for container in pod.spec.containers)
+    return {name: request for name, request in found if request.count}
+
+
+def _request(pod: Pod, container: KubeContainer, names: ShareResources) -> GpuRequest:
+    try:
+        return request_of_core(_asked(container, names.core), _asked(container, names.memory))
+    except (InvalidInput, ValueError) as error:
+        raise InvalidInput(f"pod {pod.metadata.key}: container {container.name}: {error}") from error
+
+
+def _asked(container: KubeContainer, names: Sequence[str]) -> int:
+    """Return how much a container asks of a resource that has several names."""
+    used = _used(container, names)
+    if len(used) > 1:
+        raise InvalidInput(f"it asks for {used[0]} and for {used[1]}, expected one of them: they are the same resource")
+    if not used:
+        return 0
+    name, resources = used[0], container.resources
+    limit = resources.limits.get(name, resources.requests.get(name, 0))
+    request = resources.requests.get(name, limit)
+    if milli(request) != milli(limit):
+        raise InvalidInput(f"{name}: its request is {request} and its limit {limit}, expected the same")
+    if milli(request) % 1000 or milli(request) < 0:
+        raise InvalidInput(f"{name} is {request}, expected a whole number from 0")
+    return milli(request) // 1000
+
+
+def _used(container: KubeContainer, names: Sequence[str]) -> Sequence[str]:
+    """Return under which of its names a container asks for some of a resource."""
+    given = (container.resources.requests, container.resources.limits)
+    return [name for name in names if any(_is_some(each.get(name, 0)) for each in given)]
+
+
+def _is_some(quantity: str | int | float) -> bool:
+    return milli(quantity) != 0
+
+
+def _offered(allocatable: Mapping[str, str], names: Sequence[str]) -> int:
+    """Return what a node has of a resource: where it has it under several names, they are the same cards."""
+    try:
+        return max(0, *(milli(allocatable.get(name, "0")) // 1000 for name in names))
+    except InvalidInput:
+        return 0

@@ -1,0 +1,86 @@
+"""What pods have of the cards of a node, and what is left of them: values, but for the account of a node.
+
+Rule: capacity follows the node: what a pod has of a card that is gone stays its own, and is of no use to others.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice
+
+
+class PodShares(Struct, frozen=True, kw_only=True):
+    """What one pod has of its node."""
+
+    pod: str
+    """`namespace/name`."""
+    containers: Mapping[str, CardShare]
+    assigned_at: float
+
+
+class FreeCard(Struct, frozen=True, kw_only=True):
+    """What is left of a card."""
+
+    milli: int
+    memory_mib: int
+    is_whole: bool
+    """Whether nobody has any of it."""
+
+
+class SharingNode(Struct, kw_only=True):
+    """The account of one node; the projection changes it in place."""
+
+    devices: tuple[GpuDevice, ...] = ()
+    version: int = 0
+    """Of its stream in the log: who appends to it at this version knows all shares of the node."""
+    pods: dict[str, PodShares] = {}
+    """By uid."""
+
+    def free(self) -> Sequence[FreeCard]:
+        """Return what is left of each card; below 0 where the node has less memory than it had."""
+        milli = [MILLI_PER_DEVICE] * len(self.devices)
+        memory = [device.memory_mib for device in self.devices]
+        used = set[int]()
+        for _, share in self._shares():
+            used.update(share.cards)
+            for card in share.cards:
+                if card < len(self.devices):
+                    milli[card] -= share.request.milli_each
+                    memory[card] -= self.devices[card].memory_mib if share.request.devices else share.request.memory_mib
+        return [
+            FreeCard(milli=milli[card], memory_mib=memory[card], is_whole=card not in used)
+            for card in range(len(self.devices))
+        ]
+
+    def refusal(self, containers: Mapping[str, CardShare]) -> str:
+        """Return why these shares cannot be given, one sentence; empty: they can."""
+        free = list(self.free())
+        for name, share in containers.items():
+            for card in share.cards:
+                if card >= len(free):
+                    return f"container {name}: there is no card {card}, the node has {len(free)}"
+                left, request = free[card], share.request
+                if request.devices and not left.is_whole:
+                    return f"container {name}: card {card} is in use"
+                if request.milli > left.milli or request.memory_mib > max(0, left.memory_mib):
+                    return (
+                        f"container {name}: card {card} has {left.milli} milli and {left.memory_mib} MiB left,"
+                        f" needed {request.milli} and {request.memory_mib}"
+                    )
+                if left.milli <= 0:
+                    return f"container {name}: card {card} has no compute left"
+                free[card] = FreeCard(
+                    milli=left.milli - request.milli_each,
+                    memory_mib=0 if request.devices else left.memory_mib - request.memory_mib,
+                    is_whole=False,
+                )
+        return ""
+
+    def used_cards(self) -> int:
+        """Return how many of its cards are not wholly free."""
+        return len({card for _, share in self._shares() for card in share.cards if card < len(self.devices)})
+
+    def _shares(self) -> Iterator[tuple[str, CardShare]]:
+        for pod in self.pods.values():
+            yield from pod.containers.items()

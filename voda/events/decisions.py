@@ -1,0 +1,108 @@
+"""What the leader decides: one frozen record per fact.
+
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from voda.events.records import Data
+
+LEADERSHIP: Final = "leadership"
+"""Stream on which replicas claim epochs."""
+
+
+class LeaderElected(Data, frozen=True, kw_only=True):
+    """First record of a leadership: from here on the store refuses decisions of lower epochs."""
+
+    TYPE = "leader.elected"
+    MAKES_PLAN_DUE = True
+    pool: str
+    """Empty: of all pools; a replica claims its epoch by it, before it leads them one by one."""
+    leader: str
+    cluster: str = ""
+    """Of a claim: which cluster the replica leads, by an id that no other has; empty where that is not known."""
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}" if self.pool else LEADERSHIP
+
+
+class PlanAdopted(Data, frozen=True, kw_only=True):
+    """The plan changes in these jobs; all others keep what they had (see docs/adr/0003)."""
+
+    TYPE = "plan.adopted"
+    SCHEMA = 4
+    pool: str
+    number: int
+    based_on: int
+    """Position up to which the log was read. The time of decision is the event's `recorded_at`."""
+    policy: str
+    placer: str
+    cause: str
+    placed: Mapping[str, tuple[str, ...]] = {}
+    """job id -> nodes by worker index, where they differ from the plan before."""
+    released: tuple[str, ...] = ()
+    """Jobs that had workers in the plan before and have none now."""
+    reasons: Mapping[str, str] = {}
+    """For every job placed or released, and for every job decided on for the first time."""
+    respects_priority: bool = True
+    """Whether jobs of higher priority went first; not so before schema 2."""
+    fills_gaps: bool = True
+    """Whether GPUs that were too scattered for one job were offered to others; not so before schema 3."""
+    guaranteed: Mapping[str, tuple[str, ...]] = {}
+    """job id -> type of the quota cell of each guaranteed worker, where they differ from the plan before; empty: none
+    is guaranteed any longer. Not before schema 4."""
+    devices: Mapping[str, tuple[tuple[int, ...], ...]] = {}
+    """job id -> devices of each worker on its node, where they differ from the plan before. Not before schema 4."""
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}"
+
+
+class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
+    """A policy moved the job to another of its queues (Tiresias: 0 = high, 1 = low)."""
+
+    TYPE = "job.queue_level_changed"
+    MAKES_PLAN_DUE = True
+    pool: str
+    job_id: str
+    queue_level: int
+    reason: str = ""
+    based_on: int = 0
+    """Position up to which the log was read. The time of decision is the event's `recorded_at`."""
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}"
+
+
+class JobBackedOff(Data, frozen=True, kw_only=True):
+    """The job did not use the GPUs planned for it within `start_timeout_s`: for a while plans serve others first.
+
+    A new request for the job ends it before its time.
+    """
+
+    TYPE = "job.backed_off"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    pool: str
+    job_id: str
+    at_work: int
+    """Workers before the first one that is not at work, by index."""
+    planned: int
+    since: float
+    """From when on its GPUs were of no use to it."""
+    reason: str
+    failures: int = 1
+    """In a row."""
+    retry_after_s: float
+    """From the time of this event on."""
+
+    @property
+    def stream(self) -> str:
+        return f"decisions.{self.pool}"
+
+
+Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged | JobBackedOff

@@ -1,0 +1,151 @@
+"""What people request: one frozen record per fact.
+
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+"""
+
+from collections.abc import Mapping
+
+from voda.domain.cells import CellsSpec
+from voda.domain.job import JobSpec
+from voda.domain.state import ParameterValue
+from voda.events.records import Data, JobFact, PoolFact
+
+
+class NodeIntent(Data, frozen=True, kw_only=True):
+    """What is requested of a node, whatever its pool."""
+
+    name: str
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.name}"
+
+
+class JobSubmitted(Data, frozen=True, kw_only=True):
+    TYPE = "job.submitted"
+    SCHEMA = 4
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    spec: JobSpec
+
+    @property
+    def stream(self) -> str:
+        return f"job.{self.spec.job_id}"
+
+
+class JobCancelRequested(JobFact, frozen=True, kw_only=True):
+    TYPE = "job.cancel_requested"
+    MAKES_PLAN_DUE = True
+    reason: str = ""
+    with_array: bool = False
+    """Whether its array is canceled as a whole: no task joins it any more."""
+
+
+class JobHaltRequested(JobFact, frozen=True, kw_only=True):
+    """The job shall give its workers back; it stays in the queue, but no plan gives it any until it is resumed."""
+
+    TYPE = "job.halt_requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    reason: str = ""
+    """Such as `halted by ada`."""
+
+
+class JobResumeRequested(JobFact, frozen=True, kw_only=True):
+    """Plans may give a halted job workers again."""
+
+    TYPE = "job.resume_requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+
+
+class JobChanged(JobFact, frozen=True, kw_only=True):
+    """A new request for a live job; None = as before."""
+
+    TYPE = "job.changed"
+    MAKES_PLAN_DUE = True
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    requested_replicas: int | None = None
+    priority: int | None = None
+    epochs: int | None = None
+
+
+class NodeDrainRequested(NodeIntent, frozen=True, kw_only=True):
+    """Workers shall leave the node by the next plan, and no other comes there, until it is undrained or leaves."""
+
+    TYPE = "node.drain_requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    reason: str = ""
+    """Such as `drained by ada: its fan is broken`."""
+
+
+class NodeUndrainRequested(NodeIntent, frozen=True, kw_only=True):
+    """Plans may put workers on the node again."""
+
+    TYPE = "node.undrain_requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+
+
+class PolicyChanged(PoolFact, frozen=True, kw_only=True):
+    """From here on the pool has another policy, placer or parameters; None = as before."""
+
+    TYPE = "policy.changed"
+    SCHEMA = 2
+    MAKES_PLAN_DUE = True
+    policy: str | None = None
+    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
+    """Policy -> parameter -> value; what is not named stays."""
+    placer: str | None = None
+    resize_cost_s: float | None = None
+    span_penalty: float | None = None
+    heeds_resize_cost: bool | None = None
+    node_grace_s: float | None = None
+    start_timeout_s: float | None = None
+
+
+class RatelimitChanged(PoolFact, frozen=True, kw_only=True):
+    TYPE = "ratelimit.changed"
+    MAKES_PLAN_DUE = True
+    ratelimit_s: float
+
+
+class RetentionChanged(PoolFact, frozen=True, kw_only=True):
+    """From here on the pool keeps folders and output of its jobs otherwise; None = as before. One machine only."""
+
+    TYPE = "retention.changed"
+    MAKES_CLUSTER_STALE = False
+    retention_s: float | None = None
+    retention_bytes: int | None = None
+    output_bytes: int | None = None
+
+
+class VirtualClustersApplied(Data, frozen=True, kw_only=True):
+    """From here on the pool has these cells and virtual clusters, which fit its nodes; empty: it has none."""
+
+    TYPE = "virtual_clusters.applied"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    pool: str
+    cells: CellsSpec
+
+    @property
+    def stream(self) -> str:
+        return f"cells.{self.pool}"
+
+
+Intent = (
+    JobSubmitted
+    | JobCancelRequested
+    | JobHaltRequested
+    | JobResumeRequested
+    | JobChanged
+    | NodeDrainRequested
+    | NodeUndrainRequested
+    | PolicyChanged
+    | RatelimitChanged
+    | RetentionChanged
+    | VirtualClustersApplied
+)

@@ -1,0 +1,243 @@
+"""What the cluster shows: one frozen record per fact.
+
+Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from voda.domain.gpus import CardShare
+from voda.domain.node import Node
+from voda.events.records import Data, JobFact
+
+
+class NodeJoined(Data, frozen=True, kw_only=True):
+    TYPE = "node.joined"
+    SCHEMA = 3
+    MAKES_PLAN_DUE = True
+    node: Node
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.node.name}"
+
+
+class NodeChanged(Data, frozen=True, kw_only=True):
+    TYPE = "node.changed"
+    SCHEMA = 3
+    MAKES_PLAN_DUE = True
+    node: Node
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.node.name}"
+
+
+class NodeLeft(Data, frozen=True, kw_only=True):
+    TYPE = "node.left"
+    MAKES_PLAN_DUE = True
+    name: str
+    pool: str = "default"
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"node.{self.name}"
+
+
+class ShareAssigned(Data, frozen=True, kw_only=True):
+    """A pod has cards of a node, or shares of them; recorded before the pod is bound.
+
+    Void where a card has not so much left, or the pod has its cards already.
+    """
+
+    TYPE = "share.assigned"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+    pod: str
+    """`namespace/name`."""
+    containers: Mapping[str, CardShare]
+    """By name; those without GPUs are left out."""
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"
+
+
+class ShareReleased(Data, frozen=True, kw_only=True):
+    """A pod has none of the node's cards any more."""
+
+    TYPE = "share.released"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+    pod: str = ""
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"
+
+
+class JobRegistered(JobFact, frozen=True, kw_only=True):
+    """The cluster has an object for the job; only a cluster with objects, such as Kubernetes, records this."""
+
+    TYPE = "job.registered"
+    MAKES_CLUSTER_STALE = False
+    uid: str
+    """Of the object. Empty: the former object is gone, and voda will create another one."""
+    kind: str = ""
+
+
+class WorkerRefused(JobFact, frozen=True, kw_only=True):
+    """The node cannot take a worker of the job, however many GPUs are free.
+
+    The refusal ends with the same fact without a reason, with any change of the node, and with a new request for the
+    job.
+    """
+
+    TYPE = "worker.refused"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    reason: str = ""
+    """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
+
+
+class JobStalled(JobFact, frozen=True, kw_only=True):
+    """The job waits for something that no plan can give: an image, its operator, GPUs that others use.
+
+    The wait ends with the same fact without a reason.
+    """
+
+    TYPE = "job.stalled"
+    reason: str = ""
+    """Such as `worker 3 on gpu-1: container train cannot pull its image`; empty: it continues."""
+    at_work: int | None = None
+    """Workers before the first one that is kept from its work, by index; None: not known, or their GPUs are not free.
+    """
+    since: float | None = None
+    """When it was first seen; None: not known."""
+
+
+class WorkerStarted(JobFact, frozen=True, kw_only=True):
+    """Workers hold their GPUs from now on."""
+
+    TYPE = "worker.started"
+    workers: Mapping[int, str]
+    """index -> node."""
+
+
+ExitCause = Literal["stopped", "migrated", "finished", "failed", "evicted", "node_lost"]
+RETRIED_CAUSES: Final[frozenset[ExitCause]] = frozenset({"failed", "evicted"})
+"""After these one machine waits before it starts a program again."""
+
+
+class WorkerExited(JobFact, frozen=True, kw_only=True):
+    """Workers hold no GPU any more."""
+
+    TYPE = "worker.exited"
+    workers: tuple[int, ...]
+    cause: ExitCause = "stopped"
+    exit_code: int | None = None
+    retry_at: float | None = None
+    """When the job may have workers again, if it has none left, seconds since the epoch; None: at once."""
+
+
+class ProgramFailed(JobFact, frozen=True, kw_only=True):
+    """The program of a replica failed, and is started again. One machine only."""
+
+    TYPE = "program.failed"
+    MAKES_CLUSTER_STALE = False
+    replica: str
+    reason: str
+    """How it ended, and the last line that it printed."""
+    next_try: int = 0
+    """Number of the try that follows; 0: not known, as in older logs."""
+    most_tries: int = 0
+    """After so many failed tries the job has failed."""
+    next_try_at: float | None = None
+    """When it follows, if GPUs are free then; seconds since the epoch."""
+
+
+class JobProgressed(JobFact, frozen=True, kw_only=True):
+    """One or more epochs were finished since the last report."""
+
+    TYPE = "job.progressed"
+    SCHEMA = 2
+    MAKES_CLUSTER_STALE = False
+    epochs_done: float
+    """In all, since the job's beginning."""
+    workers: int
+    """Replicas at the end of the last epoch."""
+    epoch_s: float | None = None
+    """Seconds of the last epoch, as the job timed it; None: it timed none."""
+    is_raw: bool = False
+    """Whether `epoch_s` stands also where the workers changed during that epoch, so that readers of the log leave it
+    out; False: the writer left it out."""
+    step_s: float | None = None
+    samples_per_s: float | None = None
+    """Throughput of the last epoch, where the job measures it: comparable even if epochs differ in work."""
+    metrics: Mapping[str, float] = {}
+
+
+class JobCompleted(JobFact, frozen=True, kw_only=True):
+    TYPE = "job.completed"
+    MAKES_PLAN_DUE = True
+
+
+class JobFailed(JobFact, frozen=True, kw_only=True):
+    """The job failed for good."""
+
+    TYPE = "job.failed"
+    MAKES_PLAN_DUE = True
+    reason: str
+
+
+class JobCanceled(JobFact, frozen=True, kw_only=True):
+    """A requested cancellation is complete: all workers have exited."""
+
+    TYPE = "job.canceled"
+    MAKES_PLAN_DUE = True
+
+
+class JobFolderDeleted(JobFact, frozen=True, kw_only=True):
+    """The folder of a job that has ended is gone: its output, and whatever else it left there."""
+
+    TYPE = "job.folder_deleted"
+    MAKES_CLUSTER_STALE = False
+    by: str
+    """Who or what asked for it: `retention (30 days)`, or a user."""
+    size_bytes: int = 0
+
+
+class ActionFailed(JobFact, frozen=True, kw_only=True):
+    """An action that the plan needs failed on the cluster; the reconciler tries again."""
+
+    TYPE = "action.failed"
+    MAKES_CLUSTER_STALE = False
+    action: str
+    error: str
+    attempt: int = 1
+
+
+NodeFact = NodeJoined | NodeChanged | NodeLeft
+JobEnd = JobCompleted | JobFailed | JobCanceled
+ShareFact = ShareAssigned | ShareReleased
+Observation = (
+    NodeFact
+    | ShareFact
+    | JobRegistered
+    | WorkerRefused
+    | JobStalled
+    | WorkerStarted
+    | WorkerExited
+    | ProgramFailed
+    | JobProgressed
+    | JobEnd
+    | JobFolderDeleted
+    | ActionFailed
+)

@@ -1,0 +1,92 @@
+"""Leaves out of a decision the replicas that are done: they get no pod any more, and their GPUs are for others.
+
+1. `without_done` shows a job of which some replicas are done as a rigid one of the others, by their order.
+2. `with_done` gives the placement of such a job the indices of its replicas back.
+
+Rule: pure; once a replica was done, its job keeps its size, also if it is preempted meanwhile: a smaller one would drop
+replicas that are not done, and the job would count as completed without them. A replica that is done stays in the plan
+where it was, or beside another one, and takes nothing there.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from voda.domain.job import Job
+from voda.domain.plan import Placement
+from voda.domain.state import ClusterState
+from voda.events.types import WorkerExited
+
+T = TypeVar("T")
+
+
+def without_done(view: ClusterState) -> ClusterState:
+    """Return the view in which jobs consist of the replicas that are not done."""
+    left = _left(view)
+    if not left:
+        return view
+    jobs, placement = dict(view.jobs), dict(view.plan.placement)
+    for job_id, indices in left.items():
+        jobs[job_id] = _renumbered(view.jobs[job_id], indices)
+        if nodes := placement.get(job_id):
+            placement[job_id] = tuple(nodes[index] for index in indices)
+    guaranteed, devices = _of_indices(view.plan.guaranteed, left), _of_indices(view.plan.devices, left)
+    plan = replace(view.plan, placement=placement, guaranteed=guaranteed, devices=devices)
+    return replace(view, jobs=jobs, plan=plan)
+
+
+def with_done(view: ClusterState, placement: Placement) -> Placement:
+    """Return the placement with all replicas of the view's jobs; it was made for `without_done(view)`."""
+    whole = dict(placement)
+    for job_id, indices in _left(view).items():
+        if nodes := placement.get(job_id):
+            placed = dict(zip(indices, nodes, strict=False))
+            before = view.plan.placement.get(job_id) or (nodes[0],) * view.jobs[job_id].done_of
+            whole[job_id] = tuple(
+                placed.get(index, node if node in view.nodes else nodes[0]) for index, node in enumerate(before)
+            )
+    return whole
+
+
+def cells_with_done(view: ClusterState, cells: Mapping[str, tuple[T, ...]], blank: T) -> Mapping[str, tuple[T, ...]]:
+    """Return what is noted of the cells of each worker, with a blank for replicas that are done."""
+    whole = dict(cells)
+    for job_id, indices in _left(view).items():
+        if of_job := cells.get(job_id):
+            placed = dict(zip(indices, of_job, strict=False))
+            whole[job_id] = tuple(placed.get(index, blank) for index in range(max(placed) + 1))
+    return whole
+
+
+def has_freed_gpus(fact: WorkerExited, jobs: Mapping[str, Job]) -> bool:
+    """Return whether replicas are done whose job goes on without them."""
+    job = jobs.get(fact.job_id)
+    return job is not None and bool(job.workers) and any(index in job.done for index in fact.workers)
+
+
+def _left(view: ClusterState) -> Mapping[str, tuple[int, ...]]:
+    """Return job -> its replicas that are not done, of jobs of which some were done and not all are."""
+    found: dict[str, tuple[int, ...]] = {}
+    # Nearly no job has any.
+    for job_id, job in [(job_id, job) for job_id, job in view.jobs.items() if job.done_of]:
+        size = len(view.plan.placement.get(job_id, ())) or job.done_of
+        if left := tuple(index for index in range(size) if index not in job.done):
+            found[job_id] = left
+    return found
+
+
+def _of_indices(cells: Mapping[str, tuple[T, ...]], left: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[T, ...]]:
+    """Return what is noted of the cells of the workers that are left, of jobs of which some are done."""
+    whole = {job_id: of_job for job_id in left if (of_job := cells.get(job_id))}
+    some = {job_id: tuple(of_job[i] for i in left[job_id] if i < len(of_job)) for job_id, of_job in whole.items()}
+    return {**cells, **some} if some else cells
+
+
+def _renumbered(job: Job, indices: tuple[int, ...]) -> Job:
+    # Workers beyond the planned ones, which are about to go, come after them.
+    order = {index: place for place, index in enumerate([*indices, *sorted(job.workers.keys() - {*indices})])}
+    workers = {order[index]: node for index, node in job.workers.items()}
+    size = len(indices)
+    spec = replace(job.spec, min_replicas=size, max_replicas=size, requested_replicas=size)
+    return replace(job, spec=spec, workers=workers)

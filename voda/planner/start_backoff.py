@@ -1,0 +1,157 @@
+"""Jobs that make no use of the GPUs planned for them: after a time others go first, and they are tried again later.
+
+1. `overdue` finds them: all GPUs of a job are free and it has none, or the cluster says what keeps workers from work.
+2. While such a job backs off, `with_backed_off_last` puts it behind all others; one that works with fewer workers
+   keeps these, and gets no more.
+3. Then it is planned as any other; each failure in a row doubles the delay.
+
+Rules: pure, the time is a parameter. A job that backs off still gets what nobody else wants, so that it goes on as soon
+as it can; time counts only while its GPUs are free, and anew under a new leader. See docs/adr/0025.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.backoff import delay_s
+from voda.domain.job import Job, StartBackoff
+from voda.domain.state import ClusterState
+from voda.events.types import JobBackedOff
+from voda.planner.feasibility import largest_refusal, with_caps
+from voda.text import counted, span
+
+LONGEST_S: Final = 3_600.0
+"""Longest delay, unless the time-out itself is longer."""
+_NO_WORKER: Final = "its GPUs are free, and none of its workers holds one"
+
+
+class Unused(Struct, frozen=True):
+    """GPUs that are planned for a job and of no use to it."""
+
+    job: Job
+    planned: int
+    since: float
+    at_work: int
+    reason: str
+
+
+def overdue(view: ClusterState, now: float) -> list[JobBackedOff]:
+    """Return the jobs that have made no use of their GPUs for `start_timeout_s`."""
+    timeout_s = view.settings.start_timeout_s
+    return [_backed_off(each, timeout_s) for each in _unused(view) if timeout_s and each.since + timeout_s <= now]
+
+
+def overdue_at(view: ClusterState, now: float) -> float:
+    """Return when the next job is overdue, without another fact; infinite: none."""
+    timeout_s = view.settings.start_timeout_s
+    ends = (each.since + timeout_s for each in _unused(view) if timeout_s)
+    return min((end for end in ends if end > now), default=math.inf)
+
+
+def retry_at(view: ClusterState, now: float) -> float:
+    """Return when the next job that backs off is planned as any other; infinite: none."""
+    backoffs = (job.backoff for job in view.jobs.values() if job.backoff is not None)
+    return min((backoff.retry_at for backoff in backoffs if backoff.retry_at > now), default=math.inf)
+
+
+def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, str]]:
+    """Return the view in which jobs that back off come last, or get no more than they work with; and why."""
+    backed_off = {
+        job_id: job.backoff
+        for job_id, job in view.jobs.items()
+        if job.backoff is not None and not job.is_canceling and _is_in_force(job, job.backoff, now)
+    }
+    if not backed_off:
+        return view, {}
+    why = {job_id: _sentence(backoff) for job_id, backoff in backed_off.items()}
+    jobs, below = dict(view.jobs), 1 + view.priorities[0] - view.priorities[-1]
+    caps: dict[str, tuple[int, str]] = {}
+    for job_id, backoff in backed_off.items():
+        spec = jobs[job_id].spec
+        if backoff.at_work >= spec.min_replicas:
+            caps[job_id] = (backoff.at_work, why[job_id])
+        else:
+            jobs[job_id] = replace(jobs[job_id], spec=replace(spec, priority=spec.priority - below))
+    return with_caps(replace(view, jobs=jobs), caps), why
+
+
+def _unused(view: ClusterState) -> Iterator[Unused]:
+    absent: list[tuple[Job, tuple[str, ...]]] = []
+    for job_id, nodes in view.plan.placement.items():
+        job = view.jobs.get(job_id)
+        if job is None or job.is_canceling or job.is_halted:
+            continue
+        if job.obstacle is not None and job.obstacle.at_work < len(nodes):
+            since = max(job.obstacle.since, _waits_since(view, job))
+            yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
+        elif not job.workers and (left := tuple(node for index, node in enumerate(nodes) if index not in job.done)):
+            absent.append((job, left))
+    if not absent:
+        return
+    held: Counter[str] = Counter()
+    for each in (*view.jobs.values(), *view.outlived.values()):
+        for node in each.workers.values():
+            held[node] += each.spec.gpus_per_replica
+    for job, nodes in absent:
+        needed = {node: count * job.spec.gpus_per_replica for node, count in Counter(nodes).items()}
+        if all(node in view.nodes and view.nodes[node].own_gpus - held[node] >= needed[node] for node in needed):
+            freed_at = max(view.freed_at.get(node, -math.inf) for node in needed)
+            yield Unused(job, len(nodes), max(freed_at, _waits_since(view, job)), 0, _why_absent(view, job))
+
+
+def _why_absent(view: ClusterState, job: Job) -> str:
+    return (largest_refusal(view, job) if job.refusals else "") or job.last_error or _NO_WORKER
+
+
+def _waits_since(view: ClusterState, job: Job) -> float:
+    """Return the instant from which the job had its chance, as far as nodes and cluster are not concerned."""
+    placed_at = view.placed_at.get(job.spec.job_id, job.submitted_at)
+    halted_at = 0.0 if job.workers else job.last_halted_at or 0.0
+    retried_at = 0.0 if job.backoff is None else job.backoff.retry_at
+    return max(placed_at, halted_at, retried_at, view.led_at)
+
+
+def _backed_off(unused: Unused, timeout_s: float) -> JobBackedOff:
+    failures = 1 + _failures_before(unused.job)
+    return JobBackedOff(
+        pool=unused.job.spec.pool,
+        job_id=unused.job.spec.job_id,
+        at_work=unused.at_work,
+        planned=unused.planned,
+        since=unused.since,
+        reason=unused.reason,
+        failures=failures,
+        retry_after_s=delay_s(failures, first_s=2 * timeout_s, longest_s=max(LONGEST_S, 2 * timeout_s)),
+    )
+
+
+def _failures_before(job: Job) -> int:
+    """Return its failures in a row; none where it worked for as long as its last delay since then."""
+    backoff = job.backoff
+    return 0 if backoff is None or _worked_s(job, backoff) >= backoff.retry_after_s else backoff.failures
+
+
+def _worked_s(job: Job, backoff: StartBackoff) -> float:
+    started_at = job.last_started_at or 0.0
+    if not job.workers:
+        return job.last_run_s if started_at > backoff.retry_at - backoff.retry_after_s else 0.0
+    assert job.obstacle is not None, "it has workers, and the cluster says that they are of no use"
+    return job.obstacle.since - max(backoff.retry_at, started_at)
+
+
+def _is_in_force(job: Job, backoff: StartBackoff, now: float) -> bool:
+    if now >= backoff.retry_at:
+        return False
+    at_work = len(job.workers) if job.obstacle is None else min(len(job.workers), job.obstacle.at_work)
+    return at_work <= backoff.at_work or at_work < job.spec.min_replicas
+
+
+def _sentence(backoff: StartBackoff) -> str:
+    return (
+        f"stuck with {backoff.at_work} of {counted(backoff.planned, 'planned worker')} at work: {backoff.reason};"
+        f" others go first for {span(backoff.retry_after_s)}"
+    )

@@ -1,0 +1,63 @@
+"""Decides in cells: the guaranteed part of each virtual cluster, then idle cells for whoever gains by them."""
+
+from collections.abc import Mapping, Set
+
+from msgspec import Struct
+
+from voda.domain.plan import Devices, Placement, Quotas
+from voda.domain.plugins import first_known
+from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.cell_draft import CellDraft, numbered
+from voda.planner.virtual_clusters.cell_reasons import cell_reasons
+from voda.planner.virtual_clusters.guaranteed import place_guaranteed
+from voda.planner.virtual_clusters.opportunistic import place_opportunistic
+from voda.planner.virtual_clusters.recovery import recover
+from voda.policies import POLICIES, Policy
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """Where the workers of every job are, what guarantees them, and why."""
+
+    placement: Placement
+    guaranteed: Quotas = {}
+    devices: Devices = {}
+    reasons: Mapping[str, str]
+    left_out: Mapping[str, str] = {}
+    """Jobs for which the nodes have no room -> why."""
+
+
+def decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set[str] = frozenset()) -> Placed:
+    """Return the plan of a pool that has virtual clusters.
+
+    Args:
+        view: of jobs that may have workers; closed nodes have room for the workers there alone.
+        policy: the pool's; it shares the idle cells, and the quotas of virtual clusters that name none of their own.
+        last: jobs that others go before for a while; they have no guarantee meanwhile.
+    """
+    assert view.cells is not None, "the pool has virtual clusters"
+    policies = {name: spec.policy for name, spec in view.cells.virtual_clusters.items() if spec.policy}
+
+    def policy_of(cluster: str) -> Policy:
+        own = policies.get(cluster)
+        return policy if own is None else first_known(POLICIES.choose, own, policy.name)
+
+    draft = recover(view, last)
+    guaranteed = place_guaranteed(draft, policy_of, now)
+    opportunistic = place_opportunistic(draft, policy, now)
+    return _result(draft, cell_reasons(draft, guaranteed, opportunistic, policy.name))
+
+
+def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:
+    placement: dict[str, tuple[str, ...]] = {}
+    guaranteed: dict[str, tuple[str, ...]] = {}
+    devices: dict[str, tuple[tuple[int, ...], ...]] = {}
+    gangs = draft.book.gangs
+    for job_id, members in draft.workers.items():
+        if not members:
+            continue
+        workers = numbered(draft, job_id)
+        placement[job_id] = tuple([worker.cells.node for worker in workers])
+        devices[job_id] = tuple([worker.cells.devices for worker in workers])
+        if quotas := tuple([worker.cells.quota for worker in workers if gangs[worker.name].virtual]):
+            guaranteed[job_id] = quotas
+    return Placed(placement=placement, guaranteed=guaranteed, devices=devices, reasons=reasons)

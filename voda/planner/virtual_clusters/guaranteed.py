@@ -1,0 +1,173 @@
+"""The guaranteed part of a plan: each virtual cluster shares its quota among its own jobs by its own policy.
+
+1. The policy says how many workers of each job the quota is for. 2. Workers beyond that lose their guarantee and go on.
+3. Workers that run on idle cells have a guarantee where they are, if that can be. 4. The others get quota cells, and
+who works there without a guarantee leaves; the minimum of a job is one gang. 5. What found no cells is left to others.
+6. A worker that had to leave idle cells gets quota cells, if its virtual cluster has them for it.
+
+Rule: no guaranteed worker gives way but to a higher priority of its own virtual cluster.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.domain.gpus import Gpus
+from voda.domain.job import Job
+from voda.planner.feasibility import with_caps, without_jobs
+from voda.planner.priority import allocate
+from voda.planner.virtual_clusters.cell_draft import CellDraft
+from voda.planner.virtual_clusters.losses import WorkerLosses
+from voda.policies import Policy
+
+_MOST_ATTEMPTS: Final = 4
+
+
+@dataclass
+class GuaranteedPart:
+    """What the virtual clusters have for their jobs."""
+
+    targets: dict[str, int] = field(default_factory=dict)
+    """Job -> workers that its virtual cluster's quota is for."""
+    too_large: dict[str, int] = field(default_factory=dict)
+    """Jobs of which the whole quota does not hold the minimum -> workers that it holds."""
+
+
+def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: float) -> GuaranteedPart:
+    """Give every virtual cluster's jobs what its quota is for; `policy_of`: virtual cluster -> its policy."""
+    part = GuaranteedPart()
+    losses = WorkerLosses(draft, part.targets)
+    jobs: dict[str, dict[str, Job]] = {name: {} for name in draft.book.quotas.clusters}
+    for job_id, job in draft.view.jobs.items():
+        if draft.may_be_guaranteed(job) and not job.is_canceling:
+            jobs[draft.cluster(job)][job_id] = job
+    for cluster, members in jobs.items():
+        if members:
+            _Quota(draft, part, losses, cluster).serve(members, policy_of(cluster), now)
+    _replace_reclaimed(draft, part, losses)
+    for job_id in part.targets:
+        _all_or_nothing(draft, job_id)
+    return part
+
+
+@dataclass
+class _Quota:
+    """One virtual cluster's quota while it is shared."""
+
+    draft: CellDraft
+    part: GuaranteedPart
+    losses: WorkerLosses
+    cluster: str
+
+    def serve(self, jobs: Mapping[str, Job], policy: Policy, now: float) -> None:
+        held = {gpus: self._most_workers(gpus) for gpus in {job.spec.gpus_per_replica for job in jobs.values()}}
+        caps: dict[str, int] = {}
+        for job_id, job in jobs.items():
+            most = held[job.spec.gpus_per_replica]
+            if most < job.spec.min_replicas:
+                self.part.too_large[job_id] = most
+            elif most < job.spec.max_replicas:
+                caps[job_id] = most
+        left_out = set(self.part.too_large)
+        for _ in range(_MOST_ATTEMPTS):
+            targets = self._targets(jobs, policy, now, caps=caps, left_out=left_out)
+            short = self._place(jobs, targets)
+            if not short:
+                break
+            caps |= {job_id: size for job_id, size in short.items() if size}
+            left_out |= {job_id for job_id, size in short.items() if not size}
+
+    def _targets(
+        self, jobs: Mapping[str, Job], policy: Policy, now: float, *, caps: Mapping[str, int], left_out: Iterable[str]
+    ) -> Mapping[str, int]:
+        view = replace(self.draft.view, jobs=dict(jobs), capacity_limit_gpus=Gpus(self._healthy_leafs()))
+        view = without_jobs(view, set(left_out))
+        view = with_caps(view, {job_id: (size, "") for job_id, size in caps.items() if job_id in view.jobs})
+        return allocate(view, policy, now).replicas
+
+    def _place(self, jobs: Mapping[str, Job], targets: Mapping[str, int]) -> Mapping[str, int]:
+        """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
+        self.part.targets |= {job_id: targets.get(job_id, 0) for job_id in jobs}
+        order = sorted(jobs.values(), key=lambda job: (-job.spec.priority, job.submitted_at, job.spec.job_id))
+        for job in order:
+            for worker in self.draft.guaranteed(job.spec.job_id)[self.part.targets[job.spec.job_id] :]:
+                self.draft.release_guarantee(worker)
+        short: dict[str, int] = {}
+        for job in order:
+            target = self.part.targets[job.spec.job_id]
+            if not _reach(self.draft, job, target, self.losses):
+                size = len(self.draft.guaranteed(job.spec.job_id))
+                short[job.spec.job_id] = size if size >= job.spec.min_replicas else 0
+        return short
+
+    def _healthy_leafs(self) -> int:
+        book = self.draft.book
+        leafs = book.quotas.trees.leafs
+        return sum(len(leafs[node]) for node in self._nodes() if not book.is_bad_binding(node))
+
+    def _most_workers(self, gpus: int) -> int:
+        """Return how many workers the quota holds in one chain, were it empty and healthy."""
+        quotas, most = self.draft.book.quotas, 0
+        for (cluster, _), view in quotas.views.items():
+            if cluster == self.cluster:
+                most = max(most, sum(len(quotas.trees.leafs[node]) // gpus for node in view.nodes))
+        return most
+
+    def _nodes(self) -> Sequence[int]:
+        views = self.draft.book.quotas.views.items()
+        return [node for (cluster, _), view in views if cluster == self.cluster for node in view.nodes]
+
+
+def _reach(draft: CellDraft, job: Job, target: int, losses: WorkerLosses) -> bool:
+    """Give a job guaranteed workers up to the target; return whether it has so many, or as many workers in all."""
+    job_id = job.spec.job_id
+    for worker in sorted(draft.opportunistic(job_id), key=lambda each: each.index):
+        if len(draft.guaranteed(job_id)) >= target or not draft.guarantee(worker):
+            break
+    # As long as it has its size on idle cells, it need not move: it would restart for nothing.
+    if draft.size(job_id) >= target:
+        return True
+    placed = len(draft.guaranteed(job_id))
+    first = max(job.spec.min_replicas - placed, 0)
+    if first and draft.place(job, first, is_guaranteed=True, losses=losses) is None:
+        return False
+    missing = target - placed - first
+    if missing and draft.place(job, missing, is_guaranteed=True, losses=losses) is not None:
+        missing = 0
+    while missing and draft.place(job, 1, is_guaranteed=True, losses=losses) is not None:
+        missing -= 1
+    _move_from_idle(draft, job_id, target)
+    return not missing
+
+
+def _move_from_idle(draft: CellDraft, job_id: str, target: int) -> None:
+    """Let a job that grows leave idle cells for its guaranteed ones: it restarts anyway."""
+    surplus = max(0, draft.size(job_id) - target)
+    for worker in sorted(draft.opportunistic(job_id), key=lambda each: each.index)[:surplus]:
+        draft.drop(worker)
+
+
+def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLosses) -> None:
+    """Give workers that had to leave idle cells those of their own virtual cluster, if it has them for them."""
+    tried: set[tuple[str, int]] = set()
+    while True:
+        lacking = [
+            job_id
+            for job_id in sorted(draft.reclaimed)
+            if draft.size(job_id) < part.targets.get(job_id, 0) and (job_id, draft.size(job_id)) not in tried
+        ]
+        if not lacking:
+            return
+        for job_id in lacking:
+            tried.add((job_id, draft.size(job_id)))
+            _reach(draft, draft.view.jobs[job_id], part.targets[job_id], losses)
+
+
+def _all_or_nothing(draft: CellDraft, job_id: str) -> None:
+    """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
+    guaranteed = draft.guaranteed(job_id)
+    if len(guaranteed) < draft.view.jobs[job_id].spec.min_replicas:
+        for worker in guaranteed:
+            draft.release_guarantee(worker)

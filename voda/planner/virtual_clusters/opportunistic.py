@@ -1,0 +1,183 @@
+"""The opportunistic part of a plan: the pool's policy shares all idle cells, whoever is owed them, among all jobs.
+
+Rules: a job that has its guaranteed workers asks for more, one by one; another asks for its minimum as one gang.
+Priorities count inside of virtual clusters only. A growth that does not pay is left out, as in every pool. What finds
+no cells is offered to others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.domain.gpus import Gpus
+from voda.domain.job import Job
+from voda.domain.state import ClusterState, Estimate
+from voda.planner.priority import allocate
+from voda.planner.resize_cost import without_thrash
+from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker
+from voda.policies import Policy, gives_as_requested
+
+_MOST_ATTEMPTS: Final = 4
+_LAST: Final = -1
+"""The priority here of jobs that others go before for a while; that of the others is 0."""
+
+
+@dataclass
+class OpportunisticPart:
+    """What the pool's policy said."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Of jobs for which a growth does not pay."""
+    scattered: dict[str, int] = field(default_factory=dict)
+    """Jobs that found no cells for the size that they were to have -> that size."""
+
+
+def place_opportunistic(draft: CellDraft, policy: Policy, now: float) -> OpportunisticPart:
+    """Give jobs idle cells, as the policy shares them."""
+    part = OpportunisticPart()
+    caps: dict[str, int] = {}
+    for _ in range(_MOST_ATTEMPTS):
+        targets, part.reasons = _targets(draft, policy, now, caps)
+        short = _place(draft, targets)
+        if not short:
+            break
+        caps |= short
+        part.scattered |= {job_id: targets[job_id] for job_id in short}
+    return part
+
+
+def idle_leafs(draft: CellDraft) -> int:
+    """Return how many devices are idle, or used without a guarantee."""
+    book = draft.book
+    own = sum(len(draft.opportunistic(job_id)) * _gpus(draft, job_id) for job_id in draft.workers)
+    return own + sum(_free_on(draft, cell) for cell in machines(draft) if not book.bad[cell])
+
+
+def machines(draft: CellDraft) -> list[int]:
+    """Return the cells that are machines."""
+    topology = draft.book.topology
+    return [cell for chain in topology.chains.values() for cell in topology.cells_at[chain.name, chain.node_level]]
+
+
+def idle_workers(draft: CellDraft, gpus: int) -> int:
+    """Return how many workers of so many devices the idle cells would fit."""
+    return sum(_free_on(draft, cell) // gpus for cell in machines(draft) if not draft.book.bad[cell])
+
+
+def _free_on(draft: CellDraft, cell: int) -> int:
+    book = draft.book
+    return len(book.topology.trees.leafs[cell]) - book.guaranteed[cell] - book.opportunistic[cell]
+
+
+def _gpus(draft: CellDraft, job_id: str) -> int:
+    return draft.view.jobs[job_id].spec.gpus_per_replica
+
+
+def _targets(
+    draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Return job -> workers in all, and the reasons of those that do not grow because it would not pay."""
+    view = draft.view
+    guaranteed = {job_id: len(draft.guaranteed(job_id)) for job_id in draft.workers}
+    more = allocate(_view_of_rest(draft, policy, guaranteed, caps), policy, now).replicas
+    jobs = [job_id for job_id, job in view.jobs.items() if not job.is_canceling]
+    wanted = {job_id: guaranteed.get(job_id, 0) + more.get(job_id, 0) for job_id in jobs}
+    if not view.settings.heeds_resize_cost:
+        return wanted, {}
+    sizes, reasons = without_thrash(view, wanted)
+    return {job_id: max(size, guaranteed.get(job_id, 0)) for job_id, size in sizes.items()}, dict(reasons)
+
+
+def _view_of_rest(
+    draft: CellDraft, policy: Policy, guaranteed: Mapping[str, int], caps: Mapping[str, int]
+) -> ClusterState:
+    """Return the view in which jobs are what they may have beyond their guaranteed workers."""
+    view = draft.view
+    jobs: dict[str, Job] = {}
+    placement = dict(view.plan.placement)
+    estimates = dict(view.estimates)
+    for job_id, job in view.jobs.items():
+        served = guaranteed.get(job_id, 0)
+        rest = _rest_of(job, served, caps.get(job_id), _LAST if job_id in draft.without_guarantee else 0)
+        if rest is None or (served and served >= job.spec.requested and gives_as_requested(policy)):
+            continue
+        jobs[job_id] = rest
+        if served:
+            placement[job_id] = placement.get(job_id, ())[served:]
+            if job_id in estimates:
+                estimates[job_id] = _beyond(estimates[job_id], served)
+    return replace(
+        view,
+        jobs=jobs,
+        estimates=estimates,
+        plan=replace(view.plan, placement={job_id: nodes for job_id, nodes in placement.items() if nodes}),
+        settings=replace(view.settings, heeds_resize_cost=False),
+        capacity_limit_gpus=Gpus(idle_leafs(draft)),
+    )
+
+
+def _rest_of(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
+    """Return a job as what it may have beyond its guaranteed workers; None where that is nothing."""
+    spec = job.spec
+    most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
+    least = 1 if served else spec.min_replicas
+    if most - served < least:
+        return None
+    if not served and most == spec.max_replicas and spec.priority == priority:
+        return job
+    requested = min(max(spec.requested - served, least), most - served)
+    changed = replace(
+        spec, min_replicas=least, max_replicas=most - served, requested_replicas=requested, priority=priority
+    )
+    return replace(job, spec=changed)
+
+
+def _beyond(estimate: Estimate, served: int) -> Estimate:
+    """Return the estimate by what workers beyond the guaranteed ones add."""
+    known = estimate.speedup
+    if len(known) <= served:
+        return replace(estimate, speedup=())
+    return replace(estimate, speedup=tuple(value - known[served] for value in known[served:]))
+
+
+def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
+    """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
+    for job_id in list(draft.workers):
+        for worker in _to_go(draft, job_id, targets.get(job_id, 0)):
+            draft.drop(worker)
+    growing = [draft.view.jobs[job_id] for job_id, size in targets.items() if size > draft.size(job_id)]
+    # Those that go on come first: they lost workers, or grow.
+    growing.sort(key=lambda job: (not draft.size(job.spec.job_id), job.submitted_at, job.spec.job_id))
+    short: dict[str, int] = {}
+    for job in growing:
+        if not _grow(draft, job, targets[job.spec.job_id]):
+            short[job.spec.job_id] = draft.size(job.spec.job_id)
+    return short
+
+
+def _to_go(draft: CellDraft, job_id: str, target: int) -> list[PlannedWorker]:
+    """Return the workers on idle cells that a job has too many, those of the highest indices."""
+    if (surplus := draft.size(job_id) - target) <= 0:
+        return []
+    idle = sorted(draft.opportunistic(job_id), key=lambda each: each.index, reverse=True)
+    return idle[:surplus]
+
+
+def _grow(draft: CellDraft, job: Job, target: int) -> bool:
+    """Give a job idle cells up to its target; return whether it has so many. It has its minimum, or nothing."""
+    job_id = job.spec.job_id
+    while draft.size(job_id) < target and draft.restore(job) is not None:
+        pass
+    lacking = job.spec.min_replicas - draft.size(job_id)
+    if lacking > 0 and draft.place(job, lacking, is_guaranteed=False) is None:
+        for worker in list(draft.workers.get(job_id, ())):
+            draft.drop(worker)
+        return False
+    missing = target - draft.size(job_id)
+    if missing > 0 and draft.place(job, missing, is_guaranteed=False) is not None:
+        return True
+    while missing > 0 and draft.place(job, 1, is_guaranteed=False) is not None:
+        missing -= 1
+    return missing <= 0

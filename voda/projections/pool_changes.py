@@ -1,0 +1,159 @@
+"""How events change a pool: settings, plan, nodes, and since when silent nodes and planned jobs are waited for.
+
+Rule: once most nodes of a pool answer again, the others are waited for anew: they may only be a moment behind.
+"""
+
+from collections.abc import Collection, Container, Mapping, MutableMapping
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.domain.cells import CellsSpec
+from voda.domain.job import Job
+from voda.domain.node import Node
+from voda.domain.plan import Placement, Plan
+from voda.domain.state import Settings, mostly_silent
+from voda.events.types import (
+    NodeDrainRequested,
+    NodeUndrainRequested,
+    PlanAdopted,
+    PolicyChanged,
+    RatelimitChanged,
+    RetentionChanged,
+    WorkerExited,
+)
+
+DrainFact = NodeDrainRequested | NodeUndrainRequested
+T = TypeVar("T")
+SettingsFact = PolicyChanged | RatelimitChanged | RetentionChanged
+
+
+class LivePool(Struct, kw_only=True):
+    """One pool; the projection changes it in place."""
+
+    plan: Plan
+    jobs: dict[str, Job] = {}
+    nodes: dict[str, Node] = {}
+    settings: Settings = Settings()
+    undecided: dict[str, int] = {}
+    """Jobs that no plan has considered yet, or not since they were halted or resumed -> position of that."""
+    outlived: dict[str, Job] = {}
+    """Jobs that have ended and whose workers have not all exited."""
+    silent_since: dict[str, float] = {}
+    """Node that is not ready -> since when, or since most nodes of the pool answered again."""
+    placed_at: dict[str, float] = {}
+    freed_at: dict[str, float] = {}
+    led_at: float = 0.0
+    """These three as in ClusterState."""
+    drains: dict[str, str] = {}
+    """Node that voda was asked to drain -> why."""
+    cells: CellsSpec = CellsSpec()
+    cells_revision: int = 0
+
+
+def put_node(nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], node: Node, at: float) -> None:
+    """Store a node that joined or changed at that instant, seconds since the epoch; the last changed node is last."""
+    was_ill = mostly_silent(silent_since, nodes)
+    nodes.pop(node.name, None)
+    nodes[node.name] = node
+    if node.is_ready or node.is_draining:
+        silent_since.pop(node.name, None)
+    else:
+        silent_since.setdefault(node.name, at)
+    _restart(nodes, silent_since, at, was_ill=was_ill)
+
+
+def drop_node(nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], name: str, at: float) -> None:
+    """Remove a node that is there and left at that instant."""
+    was_ill = mostly_silent(silent_since, nodes)
+    del nodes[name]
+    silent_since.pop(name, None)
+    _restart(nodes, silent_since, at, was_ill=was_ill)
+
+
+def with_drains(nodes: Mapping[str, Node], drains: Collection[str]) -> dict[str, Node]:
+    """Return the nodes as decisions see them: those that voda was asked to drain are left by their workers."""
+    return {**nodes, **{name: replace(nodes[name], is_draining=True) for name in drains}}
+
+
+def _restart(
+    nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], at: float, *, was_ill: bool
+) -> None:
+    if was_ill and not mostly_silent(silent_since, nodes):
+        silent_since.update(dict.fromkeys(silent_since, at))
+
+
+def note_placed(
+    placed_at: MutableMapping[str, float], live: Container[str], before: Placement, fact: PlanAdopted, at: float
+) -> None:
+    """Note which live jobs a plan gives workers; `before` is the placement until then."""
+    for job_id in fact.released:
+        placed_at.pop(job_id, None)
+    for job_id in fact.placed:
+        # One that is resized, or planned elsewhere because a node refused it, has not begun to wait anew.
+        if job_id in live and job_id not in before:
+            placed_at[job_id] = at
+
+
+def note_freed(
+    freed_at: MutableMapping[str, float], nodes: Container[str], job: Job, fact: WorkerExited, at: float
+) -> None:
+    """Note which of the pool's nodes workers of a job left."""
+    for index in fact.workers:
+        node = job.workers.get(index)
+        if node is not None and node in nodes:
+            freed_at[node] = at
+
+
+def changed_settings(settings: Settings, fact: SettingsFact) -> Settings:
+    """Return the settings that a fact changes; a setting that it does not name stays."""
+    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
+    changed = {name: value for name, value in given.items() if name in Settings.__struct_fields__}
+    if isinstance(fact, PolicyChanged):
+        before = settings.parameters
+        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
+        changed["parameters"] = {**before, **new}
+    return replace(settings, **changed)
+
+
+def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
+    """Return the plan in force once the fact is recorded at `decided_at`; the inverse of `voda.planner.decide.changes`.
+
+    Costs two shallow copies of mappings that are as long as the pool has live jobs.
+    """
+    placement = dict(old.placement)
+    reasons = dict(old.reasons)
+    fold(fact, placement, reasons)
+    return Plan(
+        pool=fact.pool,
+        number=fact.number,
+        based_on=fact.based_on,
+        policy=fact.policy,
+        placer=fact.placer,
+        decided_at=decided_at,
+        cause=fact.cause,
+        placement=placement,
+        guaranteed=_changed_cells(old.guaranteed, fact.guaranteed, placement),
+        devices=_changed_cells(old.devices, fact.devices, placement),
+        reasons=reasons,
+    )
+
+
+def _changed_cells(
+    old: Mapping[str, tuple[T, ...]], changed: Mapping[str, tuple[T, ...]], placement: Placement
+) -> Mapping[str, tuple[T, ...]]:
+    """Return what is noted of the cells of jobs, with what changed; a job without any is not in it."""
+    if not (old or changed):
+        return old
+    return {job_id: cells for job_id, cells in {**old, **changed}.items() if cells and job_id in placement}
+
+
+def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, str]) -> None:
+    """Change a plan's placement and reasons in place; for callers that fold many plans and need only the last."""
+    for job_id in fact.released:
+        placement.pop(job_id, None)
+        # Released without a reason: the job has ended, and needs none.
+        reasons.pop(job_id, None)
+    placement.update(fact.placed)
+    reasons.update(fact.reasons)

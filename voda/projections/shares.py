@@ -1,0 +1,108 @@
+"""Which pods have which cards of nodes: the account of shared GPUs.
+
+Rule: a fact that gives more of a card than is left of it, or a second account to a pod, changes nothing, so no card
+ever gives more than 1,000 milli or its memory, whatever was recorded.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from voda.domain.gpus import Gpus
+from voda.domain.node import Node
+from voda.domain.shares import PodShares, SharingNode
+from voda.events import types as facts
+from voda.events.envelope import Event
+from voda.projections.base import Projection
+
+_NO_PODS: Final[Mapping[str, PodShares]] = {}
+
+
+class ShareAccounts(Projection):
+    """The accounts of all nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, SharingNode] = {}
+        self._node_of: dict[str, str] = {}
+        """uid of a pod -> its node."""
+
+    @property
+    def nodes(self) -> Mapping[str, SharingNode]:
+        """By name, those with cards to share or with pods that have some; read-only, changing with the log."""
+        return self._nodes
+
+    def node_of(self, pod_uid: str) -> str:
+        """Return the node whose cards a pod has; empty: none."""
+        return self._node_of.get(pod_uid, "")
+
+    def pods(self, node: str) -> Mapping[str, PodShares]:
+        """Return what pods have of a node, by uid."""
+        found = self._nodes.get(node)
+        return found.pods if found else _NO_PODS
+
+    def of(self, pod_uid: str) -> PodShares | None:
+        """Return what a pod has."""
+        return self.pods(self.node_of(pod_uid)).get(pod_uid)
+
+    def without_shared_cards(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
+        """Return the nodes as policies for whole GPUs see them: a card of which somebody has a share is others'."""
+        return {name: self._whole(node) for name, node in nodes.items()}
+
+    def dump(self) -> bytes:
+        """Return the state as MessagePack."""
+        return msgspec.msgpack.encode(self._nodes)
+
+    def load(self, state: bytes) -> None:
+        self._nodes = msgspec.msgpack.decode(state, type=dict[str, SharingNode])
+        self._node_of = {uid: name for name, node in self._nodes.items() for uid in node.pods}
+
+    def rebase(self) -> None:
+        """Make this state the beginning of another log, in which all streams are empty."""
+        for node in self._nodes.values():
+            node.version = 0
+
+    def _whole(self, node: Node) -> Node:
+        found = self._nodes.get(node.name)
+        used = found.used_cards() if found and node.gpus else 0
+        return replace(node, foreign_gpus=Gpus(min(node.gpus, node.foreign_gpus + used))) if used else node
+
+    def _tidy(self, name: str) -> None:
+        # The version stays with the account: without pods and cards nobody appends, and a new account reads it anew.
+        node = self._nodes.get(name)
+        if node is not None and not node.devices and not node.pods and not node.version:
+            del self._nodes[name]
+
+
+@ShareAccounts.folds
+def _node_changed(accounts: ShareAccounts, fact: facts.NodeJoined | facts.NodeChanged, event: Event) -> None:
+    node = fact.node
+    if node.devices or node.name in accounts._nodes:
+        accounts._nodes.setdefault(node.name, SharingNode()).devices = node.devices
+        accounts._tidy(node.name)
+
+
+@ShareAccounts.folds
+def _node_left(accounts: ShareAccounts, fact: facts.NodeLeft, event: Event) -> None:
+    if (node := accounts._nodes.get(fact.name)) is not None:
+        node.devices = ()
+        accounts._tidy(fact.name)
+
+
+@ShareAccounts.folds
+def _assigned(accounts: ShareAccounts, fact: facts.ShareAssigned, event: Event) -> None:
+    node = accounts._nodes.setdefault(fact.node, SharingNode())
+    node.version = event.version
+    if not accounts.node_of(fact.pod_uid) and fact.containers and not node.refusal(fact.containers):
+        shares = PodShares(pod=fact.pod, containers=fact.containers, assigned_at=event.recorded_at)
+        node.pods[fact.pod_uid] = shares
+        accounts._node_of[fact.pod_uid] = fact.node
+
+
+@ShareAccounts.folds
+def _released(accounts: ShareAccounts, fact: facts.ShareReleased, event: Event) -> None:
+    node = accounts._nodes.setdefault(fact.node, SharingNode())
+    node.version = event.version
+    if node.pods.pop(fact.pod_uid, None) is not None:
+        del accounts._node_of[fact.pod_uid]

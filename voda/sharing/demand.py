@@ -1,0 +1,33 @@
+"""What is expected of the next pods: they ask for what pods have asked for lately, each as often as it came."""
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+from voda.sharing.fragmentation import Fragmentation
+from voda.sharing.kinds import typical_kinds
+from voda.sharing.nodes import Hardware
+from voda.sharing.pod import PodRequest
+from voda.sharing.stranding import Stranding
+
+COVERAGE: Final = 0.95
+"""Of the pods, by the kinds that FGD calls typical."""
+
+
+class Demand:
+    """The pods of a span of time, as seen from the nodes they may come to; measures are made when they are needed."""
+
+    def __init__(self, pods: Iterable[PodRequest], hardware: Hardware) -> None:
+        self.counts = Counter(pods)
+        self._hardware = hardware
+
+    @cached_property
+    def fragmentation(self) -> Fragmentation:
+        """Return FGD's measure for the typical kinds."""
+        return Fragmentation(typical_kinds(self.counts, COVERAGE), self._hardware)
+
+    @cached_property
+    def stranding(self) -> Stranding:
+        """Return the loss by all pods."""
+        return Stranding(self.counts, self._hardware)

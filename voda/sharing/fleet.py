@@ -1,0 +1,78 @@
+"""What is free on all nodes, as pods come and go.
+
+Rule: `release` returns exactly what `take` took, and `take` refuses what is not free.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from voda.domain.gpus import MILLI_PER_DEVICE
+from voda.sharing.nodes import CPU, FIRST_DEVICE, MEMORY, GpuNode, Ints, NodeRows, hardware_of
+from voda.sharing.pod import PodPlacement
+
+
+class Fleet:
+    """The nodes, in the order in which equal ones are chosen; `load` is the measured use of devices, shape (n, d)."""
+
+    def __init__(self, nodes: Sequence[GpuNode]) -> None:
+        self.hardware = hardware_of(nodes)
+        self.row_of = {node.name: row for row, node in enumerate(nodes)}
+        self.free: Ints = self.hardware.total.copy()
+        self.changes = 0
+        self.changed_at: Ints = np.zeros(len(nodes), dtype=np.int64)
+        """(n,): the number of the change that touched each node last."""
+
+    def rows(self, index: Ints | None = None) -> NodeRows:
+        """Return what is free on the nodes of an index, all by default; the answer is a copy."""
+        if index is None:
+            return NodeRows(self.hardware, np.arange(len(self.free)), self.free.copy())
+        return NodeRows(self.hardware, index, self.free[index])
+
+    def take(self, placement: PodPlacement) -> None:
+        """Take what a pod gets.
+
+        Raises:
+            ValueError: some of it is not free, or the node or a device is not there.
+        """
+        row, demand = self._demand(placement)
+        if (self.free[row] < demand).any():
+            raise ValueError(f"node {placement.node}: {placement.request} on {placement.devices} is not free there")
+        self._change(row, -demand)
+
+    def release(self, placement: PodPlacement) -> None:
+        """Give back what a pod got.
+
+        Raises:
+            ValueError: more would be free than the node has.
+        """
+        row, demand = self._demand(placement)
+        if (self.free[row] + demand > self.hardware.total[row]).any():
+            raise ValueError(f"node {placement.node}: {placement.request} on {placement.devices} was not taken there")
+        self._change(row, demand)
+
+    def _change(self, row: int, by: Ints) -> None:
+        self.free[row] += by
+        self.changes += 1
+        self.changed_at[row] = self.changes
+
+    def _demand(self, placement: PodPlacement) -> tuple[int, Ints]:
+        row = self.row_of.get(placement.node)
+        if row is None:
+            raise ValueError(f"there is no node {placement.node}")
+        width = self.hardware.device_memory.shape[1]
+        demand = np.zeros(self.free.shape[1], dtype=np.int64)
+        demand[CPU], demand[MEMORY] = placement.request.cpu_milli, placement.request.memory_mib
+        for container, devices in zip(placement.request.containers, placement.devices, strict=True):
+            if len(set(devices)) != container.count or not set(devices) <= set(range(self.hardware.device_counts[row])):
+                raise ValueError(f"node {placement.node}: devices {devices} do not serve {container}")
+            for device in devices:
+                demand[FIRST_DEVICE + device] += container.milli_each
+                whole = int(self.hardware.device_memory[row, device])
+                demand[FIRST_DEVICE + width + device] += whole if container.devices else container.memory_mib
+        return row, demand
+
+    @property
+    def capacity_milli(self) -> int:
+        """Return the compute of all devices."""
+        return int(self.hardware.device_counts.sum()) * MILLI_PER_DEVICE
