@@ -85,6 +85,8 @@ class Job:
     user: str
     pool: str
     kind: str
+    launcher: str = ""
+    """mpirun or torchrun; program: nothing else starts its processes; empty: not known."""
     phase: str
     """Submitted, Waiting, Running, Completed, Failed or Canceled."""
     reason: str

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from voda.domain.job import Job, JobSpec, Phase
 from voda.events import types as facts
 from voda.events.records import Data
+from voda.kinds.launcher import JobLauncher, launcher_of
+from voda.kinds.registry import KINDS
 from voda.projections.job_changes import (
     END_PHASES,
     JobChange,
@@ -54,6 +56,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """Of the last decision about it; once it has ended, why it failed or was canceled."""
     cancel_reason: str = ""
     """The reason given with the request to cancel it."""
+    launcher: JobLauncher = ""
+    """What starts its processes, as the manifest says."""
     resizes: int = 0
     """Changes from one planned size to another, each counted once all of its workers are there."""
     migrations: int = 0
@@ -232,4 +236,15 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
     """Return the record of a job that has just been submitted."""
     job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
-    return JobRecord(job=job, submitted_position=position, revision=position)
+    return JobRecord(job=job, submitted_position=position, revision=position, launcher=_launcher(spec))
+
+
+def _launcher(spec: JobSpec) -> JobLauncher:
+    """Return what starts a job's processes; empty where there is no manifest, or none that this version can read."""
+    kind = KINDS.get(spec.kind)
+    if spec.manifest is None or kind is None:
+        return ""
+    try:
+        return launcher_of(msgspec.convert(spec.manifest, kind))
+    except msgspec.ValidationError:
+        return ""

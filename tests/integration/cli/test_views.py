@@ -22,7 +22,7 @@ def test_describe_tells_everything_about_a_job(server: Server) -> None:
     for words in (
         "digits",
         "Running",
-        "Kind       MPIJob\nUser       admin",
+        "Launcher   mpirun (MPIJob)\nUser       admin",
         "2 on n1 x2 (minimum 1, maximum 4",
         "3/20 15% epochs, the last took 1.5s, accuracy 0.9",
         "starts on 2",

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_spec
+from tests.manifests import a_torch_job
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
 from voda.events.types import (
@@ -697,3 +698,11 @@ def test_reports_of_ended_jobs_are_forgotten_beyond_a_bound_those_of_the_first_e
     assert left() == counts
     log.add(JobCompleted(job_id="c"), at=3)
     assert left() == {**counts, "a": 0}
+
+
+def test_record_says_what_starts_the_job_and_nothing_where_no_manifest_does() -> None:
+    manifest = a_torch_job(container={"command": ["torchrun", "train.py"]})
+    assert the(a_submitted_job(kind="PyTorchJob", manifest=manifest)).launcher == "torchrun"
+    for unreadable in (None, {}, {"kind": "PyTorchJob", "spec": 3}):
+        assert the(a_submitted_job(kind="PyTorchJob", manifest=unreadable)).launcher == ""
+    assert the(a_submitted_job(kind="Sweep", manifest=manifest)).launcher == ""

@@ -63,6 +63,7 @@ def job_of(
         user=spec.user,
         pool=spec.pool,
         kind=spec.kind,
+        launcher=record.launcher,
         labels=spec.labels,
         priority=spec.priority,
         virtual_cluster=spec.virtual_cluster,

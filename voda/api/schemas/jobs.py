@@ -8,6 +8,7 @@ from msgspec import Meta
 from voda.api.schemas.base import Instant, View, WarningView
 from voda.domain.dependency import Condition
 from voda.domain.job import Phase
+from voda.kinds.launcher import JobLauncher
 
 
 class WorkerView(View, frozen=True, kw_only=True):
@@ -68,6 +69,9 @@ class JobView(View, frozen=True, kw_only=True):
     user: str
     pool: str
     kind: str
+    launcher: Annotated[
+        JobLauncher, Meta(description="What starts its processes; program: nothing else does; empty: not known.")
+    ] = ""
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     virtual_cluster: Annotated[str, Meta(description="Empty: its pool had none when it was submitted.")] = ""

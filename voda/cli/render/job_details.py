@@ -28,6 +28,7 @@ from voda.cli.render.job_text import (
     gpu_hours,
     has_ended,
     interruption,
+    launcher,
     next_try,
     progress,
     ran_s,
@@ -172,7 +173,7 @@ def _state(job: JobView, at: datetime) -> Text:
 
 
 def _origin(job: JobView) -> Iterator[tuple[str, str]]:
-    yield "Kind", job.kind
+    yield "Launcher", launcher(job)
     if job.user:
         yield "User", job.user
     yield "Pool", f"{pool_text(job.pool, job.namespace)}, priority {job.priority}"

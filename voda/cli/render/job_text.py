@@ -48,6 +48,13 @@ def has_ended(job: JobView | ExplanationView) -> bool:
     return job.phase in ENDED
 
 
+def launcher(job: JobView) -> str:
+    """Return what starts the job's processes, with its kind; that of a plain program says nothing to its user."""
+    if job.launcher == "program":
+        return "none: a plain program"
+    return f"{job.launcher} ({job.kind})" if job.launcher else f"not known ({job.kind})"
+
+
 def exactly(job: JobView) -> str:
     """Return what names this job and no other, also where a newer job has its name."""
     return f"@{job.job_id}"

@@ -94,6 +94,7 @@ _JOB_WIDE = (
     *(replace(column, drop=0) for column in _JOB),
     Column(head="PRIO"),
     Column(head="POOL", cut=3, least=7),
+    Column(head="LAUNCHER"),
     Column(head="NODES", cut=1, least=10),
     Column(head="WAIT"),
     Column(head="GPU-H", right=True),
@@ -149,10 +150,11 @@ def jobs_table(
 def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width: int) -> list[Text]:
     """Return the table with a second line under each job, for what has no room beside it."""
     found = lines[:1]
-    for line, (priority, _pool, nodes, wait, held, user, reason) in zip(lines[1:], more, strict=True):
+    for line, (priority, _pool, launcher, nodes, wait, held, user, reason) in zip(lines[1:], more, strict=True):
         where = "" if nodes == NONE else f"on {nodes}, "
+        by = "" if launcher == NONE else f", launcher {launcher}"
         below = Text(
-            f"    {reason}; {where}waited {wait}, {held} GPU-hours, priority {priority}, user {user}", style="dim"
+            f"    {reason}; {where}waited {wait}, {held} GPU-hours, priority {priority}, user {user}{by}", style="dim"
         )
         below.truncate(width, overflow="ellipsis")
         found += [line, below]
@@ -193,6 +195,7 @@ def _job_wide(job: JobView, at: datetime) -> list[str | Text]:
     return [
         str(job.priority),
         plain(job.pool),
+        job.launcher or NONE,
         plain(per_node(worker.node for worker in job.workers)),
         short(waited_s(job, at)),
         number(gpu_hours(job, at)),

@@ -2,11 +2,14 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.wire import NOW, a_wire_job, ago
 from voda.cli.render.job_text import (
     forecast,
     gpu_hours,
     interruption,
+    launcher,
     next_try,
     ordinal,
     state,
@@ -16,6 +19,14 @@ from voda.cli.render.job_text import (
 )
 from voda.cli.watch.lists import failures_note
 from voda.domain.job import Phase
+
+
+@pytest.mark.parametrize(
+    ("launcher_name", "expected"),
+    [("program", "none: a plain program"), ("torchrun", "torchrun (MPIJob)"), ("", "not known (MPIJob)")],
+)
+def test_launcher_is_told_with_the_kind_unless_nothing_but_the_program_runs(launcher_name: str, expected: str) -> None:
+    assert launcher(a_wire_job(launcher=launcher_name)) == expected
 
 
 def test_forecast_of_a_waiting_job_tells_its_place_its_start_and_its_end() -> None:

@@ -20,6 +20,7 @@ JOBS = [
         finishes_at=NOW + timedelta(minutes=12),
         planned_replicas=3,
         reason="grows to 3: saves 4m over 12s",
+        launcher="mpirun",
     ),
     a_wire_job("resnet-7", on=("node-01", "node-02"), epochs=90, epochs_done=3.5, priority=5),
     a_wire_job(
@@ -50,14 +51,15 @@ def test_jobs_are_a_line_each_with_size_progress_queue_and_what_comes_next() -> 
 
 def test_jobs_when_wide_tell_priority_pool_nodes_wait_user_and_reason() -> None:
     head, first, *_ = lines(JOBS, wide=True)
-    assert head.split()[-7:] == ["PRIO", "POOL", "NODES", "WAIT", "GPU-H", "USER", "REASON"]
-    assert first.endswith("0     default  node-01 x2        30s       0  ada   grows to 3: saves 4m over 12s")
+    assert head.split()[-8:] == ["PRIO", "POOL", "LAUNCHER", "NODES", "WAIT", "GPU-H", "USER", "REASON"]
+    assert first.endswith("0     default  mpirun    node-01 x2        30s       0  ada   grows to 3: saves 4m over 12s")
 
 
 def test_jobs_when_wide_on_a_narrow_terminal_take_two_lines() -> None:
     shown = lines(JOBS, wide=True, width=80)
     assert shown[4] == "    -; on node-01, node-02, waited 30s, 0 GPU-hours, priority 5, user ada"
     assert shown[6] == "    waits: needs 3, 0 free; waited 2m, 0 GPU-hours, priority 0, user ada"
+    assert lines(JOBS, wide=True, width=120)[2].endswith("priority 0, user ada, launcher mpirun")
     assert max(map(len, shown)) <= 80
 
 
@@ -70,7 +72,7 @@ def test_jobs_fit_the_terminal(width: int, wide: bool) -> None:
 
 def test_jobs_when_cut_give_up_nodes_before_the_reason() -> None:
     job = a_wire_job(on=("n1", "n2", "n3", "n4", "n5", "n6"), reason="its minimum, and not one replica more")
-    (_, line) = lines([job], wide=True, width=140)
+    (_, line) = lines([job], wide=True, width=150)
     assert "n1, n2, n3, …" in line
     assert line.endswith("its minimum, and not one replica more")
 

@@ -1,0 +1,57 @@
+"""What starts the processes of a job: mpirun, torchrun, or nothing but its own program.
+
+Rule: only words that are commands count, those of a shell's script among them; arguments of the program do not.
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Final, Literal, cast
+
+from voda.kinds.base import JobManifest
+from voda.programs.launchers import launcher_in_command
+
+JobLauncher = Literal["program", "torchrun", "mpirun", ""]
+"""Empty: not known, as of a job without a manifest."""
+
+_TORCH_MODULES: Final = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+
+
+def launcher_of(job: JobManifest) -> JobLauncher:
+    """Return what starts the processes; an MPIJob's launcher starts them by mpirun where it names nothing else."""
+    role = next((name for name in job.role_names if name in job.roles), "")
+    if not role or not job.roles[role].template.spec.containers:
+        return ""
+    _, container = job.main_container(role)
+    words = (*(container.command or ()), *(container.args or ()))
+    found = next((found for word in _commands(words) if (found := _launcher_named(word))), "")
+    return cast(JobLauncher, found) or ("mpirun" if job.local_launch == "mpi" else "program")
+
+
+def _launcher_named(word: str) -> str:
+    if word in _TORCH_MODULES:
+        return "torchrun"
+    return (launcher_in_command([word]) or "") if word else ""
+
+
+def _commands(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that may be commands: the first, Python's module, those before `--` of `voda run`, of a script
+    all.
+    """
+    name = PurePath(words[0]).name if words else ""
+    if name in _SHELLS:
+        for word in words[1:]:
+            yield from _split(word)
+    elif list(words[:2]) == ["voda", "run"]:
+        own = words[: words.index("--")] if "--" in words else words
+        yield from (word.rpartition("=")[2] for word in own)
+    else:
+        yield from words[: 3 if "-m" in words[1:2] else 1]
+
+
+def _split(script: str) -> Sequence[str]:
+    try:
+        return shlex.split(script, comments=True)
+    except ValueError:
+        return script.split()
