@@ -14,19 +14,26 @@ from pathlib import Path
 from msgspec import Struct
 
 from voda import config
-from voda.accounts import Account
+from voda.accounts import Account, Accounts
 from voda.api.unix_socket import MOST_BYTES
+from voda.app.reachability import program_warnings
 from voda.application.backend import CallerLimits
+from voda.auth.local_users import own_name
+from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
 from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
 from voda.cluster.local.isolation.cgroups import DEVICES, Cgroups, group_prefix
 from voda.cluster.local.isolation.job_environment import clean_environment
+from voda.cluster.local.isolation.limits import role_limits
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.kinds.base import FieldWarning
+from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
+from voda.manifests.parse import ParsedManifest
 
 DEFAULT_PORT = 8470
 Specs = Callable[[str, str], JobSpec | None]
@@ -110,6 +117,13 @@ def socket_path(options: MachineOptions) -> Path | None:
     return path if len(os.fsencode(path)) <= MOST_BYTES else None
 
 
+async def authenticator(options: MachineOptions, clock: Clock) -> Authenticator:
+    """Return what tells callers by their tokens; where one user runs all jobs, the admin has that account's name."""
+    admin = ADMIN if options.is_multi_user else await own_name(Accounts(), os.geteuid())
+    has_tokens = options.has_tokens
+    return Authenticator.open(options.home, clock, admin=admin) if has_tokens else Authenticator.none(admin=admin)
+
+
 def users_line(options: MachineOptions) -> str:
     """Return a sentence on who runs jobs, and so on what roles promise."""
     who = "root" if os.geteuid() == 0 else "you"
@@ -164,6 +178,18 @@ class Machine:
     def description(self) -> Sequence[str]:
         pools = [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
         return [*pools, limits_line(self.cgroups)]
+
+    def warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
+        """Return the fields of a manifest that plain processes ignore, and the commands that users cannot reach.
+
+        Raises:
+            InvalidField: it cannot run on one machine.
+        """
+        refuse_unrunnable(parsed)
+        role_limits(parsed.job)
+        path = self._options.environment.get("PATH", "") if self._options.is_multi_user else ""
+        ignored = local_warnings(parsed, self.cgroups.controllers)
+        return (*ignored, *(program_warnings(parsed, path) if path else ()))
 
     def clusters(
         self,

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from voda import __version__, config
 from voda.accounts import Account, Accounts, unmapped_uid
@@ -25,13 +24,14 @@ from voda.app.log_health import LogHealth
 from voda.app.machine import (
     Machine,
     MachineOptions,
+    authenticator,
     exposure_warning,
     refuse_contradictions,
     socket_path,
     users_line,
 )
 from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
-from voda.app.reachability import other_voda, program_warnings, reach_warnings
+from voda.app.reachability import other_voda, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend
 from voda.application.halt_all import halt_all
@@ -44,7 +44,6 @@ from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.exec.commands import LocalCommands
 from voda.cluster.local.isolation.cgroups import find_cgroups
-from voda.cluster.local.isolation.limits import role_limits
 from voda.cluster.local.isolation.user_folders import has_user_folders
 from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.leader_epochs import LeaderEpochs
@@ -52,13 +51,10 @@ from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import InvalidInput, StoreNotWritable, TransientError
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
-from voda.kinds.base import FieldWarning
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, lease_of, open_store
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import DurableStore
-from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
-from voda.manifests.parse import ParsedManifest
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.gauges import leadership_gauges
@@ -70,7 +66,9 @@ _log = logging.getLogger(__name__)
 class MachineService:
     """One process of voda on this machine."""
 
-    def __init__(self, options: MachineOptions, home: Home, store: DurableStore, clock: SystemClock) -> None:
+    def __init__(
+        self, options: MachineOptions, home: Home, store: DurableStore, clock: SystemClock, access: Authenticator
+    ) -> None:
         self.url = ""
         self.options = options
         self.home = home
@@ -82,7 +80,7 @@ class MachineService:
         self.log_health = LogHealth(self.store, str(options.log or home.log), self.telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
-        self.access = Authenticator.open(home.folder, clock) if options.has_tokens else Authenticator.none()
+        self.access = access
         self.users = LocalUsers(Accounts(), unmapped_uid=unmapped_uid()) if options.is_multi_user else None
         """The users of this machine; None where jobs of all users run as the one who runs voda."""
         self.socket = socket_path(options)
@@ -169,11 +167,7 @@ class MachineService:
             outputs=LocalOutputs(self.home.jobs.absolute()),
             commands=LocalCommands(lambda: self.clusters),
             folders=self.keeper,
-            warnings=partial(
-                _warnings,
-                enforced=self.machine.cgroups.controllers,
-                path=self.options.environment.get("PATH", "") if self.users else "",
-            ),
+            warnings=self.machine.warnings,
             not_ready=self.failure,
             health_warning=lambda: self.log_health.warning,
             limits=self.options.caller_limits(),
@@ -359,7 +353,8 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         with home.private_files():
             store = await open_store(options.log or home.log)
         stack.push_async_callback(store.close)
-        service = MachineService(options, home, store, SystemClock(not_before=await last_recorded_at(store)))
+        clock = SystemClock(not_before=await last_recorded_at(store))
+        service = MachineService(options, home, store, clock, await authenticator(options, clock))
         await service.view.open()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         forecaster = Forecaster(str(options.log or home.log), service.view, service.clock, service.pools)
@@ -386,15 +381,3 @@ def _leadership(service: MachineService, me: str) -> Leadership:
     telemetry.show("election")
     telemetry.read(lambda: leadership_gauges(is_leading=leadership.is_leading, epoch=leadership.epoch))
     return leadership
-
-
-def _warnings(parsed: ParsedManifest, *, enforced: Collection[str], path: str) -> Sequence[FieldWarning]:
-    """Return the fields of a manifest that plain processes ignore, where the kernel enforces these limits, and the
-    commands that users cannot reach on this PATH of a multi-user voda.
-
-    Raises:
-        InvalidField: it cannot run on one machine.
-    """
-    refuse_unrunnable(parsed)
-    role_limits(parsed.job)
-    return (*local_warnings(parsed, enforced), *(program_warnings(parsed, path) if path else ()))

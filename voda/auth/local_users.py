@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from voda.accounts import Account, Accounts
 from voda.auth.callers import Caller, CallerRole
 from voda.auth.tokens import ADMIN
-from voda.domain.errors import InvalidInput, NotAllowed
+from voda.domain.errors import InvalidInput, NotAllowed, TransientError
 
 ADMIN_GROUP: Final = "voda-admin"
 ROOT: Final = "root"
@@ -21,6 +21,15 @@ class Peer(NamedTuple):
     pid: int
     uid: int
     gid: int
+
+
+async def own_name(accounts: Accounts, uid: int) -> str:
+    """Return the name of the account that runs voda; `admin` where it has none, or nobody says so in time."""
+    try:
+        account = await accounts.account_of_uid(uid)
+    except (TransientError, OSError):
+        account = None
+    return ADMIN if account is None else account.name
 
 
 class LocalUsers:

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 Role = Literal["admin", "user", "viewer"]
 ROLES: Sequence[Role] = get_args(Role)
 ADMIN = "admin"
-"""The user behind the admin's token."""
+"""The user behind the admin's token, unless the server gives that user another name."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._@-]{0,61}[a-z0-9])?")
 _SECRET_BYTES = 32
 _JOB_PREFIX = "vjob_"
@@ -51,8 +51,9 @@ class Token(Struct, frozen=True, kw_only=True):
 class Authenticator:
     """Tells callers by tokens: of a data folder (`open`), of one that replicas share (`mounted`), or none (`none`)."""
 
-    def __init__(self, folder: Path | None, clock: Clock | None, secret: str) -> None:
+    def __init__(self, folder: Path | None, clock: Clock | None, secret: str, *, admin: str = ADMIN) -> None:
         self._folder = folder
+        self._admin_name = admin
         self._clock = clock
         self._secret = secret.encode()
         self._admin = sha256().digest()
@@ -62,17 +63,20 @@ class Authenticator:
         self._mounted_stamps: tuple[secret_files.Stamp, ...] = ()
 
     @classmethod
-    def open(cls, folder: Path, clock: Clock) -> Self:
+    def open(cls, folder: Path, clock: Clock, *, admin: str = ADMIN) -> Self:
         """Return the authenticator of a data folder, which exists; the first call makes its secrets.
+
+        `admin` is the name of the user behind the admin's token.
 
         Raises:
             InvalidInput: a file cannot be read or decoded.
             StoreNotWritable: the folder cannot be written.
         """
         # Not from a Clock or a seed: tokens must not be repeatable.
-        access = cls(folder, clock, secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES)))
-        admin = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
-        access._admin = sha256(admin.encode()).digest()
+        secret = secret_files.write_once(folder / _SECRET, secrets.token_hex(_SECRET_BYTES))
+        access = cls(folder, clock, secret, admin=admin)
+        admin_token = secret_files.write_once(folder / _ADMIN_TOKEN, _new_token())
+        access._admin = sha256(admin_token.encode()).digest()
         access._load()
         return access
 
@@ -97,9 +101,9 @@ class Authenticator:
         return (folder / _SECRET).exists()
 
     @classmethod
-    def none(cls) -> Self:
-        """Return the authenticator of a service without tokens: every caller is admin."""
-        return cls(None, None, secrets.token_hex(_SECRET_BYTES))
+    def none(cls, *, admin: str = ADMIN) -> Self:
+        """Return the authenticator of a service without tokens: every caller is an admin of that name."""
+        return cls(None, None, secrets.token_hex(_SECRET_BYTES), admin=admin)
 
     @property
     def has_tokens(self) -> bool:
@@ -108,7 +112,7 @@ class Authenticator:
     def identify(self, token: str | None) -> Caller:
         """Return the caller behind a token as sent; raises Unauthorized where there is none, or it is unknown."""
         if self._folder is None:
-            return Caller(user=ADMIN, role="admin", found_by="no tokens")
+            return Caller(user=self._admin_name, role="admin", found_by="no tokens")
         self._reload_if_changed()
         if token and token.startswith(_JOB_PREFIX):
             return self._job(token)
@@ -117,7 +121,7 @@ class Authenticator:
         # Hashes are compared, so the time that it takes tells nothing about the token.
         digest = sha256(token.encode("utf-8", "replace"))
         if hmac.compare_digest(digest.digest(), self._admin):
-            return Caller(user=ADMIN, role="admin")
+            return Caller(user=self._admin_name, role="admin")
         if (caller := self._tokens().get(digest.hexdigest())) is None:
             raise Unauthorized("this token is unknown or was revoked: ask for a new one (voda token create NAME)")
         return caller

@@ -4,7 +4,7 @@ import pytest
 
 from voda.accounts import Account, Accounts
 from voda.auth.callers import Caller
-from voda.auth.local_users import LocalUsers, Peer
+from voda.auth.local_users import LocalUsers, Peer, own_name
 from voda.domain.errors import InvalidInput, NotAllowed, TransientError
 
 ADMINS = 900
@@ -95,3 +95,9 @@ async def test_jobs_run_with_the_account_of_their_owner_and_those_of_the_admin_a
         await users.job_account("nobody-here")
     with pytest.raises(InvalidInput, match="user '' has no account"):
         await users.job_account("")
+
+
+async def test_own_name_is_that_of_the_account_and_admin_where_nobody_knows_it() -> None:
+    assert await own_name(Accounts(Names()), 1001) == "ada"
+    assert await own_name(Accounts(Names()), 4321) == "admin"
+    assert await own_name(Accounts(Broken()), 1001) == "admin"

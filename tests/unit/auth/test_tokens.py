@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from voda.auth.callers import Caller
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
@@ -202,3 +203,10 @@ def test_mounted_tokens_are_changed_where_they_were_made(tmp_path: Path) -> None
     for change in (lambda: access.add("bob", "user"), lambda: access.remove("anna")):
         with pytest.raises(InvalidInput, match="is mounted"):
             change()
+
+
+def test_admin_of_a_single_user_service_has_the_name_of_that_user(tmp_path: Path) -> None:
+    access = Authenticator.open(tmp_path, VirtualClock(0.0), admin="ada")
+    token = (tmp_path / "admin.token").read_text().strip()
+    assert access.identify(token) == Caller(user="ada", role="admin", found_by="token")
+    assert Authenticator.none(admin="ada").identify(None) == Caller(user="ada", role="admin", found_by="no tokens")

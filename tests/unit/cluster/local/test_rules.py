@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.local_jobs import a_torch_job, an_mpi_job
+from tests.manifests import a_torch_job as a_torch_manifest
+from tests.manifests import an_indexed_job
 from voda.cluster.local import rendezvous
 from voda.cluster.local.devices import Device, Slots, cpu_slots
 from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
@@ -18,7 +20,9 @@ from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.kinds.pod_template import RdzvConf, TorchElasticPolicy
-from voda.manifests.programs import Program
+from voda.manifests.programs import Program, expand_program
+
+ROOT = Path(__file__).parents[4]
 
 GPUS = tuple(Device(name=str(index)) for index in range(8))
 _FAILED = Exit(run=1, code=3)
@@ -125,6 +129,31 @@ def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(
 ) -> None:
     job = a_torch_job("t", "", processes=processes, gpus_per_replica=2)
     assert rendezvous.agent_environment(job, 0, size=1, port=1)["PET_NPROC_PER_NODE"] == expected
+
+
+def test_torch_variables_are_all_in_the_docs() -> None:
+    documented = (ROOT / "docs" / "up.md").read_text("utf-8")
+    with_master, indexed = _with_master(), run_spec_of(JobSpec(job_id="t", kind="Job", manifest=an_indexed_job()))
+    jobs = (a_torch_job("t", "", elastic=TorchElasticPolicy(min_replicas=1)), with_master, indexed)
+    names = {name for job in jobs for name in rendezvous.agent_environment(job, 0, size=1, port=1)}
+    assert {"PET_NNODES", "PET_NODE_RANK", "JOB_COMPLETION_INDEX"} < names
+    assert {name for name in names if f"`{name}`" not in documented} == set()
+
+
+def test_torch_variable_of_the_user_goes_before_vodas_where_it_was_written_for_this_machine() -> None:
+    own = {"PET_MAX_RESTARTS": "3", "PET_NPROC_PER_NODE": "2"}
+    manifests = {
+        "PyTorchJob": a_torch_manifest(env=own),
+        "Job": an_indexed_job(env=[{"name": name, "value": value} for name, value in own.items()]),
+    }
+    seen = {}
+    for kind, manifest in manifests.items():
+        job = run_spec_of(JobSpec(job_id="t", kind=kind, manifest=manifest))
+        base = rendezvous.agent_environment(job, 0, size=1, port=1)
+        _, env = expand_program(job.programs["worker"], base)
+        seen[kind] = (env["PET_MAX_RESTARTS"], env["PET_NPROC_PER_NODE"])
+    # Those of a Job, which are about the pods of a cluster, are read as an elasticPolicy.
+    assert seen == {"PyTorchJob": ("3", "2"), "Job": ("23", "2")}
 
 
 def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
