@@ -15,13 +15,38 @@ import aiohttp
 import pytest
 
 from tests.local_jobs import base_environment
+from tests.needs import needs
 from tests.waiting import DEADLINE_S, until, until_it_is
 from voda.app.machine import MachineOptions
 from voda.app.service import MachineService, running
 from voda.cluster.local import cluster as local_cluster
 from voda.cluster.local.folder import job_ids
+from voda.cluster.local.isolation.cgroups import find_cgroups
 
 FIFO = 'cd "$VODA_JOB_DIR/logs"; rm launcher.log; mkfifo launcher.log; exit 1'
+BOMB = """exec /usr/bin/python3 -c '
+import os, time
+while True:
+    try:
+        os.fork()
+    except OSError:
+        os.write(1, b"full\\n")
+        time.sleep(0.2)
+'"""
+"""Forks in every process that it has, and goes on where that is refused."""
+GLUTTON = """/usr/bin/python3 -c '
+import os
+while True:
+    if os.fork() == 0:
+        try:
+            held = bytearray(200 << 20)
+        except MemoryError:
+            os._exit(1)
+        os._exit(0)
+    if os.wait()[1] == 9:
+        os.write(1, b"killed\\n")
+'"""
+"""Takes more memory than it may again and again: the kernel kills each of its children."""
 UNREADABLE = "[voda: the output cannot be read: logs/launcher.log is a FIFO, expected a regular file]\n"
 ZEROS = 'cd "$VODA_JOB_DIR/logs"; rm launcher.log; ln -s /dev/zero launcher.log; exit 1'
 
@@ -51,8 +76,8 @@ class Up:
         async with asyncio.timeout(within_s), self.session.get(self.service.url + path) as answer:
             return answer.status, await answer.text()
 
-    async def submit(self, name: str, script: str) -> str:
-        manifest = a_manifest(name, script)
+    async def submit(self, name: str, script: str, *, memory: str = "") -> str:
+        manifest = a_manifest(name, script, memory=memory)
         async with self.session.post(f"{self.service.url}/api/v1/jobs", json=manifest) as answer:
             assert answer.status == 201, await answer.text()
             return str((await answer.json())["job"]["job_id"])
@@ -71,8 +96,10 @@ class Up:
         return await self.job(job_id)
 
 
-def a_manifest(name: str, script: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "example/any", "command": ["sh", "-c", script]}
+def a_manifest(name: str, script: str, *, memory: str = "") -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "main", "image": "example/any", "command": ["sh", "-c", script]}
+    if memory:
+        container["resources"] = {"limits": {"memory": memory}}
     role = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
     return {
         "apiVersion": "kubeflow.org/v2beta1",
@@ -83,9 +110,9 @@ def a_manifest(name: str, script: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def an_up(home: Path) -> AsyncIterator[Up]:
+async def an_up(home: Path, **options_of: Any) -> AsyncIterator[Up]:
     options = MachineOptions(
-        home=home, environment=base_environment(), port=0, slots=4, has_tokens=False, ratelimit_s=0.0
+        home=home, environment=base_environment(), port=0, slots=4, has_tokens=False, ratelimit_s=0.0, **options_of
     )
     async with running(options) as service, aiohttp.ClientSession() as session:
         yield Up(service, session)
@@ -159,6 +186,33 @@ async def test_api_when_jobs_are_looked_for_slowly_answers_meanwhile(
             await _goes_on(up)
     finally:
         go_on.set()
+
+
+@needs(os.geteuid() == 0, "only root is sure to make control groups")
+async def test_readyz_when_jobs_fill_their_limits_of_processes_and_memory_answers_within_a_second(
+    tmp_path: Path,
+) -> None:
+    if not {"pids", "memory", "cpu"} <= (groups := find_cgroups()).controllers:
+        pytest.skip(f"control groups of processes, memory and CPU are not voda's here: {groups.obstacle}")
+    async with an_up(tmp_path, pids_limit=300) as up:
+        bomb, glutton = await up.submit("bomb", BOMB), await up.submit("glutton", GLUTTON, memory="32Mi")
+        asked = []
+
+        async def both_are_full() -> bool:
+            asked.append(await up.get("/readyz", within_s=1))
+            printed = [(await up.get(f"/api/v1/jobs/{job}/logs", within_s=10))[1] for job in (bomb, glutton)]
+            return "full" in printed[0] and printed[1].count("killed") > 2
+
+        await until_it_is(both_are_full, within_s=60)
+        for _ in range(20):
+            asked.append(await up.get("/readyz", within_s=1))
+        await _goes_on(up)
+        assert {status for status, _ in asked} <= {200, 503}
+        assert asked[-1][0] == 200
+        for job_id in (bomb, glutton):
+            async with up.session.delete(f"{up.service.url}/api/v1/jobs/{job_id}") as answer:
+                assert answer.status < 300
+            await up.until_phase(job_id, "canceled")
 
 
 def _used_bytes() -> int:
