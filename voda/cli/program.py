@@ -138,16 +138,35 @@ def kept_document(made: ProgramDocument, options: ProgramOptions) -> "Document":
     return made.document if options.image else with_working_dir(made.document, str(Path.cwd()))
 
 
-def manifest_text(manifest: dict[str, Any]) -> str:
-    """Return a program's manifest as YAML for a file.
+_FOR_KUBECTL = """\
+# For `kubectl apply -f FILE` or `voda submit FILE`. voda starts it{service}.
+"""
+_SERVICE = """, and makes its Service {subdomain}.
+# The job's name is in it several times: for another one print it again, with --name"""
+_FOR_SUBMIT = """\
+# For `voda submit FILE` alone: kubectl knows nothing of --array, --after and --device-class.
+"""
+_OF_SUBMIT = ("voda.dev/array", "voda.dev/after", "voda.dev/device-class")
+
+
+def manifest_text(manifest: dict[str, Any], *, has_image: bool) -> str:
+    """Return a program's manifest as YAML for a file; with an image, complete for kubectl where that can be.
 
     Raises:
         InvalidInput: `voda submit` would refuse it.
     """
+    from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
     from voda.manifests import text
     from voda.manifests.parse import parse
     from voda.manifests.yaml_writer import manifest_yaml
 
     written = manifest_yaml(manifest)
-    parse(text.read(written.encode()))
-    return written
+    spec = parse(text.read(written.encode())).spec
+    if not has_image:
+        return written
+    if any(name in manifest["metadata"]["annotations"] for name in _OF_SUBMIT):
+        return _FOR_SUBMIT + written
+    complete = kubectl_manifest(spec)
+    subdomain = complete["spec"].get("template", {}).get("spec", {}).get("subdomain", "")
+    service = _SERVICE.format(subdomain=subdomain) if subdomain else ""
+    return _FOR_KUBECTL.format(service=service) + manifest_yaml(complete)

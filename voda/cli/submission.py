@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from voda.cli.manifests import Document, ReadManifests
     from voda.cli.program import ProgramOptions
 
-_FOR_SUBMIT = """\
-# For `voda submit FILE`: voda adds what else it needs (Service, policies, variables) when it makes the object.
-# For kubectl it has to be complete: see "Jobs without an operator" in docs/kubernetes-jobs.md.
-"""
 _MOST_NAMES = 100
 """That are tried for a program whose name nobody chose: train, train-2, ..."""
 
@@ -135,8 +131,8 @@ class SubmitRequest:
         for line in made.notes(is_submitted=not self.how.prints):
             note(line)
         if self.how.prints:
-            text = manifest_text(self.job.applied(kept_document(made, options)).manifest)
-            print(f"{_FOR_SUBMIT if options.image else ''}{text}", end="")
+            manifest = self.job.applied(kept_document(made, options)).manifest
+            print(manifest_text(manifest, has_image=bool(options.image)), end="")
             return True
         return self._send_program(self.job.applied(made.document), has_image=bool(options.image))
 

@@ -167,6 +167,12 @@ class IndexedJob(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
         yield from super().kubernetes_warnings(converted, job)
+        if (strange := _elsewhere(self, job)) and job.max_replicas > 1:
+            message = (
+                f"names {strange}, and replica 0 of this job is {job.name or job.job_id}-0: its replicas cannot meet"
+                " there; leave it out where voda makes the Job, or write this job's name"
+            )
+            yield FieldWarning(field=f"spec.template.spec.containers[0].env[{ENDPOINT}]", message=message)
         # A Job that a server has made names its pods; voda adds what torchrun needs to those that it makes itself.
         is_there = "selector" in converted["spec"]
         if is_there and runs_torchrun(self) and job.max_replicas > 1 and ENDPOINT not in variables(self):
@@ -175,6 +181,14 @@ class IndexedJob(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
                 " variables: write it and the others into the manifest, or use voda submit (docs/kubernetes-jobs.md)"
             )
             yield FieldWarning(field=f"spec.template.spec.containers[0].env[{ENDPOINT}]", message=message)
+
+
+def _elsewhere(job: NumberedReplicas, spec: JobSpec) -> str:
+    """Return the host at which replicas look for a replica 0 that is of another job; empty where it is none."""
+    host = (variables(job).get(ENDPOINT) or "").partition(":")[0]
+    replica, _, domain = host.partition(".")
+    is_pod = domain.endswith(".svc.cluster.local") and replica.endswith("-0")
+    return host if is_pod and replica != f"{spec.name or spec.job_id}-0" else ""
 
 
 def runs_torchrun(job: NumberedReplicas) -> bool:

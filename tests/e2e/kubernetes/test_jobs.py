@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
@@ -11,7 +12,10 @@ from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld, index_of
 from voda.application.halt_job import halt, resume
 from voda.auth.callers import Caller
+from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
 from voda.events.types import ActionFailed, JobCancelRequested, WorkerExited
+from voda.manifests.parse import parse
+from voda.programs.program_manifest import ProgramJob, program_manifest
 from voda.projections.job_record import JobRecord
 
 ANN = Caller(user="ann", role="admin")
@@ -32,6 +36,27 @@ async def test_job_with_the_label_is_taken_in_and_its_pods_go_where_the_plan_say
             assert "schedulingGates" not in pod["spec"]
             assert pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == pod["spec"]["nodeName"]
             assert pod["spec"].get("schedulerName") == "default-scheduler"
+        assert await world.told("a", "Suspended") == []
+
+
+async def test_program_that_was_printed_for_kubectl_is_taken_in_with_all_that_its_replicas_need(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await world.add_node("gpu-1", gpus=3)
+    program = ProgramJob(name="a", words=("torchrun", "train.py"), launcher="torchrun", most=3, image="train:1")
+    spec = parse(program_manifest(program)).spec
+    async with voda(world, tmp_path) as it:
+        await world.submit(kubectl_manifest(replace(spec, namespace=world.namespace)))
+        await it.until_runs("a", 3)
+        job, service = await world.job("a"), await world.client.get(api.SERVICES, "a", world.namespace)
+        assert job["spec"]["successPolicy"] == INDEX_0_ENDS
+        assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "a"}
+        for pod in (await world.running("a")).values():
+            told = {name for name in pod["metadata"]["annotations"] if name.startswith("voda.dev/env.")}
+            asked = [each for each in pod["spec"]["containers"][0]["env"] if "valueFrom" in each]
+            paths = {each["valueFrom"]["fieldRef"]["fieldPath"] for each in asked}
+            assert {f"metadata.annotations['{name}']" for name in told} == paths
         assert await world.told("a", "Suspended") == []
 
 

@@ -181,9 +181,28 @@ def test_submit_says_how_the_program_is_started_only_where_voda_guessed(empty: S
     assert empty.voda("get", "-o", "name").stdout.split() == ["plain-fit", "train", "train-2"]
 
 
-def test_print_for_kubernetes_says_what_the_manifest_is_for_and_can_be_submitted(empty: Server, folder: Path) -> None:
-    printed = empty.voda("submit", "--print", "--image", "train:1", "--workers", "1-4", "--", "torchrun", "train.py")
-    assert printed.stdout.startswith("# For `voda submit FILE`: voda adds what else it needs")
-    assert "# For kubectl" in printed.stdout
-    (folder / "job.yaml").write_text(printed.stdout)
-    assert empty.voda("submit", "job.yaml", "-o", "name").stdout == "train\n"
+def test_print_with_an_image_is_ready_for_kubectl_and_can_be_submitted(empty: Server, folder: Path) -> None:
+    options = ("--image", "train:1", "--workers", "1-4", "-l", "team=vision", "-n", "vision")
+    printed = empty.voda("submit", "--print", *options, "--", "torchrun", "train.py").stdout
+    assert printed.startswith(
+        "# For `kubectl apply -f FILE` or `voda submit FILE`. voda starts it, and makes its Service"
+    )
+    manifest = yaml.safe_load(printed)
+    assert manifest["metadata"]["namespace"] == "vision"
+    assert manifest["metadata"]["labels"] == {"voda.dev/managed": "true", "team": "vision"}
+    assert (manifest["spec"]["suspend"], manifest["spec"]["template"]["spec"]["subdomain"]) == (True, "train")
+    (folder / "job.yaml").write_text(printed)
+    assert empty.voda("submit", "job.yaml", "-o", "name").stdout == "vision_train\n"
+    empty.voda("init", "--image", "train:1", "--workers", "1-4", "--out", "init.yaml", "--", "torchrun", "train.py")
+    assert yaml.safe_load((folder / "init.yaml").read_text())["spec"] == {
+        **manifest["spec"],
+        "template": yaml.safe_load(printed.replace("train.vision.svc", "train.default.svc"))["spec"]["template"],
+    }
+
+
+def test_print_of_what_only_voda_submit_can_do_says_so(empty: Server) -> None:
+    for option, value in (("--array", "0-3"), ("--after", "prep"), ("--device-class", "gpu.example.com")):
+        words = ("submit", "--print", "--image", "train:1", option, value, "--", "torchrun", "train.py")
+        printed = empty.voda(*words).stdout
+        assert printed.startswith("# For `voda submit FILE` alone")
+        assert "suspend" not in printed

@@ -91,6 +91,16 @@ def test_job_that_is_there_is_warned_of_the_rendezvous_that_voda_cannot_add() ->
     assert kubernetes_warnings(parse(there), SERVED, "nvidia.com/gpu") == ()
 
 
+def test_rendezvous_at_the_replica_of_another_job_is_warned_of() -> None:
+    renamed = an_indexed_job(2, env=[ENDPOINT])
+    assert kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu") == ()
+    renamed["metadata"]["name"] = "other"
+    (warning,) = kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu")
+    assert "names digits-0.digits.default.svc.cluster.local, and replica 0 of this job is other-0" in warning.message
+    renamed["spec"]["template"]["spec"]["containers"][0]["env"] = [{**ENDPOINT, "value": "store.example.com:29500"}]
+    assert kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu") == ()
+
+
 def test_limits_of_a_job_are_in_its_spec() -> None:
     policy = failure_policy(parse(an_indexed_job(2, backoffLimit=4, activeDeadlineSeconds=60)).job)
     assert (policy.backoff_limit, policy.active_deadline_s) == (4, 60.0)

@@ -38,7 +38,7 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
     if not words and not script:
         raise InvalidInput("no program: voda init train.py, or voda init -- python train.py --lr 0.1")
     made = program_document(words or ("python", script), options, name=name)
-    text = manifest_text(kept_document(made, options).manifest)
+    text = manifest_text(kept_document(made, options).manifest, has_image=bool(options.image))
     file = out or Path(f"{made.document.manifest['metadata']['name']}.yaml")
     try:
         with file.open("w" if force else "x", encoding="utf-8") as opened:

@@ -79,13 +79,13 @@ class IndexedJobV1(JobKind):
         # No second pod of an index while the first one holds its GPUs.
         job["spec"]["podReplacementPolicy"] = "Failed"
         if is_new:
-            _complete(job, spec)
+            complete(job, spec)
 
     def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
         return {"parallelism": replicas, "completions": replicas}
 
 
-def _complete(job: dict[str, Any], spec: JobSpec) -> None:
+def complete(job: dict[str, Any], spec: JobSpec) -> None:
     """Add what a Job can only be made with; what the user wrote stays."""
     body = job["spec"]
     for name in _OF_SERVER:

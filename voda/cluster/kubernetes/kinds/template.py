@@ -52,7 +52,8 @@ def plain(value: Any, field: str = "") -> Any:
 def with_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return a template whose containers all have the variables; what a container sets itself wins.
 
-    They come first, so that the container's own variables and arguments can refer to them.
+    They come first, so that the container's own variables and arguments can refer to them. One that refers to the
+    annotation in which voda would tell it (`with_annotation_references`) is replaced.
     """
     pod = dict(template["spec"])
     pod["containers"] = [_with_variables(each, environment) for each in pod["containers"]]
@@ -94,8 +95,22 @@ def with_annotated_environment(template: Template, environment: Mapping[str, str
     return {**template, "metadata": {**metadata, "annotations": {**_mapping(metadata.get("annotations")), **told}}}
 
 
+def with_annotation_references(template: Template, names: Sequence[str]) -> dict[str, Any]:
+    """Return a template whose containers read the variables from the annotations that voda will add to their pods."""
+    pod = dict(template["spec"])
+    told = [_reference(name) for name in names]
+    pod["containers"] = [{**each, "env": [*told, *(each.get("env") or ())]} for each in pod["containers"]]
+    return {**template, "spec": pod}
+
+
+def _reference(name: object) -> dict[str, Any]:
+    path = f"metadata.annotations['{well_known.VARIABLE}{name}']"
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
 def _with_variables(container: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    own = list(container.get("env") or ())
+    told = [_reference(name) for name in environment]
+    own = [each for each in container.get("env") or () if each not in told]
     named = {variable.get("name") for variable in own}
     added = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
     return {**container, "env": [*added, *own]} if added else dict(container)
