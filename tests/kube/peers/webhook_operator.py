@@ -54,7 +54,8 @@ class WebhookOperator(Program):
                 f"--kubeconfig={self.plane.kubeconfig()}",
                 *self.flags(),
             ],
-            {"POD_NAMESPACE": self.namespace},
+            # Whatever TMPDIR says here.
+            {"POD_NAMESPACE": self.namespace, "TMPDIR": "/tmp"},
         )
         self.plane.wait_until(self._serves_webhook, f"{self.name} serves its webhook")
 
