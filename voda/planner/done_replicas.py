@@ -5,7 +5,8 @@
 
 Rule: pure; once a replica was done, its job keeps its size, also if it is preempted meanwhile: a smaller one would drop
 replicas that are not done, and the job would count as completed without them. A replica that is done stays in the plan
-where it was, or beside another one, and takes nothing there.
+where it was, or beside another one, and takes nothing there. Which replicas are done, the log knows by the causes of
+their exits; on Kubernetes those follow the Job's `completedIndexes`, whatever became of the pods.
 """
 
 from collections.abc import Mapping

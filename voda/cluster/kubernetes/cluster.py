@@ -11,7 +11,7 @@ from typing import TypeVar
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_pods import exit_cause, index
+from voda.cluster.kubernetes.state.job_pods import SUCCESS, exit_cause, index
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
@@ -100,15 +100,15 @@ class KubernetesCluster:
         return kube_job.object.metadata.uid
 
     def _exits(self, job_id: str) -> Mapping[int, ExitCause]:
-        """Return why workers ended whose pods are still there, unless another one has their index."""
+        """Return why workers ended whose pods are still there, or that are done, unless another one has their index."""
         inventory, exits = self.inventory, dict[int, ExitCause]()
-        holders = inventory.gpu_nodes(job_id)
+        holders, done = inventory.gpu_nodes(job_id), inventory.done_indices(job_id)
         for pod in inventory.workers(job_id).values():
             number = index(pod)
             if pod.is_over and pod.spec.node_name and number is not None and number not in holders:
                 node = inventory.stock.nodes.get(pod.spec.node_name)
                 exits[number], _ = exit_cause(pod, pod, node=node, wanted=None)
-        return exits
+        return {**exits, **dict.fromkeys(done - holders.keys(), SUCCESS[0])}
 
 
 class _Lazy(Mapping[str, T]):

@@ -1,12 +1,20 @@
 """What one pool's cluster makes of actions, on a cluster in memory and on virtual time."""
 
-from tests.builders import a_state
+from typing import Any
+
+import msgspec
+
+from tests.builders import a_job, a_state
 from tests.kube.acting import Stage
 from tests.virtual_time import virtually
 from voda.cluster.kubernetes.cluster import KubernetesCluster
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.domain.plan import HaltJob, Placement, StartJob
+from voda.events.types import WorkerExited
 from voda.reconcilers.diff import diff
+from voda.reconcilers.resync import missing_facts
 
 
 async def _trust(pool: str) -> None:
@@ -56,5 +64,38 @@ def test_job_whose_workers_wait_for_room_is_shown_as_starting_until_they_have_so
         stage.remove_pod("a-worker-0")
         stage.add_worker("a", 0, node="n1", phase="Running")
         assert (await cluster.observe()).starting == []
+
+    virtually(act())
+
+
+def a_plain_job(**status: Any) -> JobObject:
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}}
+    spec = {"parallelism": 2, "completions": 2}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, JobObject)
+
+
+def a_replica(number: int, name: str, phase: str) -> Pod:
+    labels, notes = {"batch.kubernetes.io/job-name": "a"}, {"voda.dev/job-id": "a"}
+    metadata = {"name": f"a-{number}-{name}", "namespace": "ns", "uid": name, "labels": labels, "annotations": notes}
+    spec = {"nodeName": "n1", "containers": [{"name": "train"}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def test_replica_that_its_job_counts_as_completed_has_finished_whatever_is_left_of_its_pods() -> None:
+    async def act() -> None:
+        stage = Stage()
+        observations = Observations(stage.inventory)
+        cluster = KubernetesCluster("v100", stage.inventory, observations, stage.actuator, _trust)
+        stage.add_node("n1")
+        fields: dict[str, Any] = {"kind": "Job", "pool": "v100", "namespace": "ns", "name": "a", "uid": "u1"}
+        job = stage.jobs["a"] = a_job("a", workers={0: "n1", 1: "n1"}, **fields)
+        stage.inventory.put_object("u1", IndexedJobV1(), a_plain_job(completedIndexes="1"))
+        # Of replica 1 only a pod that failed before is left: somebody deleted the other one while nobody led.
+        for pod in (a_replica(0, "aaaaa", "Running"), a_replica(1, "bbbbb", "Failed")):
+            stage.inventory.put_pod(pod.metadata.key, pod)
+        nodes = stage.inventory.stock.pool_nodes("v100")
+        state = a_state(jobs=[job], nodes=list(nodes.values()), placement={"a": ("n1", "n1")})
+        missing = missing_facts(state, await cluster.observe())
+        assert missing == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
 
     virtually(act())

@@ -31,7 +31,10 @@ class KubeJob(NamedTuple):
 
     @property
     def done_indices(self) -> Set[int]:
-        """Replicas that have succeeded, and get no pod any more."""
+        """Replicas that have succeeded, and get no pod any more.
+
+        The truth about them: `Job.done` is what the log has recorded of it, since plans are made from the log alone.
+        """
         return (self.object.child or self.object).status.done_indices
 
 

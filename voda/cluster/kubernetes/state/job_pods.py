@@ -19,6 +19,7 @@ from voda.events.types import ExitCause, JobCompleted, JobFailed, WorkerExited, 
 
 Exit = tuple[ExitCause, int | None]
 """Cause and exit code; None where there was no code, or it means nothing."""
+SUCCESS: Final[Exit] = ("finished", 0)
 
 _NODE_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 """Reasons of a pod, or of its condition DisruptionTarget, that mean its machine is gone."""
@@ -144,7 +145,7 @@ def exit_cause(
     if by_others := _external_cause(pod, node):
         return by_others, None
     if pod.is_over and not pod.is_leaving:
-        return ("finished", 0) if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
+        return SUCCESS if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
     if ended is not None:
         return ("finished" if isinstance(ended, JobCompleted) else "failed"), None
     return _exit_of_taken_pod(pod, node, wanted)

@@ -12,7 +12,7 @@ from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
-from voda.cluster.kubernetes.state.job_pods import Exit, exit_cause, is_refusal, worker_facts
+from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, is_refusal, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -142,7 +142,8 @@ class Observations:
     ) -> Iterator[Notice]:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         end = self.ends.get(job_id)
-        exits = {index: self._exit(pod, desired.get(index), end) for index, pod in gone.items()}
+        done = self._inventory.done_indices(job_id)
+        exits = {i: SUCCESS if i in done else self._exit(pod, desired.get(i), end) for i, pod in gone.items()}
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
         is_now = {index: pod.spec.node_name for index, pod in now.items()}

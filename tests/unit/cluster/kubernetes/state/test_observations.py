@@ -132,6 +132,16 @@ def test_workers_that_outlive_their_job_are_told_when_they_go(phase: Phase, caus
     assert told.look() == ()
 
 
+def test_replica_whose_pod_is_deleted_right_after_its_success_has_finished() -> None:
+    told = Told()
+    told.see(an_object())
+    told.run(0, 1)
+    told.look()
+    told.see(an_object(completedIndexes="1"))
+    told.inventory.put_pod("ns/a-worker-1", None)
+    assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished", exit_code=0),)
+
+
 def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the_relist() -> None:
     told = Told()
     told.run(1)
