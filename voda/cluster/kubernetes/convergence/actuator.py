@@ -23,9 +23,9 @@ from voda.cluster.kubernetes.convergence.steps import (
     DesiredRun,
     DesiredStop,
     LiftGates,
+    ObservedJob,
     PatchObject,
     ReportObstacle,
-    Situation,
     Step,
     Unregister,
     steps,
@@ -127,11 +127,11 @@ class Actuator:
         nodes = desired.nodes if isinstance(desired, DesiredRun) else ()
         return {index: node for index, node in enumerate(nodes) if node}
 
-    def situation(self, job_id: str) -> Situation:
+    def observe(self, job_id: str) -> ObservedJob:
         inventory = self._inventory
         job, kube_job, workers = inventory.job(job_id), inventory.object_of(job_id), inventory.workers(job_id)
         indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
-        return Situation(
+        return ObservedJob(
             job_id=job_id,
             uid=job.uid if job is not None else "",
             spec=job.spec if job is not None else None,
@@ -191,7 +191,7 @@ class Actuator:
         desired = self.desired.get(job_id)
         if desired is None:
             return
-        at = self.situation(job_id)
+        at = self.observe(job_id)
         self._keep_room(desired, at)
         todo = steps(desired, at)
         for step in todo:
@@ -200,7 +200,7 @@ class Actuator:
             self.desired.pop(job_id, None)
             self.begun.discard(job_id)
 
-    def _keep_room(self, desired: Desired, at: Situation) -> None:
+    def _keep_room(self, desired: Desired, at: ObservedJob) -> None:
         """Keep the room of workers that a former leader let go to where the plan has them."""
         if not isinstance(desired, DesiredRun) or at.kube_job is None:
             return
@@ -210,7 +210,7 @@ class Actuator:
             if is_own and pod.placed_on and not pod.spec.node_name and pod.placed_on == planned.get(at.indices[key]):
                 self._gates.room.keep(pod, pod.placed_on)
 
-    async def _execute(self, step: Step, at: Situation) -> None:
+    async def _execute(self, step: Step, at: ObservedJob) -> None:
         match step:
             case PatchObject(patch):
                 await self._patch(at, patch)
@@ -235,7 +235,7 @@ class Actuator:
                 if at.job_id in self._gates.waiting_reasons:
                     self.begun.discard(at.job_id)
 
-    async def _patch(self, at: Situation, patch: Patch) -> None:
+    async def _patch(self, at: ObservedJob, patch: Patch) -> None:
         assert at.kube_job is not None, "only an object that was seen is patched"
         child = at.kube_job.object.child
         uid = child.metadata.uid if child is not None else ""
@@ -257,7 +257,7 @@ class Actuator:
         if now is not None:
             self._inventory.update_object(patched.kind, now)
 
-    async def _delete_pods(self, step: DeletePods, at: Situation) -> None:
+    async def _delete_pods(self, step: DeletePods, at: ObservedJob) -> None:
         there = {**at.pods, **at.workers}
         pods = [there[key] for key in step.keys]
         if step.why == "ended":
@@ -283,7 +283,7 @@ class Actuator:
             # Another pod has its name by now.
             await self._api.patch(pod.path, body, NamedObject)
 
-    async def _count_failures(self, pods: Sequence[Pod], at: Situation) -> None:
+    async def _count_failures(self, pods: Sequence[Pod], at: ObservedJob) -> None:
         if (kube_job := at.kube_job) is None:
             return
         if noted := counted_failures(kube_job, pods, at.workers.values()):

@@ -22,7 +22,7 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.actuator import Actuator, PublishJob
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.pod_refusals import pod_refusal
-from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, Situation
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop, ObservedJob
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
 from voda.cluster.kubernetes.objects import ContainerStatus, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -68,7 +68,7 @@ class Stall(Struct, frozen=True):
 NONE: Final = Stall()
 
 
-def stall_of(desired: Desired, at: Situation, waiting_reason: str = "") -> Stall:
+def stall_of(desired: Desired, at: ObservedJob, waiting_reason: str = "") -> Stall:
     """Return what a job waits for; of several things the first one, and what may take long only where all does.
 
     Its gates were not lifted last for `waiting_reason`, where no node refused its workers.
@@ -90,7 +90,7 @@ def stall_of(desired: Desired, at: Situation, waiting_reason: str = "") -> Stall
     return replace(stall, at_work=min(kept, default=None))
 
 
-def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, waiting_reason: str) -> Iterator[Stall]:
+def _starting(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_reason: str) -> Iterator[Stall]:
     workers = {index: pod for key, pod in at.workers.items() if (index := at.indices[key]) < len(nodes)}
     # A job gives its last workers back first: where one beyond a gap is at work, the gap frees no GPU of use to others.
     working = max((index + 1 for index, pod in workers.items() if pod.status.phase == "Running"), default=0)
@@ -114,13 +114,13 @@ def _starting(nodes: Sequence[str], at: Situation, kube_job: KubeJob, waiting_re
             yield from _of_launcher(pod)
 
 
-def _halting(at: Situation, kube_job: KubeJob) -> Iterator[Stall]:
+def _halting(at: ObservedJob, kube_job: KubeJob) -> Iterator[Stall]:
     yield from _leaving(at)
     if any(not pod.is_leaving for pod in at.workers.values()):
         yield Stall(f"it is suspended and its workers are still there: see whether {kube_job.kind.operator} runs")
 
 
-def _leaving(at: Situation) -> Iterator[Stall]:
+def _leaving(at: ObservedJob) -> Iterator[Stall]:
     for pod in {**at.workers, **at.pods}.values():
         if pod.is_leaving and at.now >= pod.leaves_at:
             yield Stall(
@@ -218,7 +218,7 @@ class StallWatch:
 
     def _stall(self, job_id: str) -> Stall:
         desired, waiting_reason = self._desired(job_id), self.gates.waiting_reasons.get(job_id, "")
-        return stall_of(desired or DesiredHalt(), self.actuator.situation(job_id), waiting_reason)
+        return stall_of(desired or DesiredHalt(), self.actuator.observe(job_id), waiting_reason)
 
     def _recorded_since(self, job_id: str, now: float) -> float:
         job = self.inventory.job(job_id)

@@ -40,7 +40,7 @@ class DesiredStop(Struct, frozen=True):
 Desired = DesiredRun | DesiredHalt | DesiredStop
 
 
-class Situation(Struct, frozen=True, kw_only=True):
+class ObservedJob(Struct, frozen=True, kw_only=True):
     """What there is of a job."""
 
     job_id: str
@@ -101,7 +101,7 @@ class ReportObstacle(Struct, frozen=True):
 Step = PatchObject | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
-def steps(desired: Desired, at: Situation) -> Sequence[Step]:
+def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     """Return what can be done now, in this order; empty when all is as desired or something has to be awaited."""
     match desired:
         case DesiredRun(nodes):
@@ -113,7 +113,7 @@ def steps(desired: Desired, at: Situation) -> Sequence[Step]:
     return (*_forced(at), *todo)
 
 
-def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
+def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
     kube_job = at.kube_job
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None or _has_ended(at, kube_job):
         # The registrar makes objects; an end is about to reach the log.
@@ -138,7 +138,7 @@ def _run(nodes: Sequence[str], at: Situation) -> Iterator[Step]:
         yield PatchObject(kube_job.kind.suspend_patch())
 
 
-def _resume(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[Step]:
+def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
     # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
     if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
         yield from _halt(at)
@@ -150,7 +150,7 @@ def _resume(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[
         yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.spec, len(nodes)))
 
 
-def _settle(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[Step]:
+def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
     """Bring the worker pods of a job that is not suspended to their nodes."""
     desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
     if spare := _at_work_beyond(len(nodes), at, kube_job):
@@ -175,7 +175,7 @@ def _settle(nodes: Sequence[str], at: Situation, kube_job: KubeJob) -> Iterator[
         yield LiftGates(dict(sorted(pending.items())))
 
 
-def _at_work_beyond(size: int, at: Situation, kube_job: KubeJob) -> tuple[str, ...]:
+def _at_work_beyond(size: int, at: ObservedJob, kube_job: KubeJob) -> tuple[str, ...]:
     """Return the pods that their operator keeps though the plan has no use for them, and that hold GPUs."""
     asked = object_size(kube_job.kind, kube_job.object, size)
     spare = [key for key, index in at.indices.items() if size <= index < asked]
@@ -186,7 +186,7 @@ def _is_running(pod: Pod) -> bool:
     return not pod.is_over and not pod.is_leaving
 
 
-def _halt(at: Situation) -> Iterator[Step]:
+def _halt(at: ObservedJob) -> Iterator[Step]:
     kube_job = at.kube_job
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
         yield from _left_over(at)
@@ -202,7 +202,7 @@ def _halt(at: Situation) -> Iterator[Step]:
         yield from _left_over(at)
 
 
-def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
+def _stop(at: ObservedJob, *, is_unwanted: bool) -> Iterator[Step]:
     kube_job = at.kube_job
     has_object = kube_job is not None and kube_job.object.metadata.deletion_timestamp is None
     if kube_job is not None and has_object and is_unwanted and not _has_ended(at, kube_job):
@@ -211,13 +211,13 @@ def _stop(at: Situation, *, is_unwanted: bool) -> Iterator[Step]:
         yield from _halt(at)
 
 
-def _left_over(at: Situation, of: Callable[[Pod], bool] = lambda pod: True) -> Iterator[Step]:
+def _left_over(at: ObservedJob, of: Callable[[Pod], bool] = lambda pod: True) -> Iterator[Step]:
     left = tuple(key for key, pod in at.workers.items() if not pod.is_leaving and of(pod))
     if left:
         yield DeletePods(left, "left over")
 
 
-def _forced(at: Situation) -> Iterator[Step]:
+def _forced(at: ObservedJob) -> Iterator[Step]:
     """Yield the deletion of pods whose end no kubelet will confirm."""
     # A launcher that has ended stays: without it, its operator would not know how the job ended, and start it again.
     held = {key: pod for key, pod in at.pods.items() if _is_at_work(pod)} | dict(at.workers)
@@ -226,7 +226,7 @@ def _forced(at: Situation) -> Iterator[Step]:
         yield DeletePods(lost, "lost", is_forced=True)
 
 
-def _is_lost(pod: Pod, at: Situation) -> bool:
+def _is_lost(pod: Pod, at: ObservedJob) -> bool:
     is_gone = at.dead_nodes.get(pod.spec.node_name)
     if is_gone is None:
         return False
@@ -234,11 +234,11 @@ def _is_lost(pod: Pod, at: Situation) -> bool:
     return is_gone or (pod.is_leaving and at.now >= pod.leaves_at + FORCE_AFTER_S)
 
 
-def _has_ended(at: Situation, kube_job: KubeJob) -> bool:
+def _has_ended(at: ObservedJob, kube_job: KubeJob) -> bool:
     return outcome_of(kube_job, tuple(at.pods.values()), at.job_id) is not None
 
 
-def _is_given_up(at: Situation, kube_job: KubeJob) -> bool:
+def _is_given_up(at: ObservedJob, kube_job: KubeJob) -> bool:
     """Say whether the operator has finished with the job; it goes on with one that only voda counts as failed."""
     pods = tuple(at.pods.values())
     return kube_job.kind.end(kube_job.object, pods, at.job_id) is not None or kube_job.kind.is_broken(
@@ -258,7 +258,7 @@ def _is_of_old_template(pod: Pod, kube_job: KubeJob) -> bool:
     return is_old and kube_job.object.owns(pod) and not pod.is_over and not pod.is_leaving
 
 
-def _is_done_with(key: str, at: Situation) -> bool:
+def _is_done_with(key: str, at: ObservedJob) -> bool:
     """Say whether a worker has failed and the log has it: the pod alone says why, so it stays until then."""
     pod = at.workers[key]
     is_known = at.logged_workers.get(at.indices[key]) != pod.spec.node_name

@@ -16,7 +16,7 @@ from tests.kube.objects import an_mpijob
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.virtual_time import now_s, virtually
 from voda.cluster.kubernetes.convergence.stalls import Stall, StallWatch, stall_of
-from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, Situation
+from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, ObservedJob
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob
@@ -45,7 +45,7 @@ def wait(desired: Desired, pods: Sequence[Pod], unbound_reasons: str = "", **fie
     spec = {"runPolicy": {"suspend": fields.get("suspend", False)}}
     whole = {"metadata": metadata, "spec": spec, "status": fields.get("status", {})}
     workers = {pod.metadata.key: pod for pod in pods if "worker" in pod.metadata.name}
-    at = Situation(
+    at = ObservedJob(
         job_id="a",
         uid="u1",
         spec=a_spec("a", max_replicas=2),

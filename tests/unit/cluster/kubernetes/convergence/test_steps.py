@@ -19,9 +19,9 @@ from voda.cluster.kubernetes.convergence.steps import (
     DesiredRun,
     DesiredStop,
     LiftGates,
+    ObservedJob,
     PatchObject,
     ReportObstacle,
-    Situation,
     Step,
     Unregister,
     steps,
@@ -73,7 +73,7 @@ def todo(
     **fields: Any,
 ) -> list[Step]:
     pods = {pod.metadata.key: pod for pod in workers}
-    at = Situation(
+    at = ObservedJob(
         job_id="a",
         uid=fields.get("uid", "u1"),
         spec=a_spec("a", max_replicas=8),
@@ -237,7 +237,7 @@ def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> No
     def given_up(**fields: Any) -> list[Step]:
         metadata = {"name": "a-launcher", "namespace": "ns", "uid": "l", **fields}
         raw = {"metadata": metadata, "spec": {"nodeName": "gone"}, "status": {"phase": fields["phase"]}}
-        at = Situation(
+        at = ObservedJob(
             job_id="a",
             uid="u1",
             spec=a_spec("a", max_replicas=8),
