@@ -192,7 +192,7 @@ class Actuator:
         if desired is None:
             return
         at = self.observe(job_id)
-        self._keep_room(desired, at)
+        self._reserve(desired, at)
         todo = steps(desired, at)
         for step in todo:
             await self._execute(step, at)
@@ -200,15 +200,15 @@ class Actuator:
             self.desired.pop(job_id, None)
             self.begun.discard(job_id)
 
-    def _keep_room(self, desired: Desired, at: ObservedJob) -> None:
-        """Keep the room of workers that a former leader let go to where the plan has them."""
+    def _reserve(self, desired: Desired, at: ObservedJob) -> None:
+        """Reserve again what a former leader reserved: for workers that it let go to where the plan has them."""
         if not isinstance(desired, DesiredRun) or at.kube_job is None:
             return
         planned = self.nodes(at.job_id)
         for key, pod in at.workers.items():
             is_own = at.kube_job.object.owns(pod)
             if is_own and pod.placed_on and not pod.spec.node_name and pod.placed_on == planned.get(at.indices[key]):
-                self._gates.room.keep(pod, pod.placed_on)
+                self._gates.reservations.reserve(pod, pod.placed_on)
 
     async def _execute(self, step: Step, at: ObservedJob) -> None:
         match step:

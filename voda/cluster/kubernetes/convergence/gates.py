@@ -11,7 +11,7 @@ from typing import Final
 from voda.backoff import Backoff
 from voda.clock import Clock, stopwatch
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.convergence.room import Room
+from voda.cluster.kubernetes.convergence.reservations import Reservations
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import gather_all
@@ -43,7 +43,7 @@ class GateLifter:
         self._clock = clock
         self._publish = publish
         self._telemetry = telemetry
-        self.room = Room(inventory)
+        self.reservations = Reservations(inventory)
         self._refused: set[str] = set()
         """Job and node, by `_pair`: refused as far as known here."""
         self._backoff = Backoff(first_s=AVOIDED_S, longest_s=LONGEST_AVOIDED_S)
@@ -71,17 +71,17 @@ class GateLifter:
         laps: list[float] = []
         for pod, node in placed:
             # Before anything is waited for: other jobs converge at the same time.
-            self.room.begin(pod, node)
+            self.reservations.begin(pod, node)
         try:
             with stopwatch(laps):
                 await gather_all(self._lift(pod, node) for pod, node in placed)
         finally:
             for pod, _ in placed:
-                self.room.end(pod)
+                self.reservations.end(pod)
             self._telemetry.observe(GATE_DURATION, laps[-1])
 
     def keep_only(self, live: Collection[str]) -> None:
-        self.room.tidy()
+        self.reservations.tidy()
         self.waiting_reasons = {job_id: reason for job_id, reason in self.waiting_reasons.items() if job_id in live}
 
     def refuse(self, job_id: str, node: str, reason: str) -> None:
@@ -126,7 +126,7 @@ class GateLifter:
         for node, amount in needed.items():
             if node not in stock.nodes:
                 return f"node {node} is not there any more"
-            free = max(0, self.room.free_milli(node))
+            free = max(0, self.reservations.free_milli(node))
             if amount > free:
                 what = "GPUs" if stock.devices.holders(node) else stock.rule.resource
                 return f"node {node} has {free / 1000:g} {what} free, workers on it need {amount / 1000:g}"

@@ -46,12 +46,12 @@ def test_gates_when_all_gpus_are_free_are_lifted_for_the_planned_node_and_count_
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert let_go(stage) == {"a-worker-0": "n1", "a-worker-1": "n1"}
         assert stage.pod("a-worker-0")["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
-        assert stage.gates.room.free_milli("n1") == 2000
+        assert stage.gates.reservations.free_milli("n1") == 2000
         assert stage.inventory.gpu_nodes("a") == {}
         stage.schedule()
         stage.watch()
         assert stage.inventory.gpu_nodes("a") == {0: "n1", 1: "n1"}
-        assert stage.gates.room.free_milli("n1") == 2000
+        assert stage.gates.reservations.free_milli("n1") == 2000
 
     virtually(act())
 
@@ -92,17 +92,17 @@ def test_gate_of_a_worker_that_claims_devices_waits_for_free_ones_and_is_refused
         )
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         assert let_go(stage) == {"a-worker-0": "n1"}
-        assert stage.gates.room.free_milli("n1") == 1000
+        assert stage.gates.reservations.free_milli("n1") == 1000
         # kube-scheduler allocates a claim a moment before it binds the pod.
         allocated = [{"driver": CLASS, "pool": "n1", "device": f"gpu-{number}"} for number in range(3)]
         owner = {"kind": "Pod", "name": "a-worker-0", "uid": stage.pod("a-worker-0")["metadata"]["uid"]}
         metadata = {"name": "a-worker-0-x", "namespace": NAMESPACE, "ownerReferences": [owner]}
         body = {"metadata": metadata, "status": {"allocation": {"devices": {"results": allocated}}}}
         devices.put_claim(f"{NAMESPACE}/a-worker-0-x", msgspec.convert(body, ResourceClaim))
-        assert stage.gates.room.free_milli("n1") == 1000
+        assert stage.gates.reservations.free_milli("n1") == 1000
         stage.schedule()
         stage.watch()
-        assert stage.gates.room.free_milli("n1") == 1000
+        assert stage.gates.reservations.free_milli("n1") == 1000
 
     virtually(act())
 
@@ -150,7 +150,7 @@ def test_gates_of_two_jobs_that_converge_together_are_lifted_for_the_one_that_fi
             stage.actuator.desired[job_id] = DesiredRun(("n1",) * 3)
         await stage.actuator.converge(["a", "b"])
         assert set(let_go(stage)) == {"a-worker-0", "a-worker-1", "a-worker-2"}
-        assert stage.gates.room.free_milli("n1") == 1000
+        assert stage.gates.reservations.free_milli("n1") == 1000
         assert stage.gates.waiting_reasons == {"b": "node n1 has 1 nvidia.com/gpu free, workers on it need 3"}
         for index in range(3):
             stage.remove_pod(f"a-worker-{index}")
@@ -167,12 +167,12 @@ def test_room_is_kept_until_the_workers_are_bound_and_nothing_is_left_of_it_then
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         stage.watch()
         stage.gates.keep_only(["a"])
-        assert stage.gates.room.free_milli("n1") == 2000
+        assert stage.gates.reservations.free_milli("n1") == 2000
         stage.schedule()
         stage.watch()
         stage.gates.keep_only(["a"])
-        assert stage.gates.room.free_milli("n1") == 2000
-        assert not any(vars(stage.gates.room)[name] for name in ("_kept", "_under_way"))
+        assert stage.gates.reservations.free_milli("n1") == 2000
+        assert not any(vars(stage.gates.reservations)[name] for name in ("_reserved", "_under_way"))
 
     virtually(act())
 
@@ -194,7 +194,7 @@ def test_worker_that_a_former_leader_let_go_has_its_room_where_the_plan_has_it_a
             stage.change_pod(f"a-worker-{index}", {"metadata": metadata})
         stage.watch()
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
-        assert (stage.gates.room.free_milli(node), stage.inventory.stock.free_milli(node)) == (free, 4000)
+        assert (stage.gates.reservations.free_milli(node), stage.inventory.stock.free_milli(node)) == (free, 4000)
 
     virtually(act())
 
@@ -295,7 +295,7 @@ def test_gates_when_the_server_does_not_answer_are_lifted_later() -> None:
         stage.wire.is_down = True
         await stage.actuator.converge(["a"])
         stage.wire.is_down = False
-        assert stage.gates.room.free_milli("n1") == 4000
+        assert stage.gates.reservations.free_milli("n1") == 4000
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert len(let_go(stage)) == 2
 
