@@ -53,9 +53,9 @@ class KubernetesCluster:
         )
 
     def _underway(self) -> Mapping[str, Sequence[str]]:
-        """Return the nodes of the jobs that are to run, and that the actuator has begun with."""
-        begun = self.actuator.begun
-        runs = ((job_id, state) for job_id, state in self.actuator.desired.items() if job_id in begun)
+        """Return the nodes of the jobs that are to run, and that the actuator works on by itself."""
+        underway = self.actuator.underway
+        runs = ((job_id, state) for job_id, state in self.actuator.desired.items() if job_id in underway)
         return {job_id: state.nodes for job_id, state in runs if isinstance(state, DesiredRun)}
 
     def _is_live(self, job_id: str) -> bool:

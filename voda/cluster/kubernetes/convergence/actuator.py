@@ -66,7 +66,7 @@ class Actuator:
     def __init__(self, inventory: Inventory, api: Api, clock: Clock, gates: GateLifter, publish: PublishJob) -> None:
         self.desired: dict[str, Desired] = {}
         """job id -> state."""
-        self.begun: set[str] = set()
+        self.underway: set[str] = set()
         """Jobs whose desired state was tried once, and that wait for nothing of other jobs: the next tries come with
         changes of theirs, and after delays."""
         self._inventory = inventory
@@ -86,20 +86,20 @@ class Actuator:
 
         ClusterUnavailable: try again; ActionRefused: the server refuses it as it stands.
         """
-        if job_id in self.begun and self.desired.get(job_id) == desired:
+        if job_id in self.underway and self.desired.get(job_id) == desired:
             return
-        self.begun.discard(job_id)
+        self.underway.discard(job_id)
         self.desired[job_id] = desired
         self._backoff.reset(job_id)
         with suppress(Conflict):
             # The mirror is a moment behind: the watch is about to show what changed, and the desired state is set.
             await self._converge(job_id)
         if job_id not in self._gates.waiting_reasons:
-            self.begun.add(job_id)
+            self.underway.add(job_id)
 
     def stand_down(self) -> None:
         self.desired.clear()
-        self.begun.clear()
+        self.underway.clear()
         self._given_up.clear()
         self._backoff.clear()
 
@@ -198,7 +198,7 @@ class Actuator:
             await self._execute(step, at)
         if isinstance(desired, DesiredStop) and not todo and all(map(_is_at_rest, at.workers.values())):
             self.desired.pop(job_id, None)
-            self.begun.discard(job_id)
+            self.underway.discard(job_id)
 
     def _reserve(self, desired: Desired, at: ObservedJob) -> None:
         """Reserve again what a former leader reserved: for workers that it let go to where the plan has them."""
@@ -233,7 +233,7 @@ class Actuator:
             case LiftGates(nodes):
                 await self._gates.lift(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
                 if at.job_id in self._gates.waiting_reasons:
-                    self.begun.discard(at.job_id)
+                    self.underway.discard(at.job_id)
 
     async def _patch(self, at: ObservedJob, patch: Patch) -> None:
         assert at.kube_job is not None, "only an object that was seen is patched"
