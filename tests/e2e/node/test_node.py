@@ -1,4 +1,4 @@
-"""docs/install-kubernetes.md on real nodes: the chart, elastic jobs under torchrun, a rolling update, a lost node.
+"""What README and docs/install-kubernetes.md say, on real nodes: chart, elastic jobs, a rolling update, a lost node.
 
 Each test ends its own jobs.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kube.node.cluster import GPUS, NODES
-from tests.kube.node.installation import Installation
+from tests.kube.node.installation import Installation, readme_commands
 from tests.waiting import wait_until
 
 ALL = len(NODES) * GPUS
@@ -30,13 +30,15 @@ def test_chart_when_installed_passes_its_own_test(installation: Installation) ->
     assert "Phase:          Succeeded" in installation.helm("test", "voda", "--timeout", "120s")
 
 
-def test_job_when_submitted_trains_on_all_gpus_and_completes_when_its_program_ends(voda: Installation) -> None:
-    voda.submit("first", f"1-{ALL}")
-    voda.until_trains("first", ALL)
-    assert f"of {ALL} workers" in voda.voda("logs", "first", "--tail", "5")
-    assert voda.voda("exec", "first", "--yes", "--", "ls", "train.py") == "train.py\n"
-    voda.voda("exec", "first", "--yes", "--", "touch", "/tmp/end")
-    wait_until(lambda: "Completed" in voda.voda("get", "first"), lambda: voda.voda("explain", "first"))
+def test_readme_when_followed_trains_an_elastic_job_on_all_gpus_until_its_program_ends(voda: Installation) -> None:
+    _, submit, describe = readme_commands()
+    voda.type(*submit)
+    voda.until_trains("my-job", ALL)
+    assert "Started" in voda.type(*describe)
+    assert f"of {ALL} workers" in voda.voda("logs", "my-job", "--tail", "5")
+    assert voda.voda("exec", "my-job", "--yes", "--", "ls", "train.py") == "train.py\n"
+    voda.voda("exec", "my-job", "--yes", "--", "touch", "/tmp/end")
+    wait_until(lambda: "Completed" in voda.voda("get", "my-job"), lambda: voda.voda("explain", "my-job"))
 
 
 def test_job_when_another_comes_and_goes_shrinks_and_grows_and_its_training_goes_on(voda: Installation) -> None:

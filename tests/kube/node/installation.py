@@ -6,7 +6,9 @@ Rule: what an administrator or a user would type is what runs here, by kubectl, 
 import base64
 import hashlib
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ from tests.kube.node.cluster import NODES, NodeCluster, output_of
 from tests.ports import free_port
 from tests.served_process import PROGRAM
 from tests.waiting import wait_until
+from voda import config
 
 IMAGE = "registry.example.com/voda:0.1.0"
 TRAIN_IMAGE = "registry.example.com/train:1"
@@ -31,6 +34,13 @@ _IMAGES = ROOT / "out" / "kube" / "node-images"
 _SLOW_S = 300.0
 """Longer than torch takes to start in pods of the lowest priority, on a busy machine."""
 _STEP = re.compile(r"(?P<at>\d+\.\d+) step (?P<step>\d+) of (?P<workers>\d+) workers")
+
+
+def readme_commands() -> Sequence[Sequence[str]]:
+    """Return the commands of the README's section about Kubernetes, each as its words: install, submit, describe."""
+    section = (ROOT / "README.md").read_text("utf-8").partition("\n## On Kubernetes\n")[2]
+    lines = section.split("```")[1].splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 @dataclass(frozen=True)
@@ -52,10 +62,10 @@ class Installation:
     access: Mapping[str, str] = field(default_factory=dict)
 
     def install(self) -> None:
-        """Install the chart, and wait until it is ready."""
+        """Install the chart by the README's command, on a disk of this machine, and wait until it is ready."""
         self.home.mkdir(mode=0o700)
         self.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([RESTRICTED, *_disk(self.home)]))
-        self.helm("install", "voda", str(CHART), *self.values())
+        self.type(*readme_commands()[0], *self.values())
         self.ready()
         token = self.cluster.kubectl("-n", NAMESPACE, "get", "secret", "voda-access", "-o", "json")
         self.access = {"VODA_TOKEN": base64.b64decode(json.loads(token)["data"]["admin.token"]).decode()}
@@ -80,6 +90,13 @@ class Installation:
     def ready(self) -> None:
         """Wait until the rollout is done."""
         self.cluster.kubectl("-n", NAMESPACE, "rollout", "status", "deployment", "voda", "--timeout=120s")
+
+    def type(self, *words: str) -> str:
+        """Run a command as somebody types it in a checkout, with the kubeconfig of an administrator."""
+        programs = (peer("helm").parent, self.cluster.kubectl_program.parent, Path(sys.executable).parent)
+        path = os.pathsep.join([*map(str, programs), config.environment()["PATH"]])
+        variables = {"PATH": path, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        return output_of(["env", "--chdir", str(ROOT), *words], variables=variables)
 
     def helm(self, *arguments: str) -> str:
         """Run Helm in voda's namespace."""
