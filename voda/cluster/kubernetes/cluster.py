@@ -11,6 +11,7 @@ from typing import TypeVar
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_objects import done_indices
 from voda.cluster.kubernetes.state.job_pods import SUCCESS, exit_cause, index
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice, Observed
@@ -102,7 +103,7 @@ class KubernetesCluster:
     def _exits(self, job_id: str) -> Mapping[int, ExitCause]:
         """Return why workers ended whose pods are still there, or that are done, unless another one has their index."""
         inventory, exits = self.inventory, dict[int, ExitCause]()
-        holders, done = inventory.gpu_nodes(job_id), inventory.done_indices(job_id)
+        holders, done = inventory.gpu_nodes(job_id), done_indices(inventory.object_of(job_id))
         for pod in inventory.workers(job_id).values():
             number = index(pod)
             if pod.is_over and pod.spec.node_name and number is not None and number not in holders:

@@ -8,7 +8,7 @@ is gone leaves nothing behind, because where machines come and go none has the n
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
@@ -128,11 +128,6 @@ class Inventory:
             return self.objects.get(job.uid)
         carrying = self._index.carrying(job_id)
         return next((each for each in carrying if job is None or each.object.metadata.key == object_key(job)), None)
-
-    def done_indices(self, job_id: str) -> Set[int]:
-        """Return the replicas that a job's Job counts as completed, whatever is left of their pods."""
-        kube_job = self.object_of(job_id)
-        return kube_job.done_indices if kube_job is not None else frozenset()
 
     def logged_job(self, job_id: str) -> Job | None:
         """Return a job of the log, live or ended; None: the log never had it, or forgot it."""

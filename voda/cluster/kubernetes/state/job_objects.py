@@ -38,6 +38,11 @@ class KubeJob(NamedTuple):
         return (self.object.child or self.object).status.done_indices
 
 
+def done_indices(kube_job: KubeJob | None) -> Set[int]:
+    """Return the replicas that a job's Job counts as completed, whatever is left of their pods."""
+    return kube_job.done_indices if kube_job is not None else frozenset()
+
+
 OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
 """(kind, object before, object now) -> nothing; None = was or is not there."""
 

@@ -11,7 +11,7 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
+from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
 from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, is_refusal, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
@@ -142,7 +142,7 @@ class Observations:
     ) -> Iterator[Notice]:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         end = self.ends.get(job_id)
-        done = self._inventory.done_indices(job_id)
+        done = done_indices(self._inventory.object_of(job_id))
         exits = {i: SUCCESS if i in done else self._exit(pod, desired.get(i), end) for i, pod in gone.items()}
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
