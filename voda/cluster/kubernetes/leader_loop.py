@@ -63,7 +63,9 @@ class LeaderLoop:
         inventory = self._inventory
         self._is_leading = True
         inventory.take_dirty()
-        self.observations.begin(self._log.live_jobs())
+        jobs = list(self._log.live_jobs())
+        self.observations.begin(jobs)
+        self._stalls.changed(job.spec.job_id for job in jobs)
         # Whatever was left half done, and objects of jobs that ended meanwhile.
         inventory.dirty_jobs.update(inventory.jobs_with_objects())
         inventory.dirty_jobs.update(inventory.jobs_with_workers())
@@ -109,6 +111,7 @@ class LeaderLoop:
         """Publish what changed since the last call, and return the jobs concerned."""
         facts: list[tuple[str, Notice]] = []
         nodes, jobs = self._inventory.take_dirty()
+        self._stalls.changed(jobs)
         if nodes:
             # A claim may have given its devices back, long after its pod has gone.
             jobs |= self._gates.waiting_reasons.keys()

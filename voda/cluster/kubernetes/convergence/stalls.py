@@ -178,20 +178,32 @@ class StallWatch:
     publish: PublishJob
     _unreported: dict[str, tuple[str, float]] = field(default_factory=dict, init=False)
     """job id -> what it waits for and since when, where the log has something else."""
+    _settled: dict[str, Desired | None] = field(default_factory=dict, init=False)
+    """Jobs that waited for nothing when they were looked at last, and have not changed since -> what was desired then:
+    to look at thousands of pods every few seconds takes longer than all else."""
     _read_again: Backoff = field(
         default_factory=partial(Backoff, first_s=_READ_AGAIN_S[0], longest_s=_READ_AGAIN_S[1]), init=False
     )
     """Of the Events of jobs that lack pods."""
 
+    def changed(self, job_ids: Iterable[str]) -> None:
+        """Look at these jobs again, about which something has changed."""
+        for job_id in job_ids:
+            self._settled.pop(job_id, None)
+
     async def look(self, live: Iterable[str]) -> None:
-        """Look at all live jobs, and report what has lasted long enough."""
+        """Look at all live jobs that may wait for something, and report what has lasted long enough."""
         now, before, jobs = self.clock.now(), self._unreported, set(live)
         self._unreported = {}
         lacking: list[JobStalled] = []
         recorded: list[JobStalled] = []
         self.gates.keep_only(jobs)
         self._read_again.forget_before(now - _READ_AGAIN_S[1])
-        for job_id in sorted(jobs):
+        desired = self.actuator.desired
+        self._settled = {
+            job_id: state for job_id, state in self._settled.items() if job_id in jobs and desired.get(job_id) == state
+        }
+        for job_id in sorted(jobs - self._settled.keys()):
             recorded_stall = self.recorded_stall(job_id)
             if self._desired(job_id) is None and not recorded_stall:
                 continue
@@ -203,6 +215,8 @@ class StallWatch:
                 continue
             self._read_again.reset(job_id)
             if stall.reason == recorded_stall:
+                if not stall.reason and not self.actuator.is_unsettled(job_id):
+                    self._settled[job_id] = desired.get(job_id)
                 continue
             reason, since = before.get(job_id, ("", now))
             since = since if reason == stall.reason else now

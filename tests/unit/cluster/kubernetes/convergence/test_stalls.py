@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import a_spec
 from tests.kube.acting import Stage
-from tests.kube.client import EVENTS, MPIJOBS, Object
+from tests.kube.client import EVENTS, MPIJOBS, PODS, Object
 from tests.kube.memory_api import MemoryApi, Wire
 from tests.kube.memory_world import POOL, MemoryWorld
 from tests.kube.objects import an_mpijob
@@ -280,3 +280,19 @@ def test_look_where_the_server_is_slow_with_events_ends_soon_and_the_next_ones_r
     took, reported = virtually(looks_at_jobs_that_lack_pods(60))
     assert max(took) < 30.0
     assert len(reported) == 60
+
+
+async def a_container_that_fails_after_a_while() -> list[str]:
+    """Run a job that waits for nothing for a while, and then for its container; return the stalls that are recorded."""
+    async with MemoryWorld(1, [MpiOperatorV2]) as world:
+        await world.add_node("n1", 1, POOL)
+        async with world.replica(Wire(1)):
+            await world.submit(an_mpijob("a", world.namespace, least=1, most=1, pool=POOL, suspend=True))
+            await asyncio.sleep(60.0)
+            await world.client.patch(PODS, (world.namespace, "a-worker-0"), {"status": waiting("OOM")}, "status")
+            await asyncio.sleep(120.0)
+        return [event.data.reason for event in await world.store.read(0, 10_000) if isinstance(event.data, JobStalled)]
+
+
+def test_job_that_waited_for_nothing_is_looked_at_again_once_it_changes() -> None:
+    assert virtually(a_container_that_fails_after_a_while()) == ["worker 0 on n1: container train does not start: OOM"]
