@@ -103,9 +103,9 @@ e2e-older: setup ## Run some of these tests on the oldest Kubernetes that is sup
 	  $(patsubst %,tests/e2e/kubernetes/test_%.py,jobs gates lifecycle)
 
 monkey: SEEDS = 1
-monkey: setup ## Let a random user and random faults loose on a real Kubernetes (STEPS=1000 SEEDS=10 FROM=0).
+monkey: setup ## Let a random user and random faults loose on a real Kubernetes (STEPS=1000 SEEDS=10 FROM=0 CLAIMS=1).
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	$(BIN)/python -m tests.monkey --seed $(FROM) --seeds $(SEEDS) --steps $(STEPS)
+	$(BIN)/python -m tests.monkey --seed $(FROM) --seeds $(SEEDS) --steps $(STEPS) $(if $(CLAIMS),--claims)
 
 e2e-node: setup ## Install voda by its chart on two real nodes, as root, and train there.
 	@$(PYTHON) tools/bootstrap.py --nodes

@@ -28,19 +28,21 @@ def main(
     seed: Annotated[int, Option(min=0, help="The first seed.")] = 1,
     seeds: Annotated[int, Option(min=1, help="How many seeds, each on an empty cluster.")] = 1,
     steps: Annotated[int, Option(min=1, help="Steps of each seed.")] = 100,
+    claims: Annotated[bool, Option("--claims", help="GPUs are devices that jobs claim.")] = False,
     keep: Annotated[bool, Option("--keep", help="Keep the logs also where nothing was wrong.")] = False,
 ) -> None:
     """Let a random user and random faults loose on a real Kubernetes.
 
     Example: python -m tests.monkey --seed 3 --steps 200
     """
-    failed = [number for number in range(seed, seed + seeds) if not _run(number, steps, keep)]
+    failed = [number for number in range(seed, seed + seeds) if not _run(number, steps, claims, keep)]
     if failed:
-        _console.print(f"failed: {', '.join(f'--seed {number} --steps {steps}' for number in failed)}")
+        how = " --claims" if claims else ""
+        _console.print(f"failed: {', '.join(f'--seed {number} --steps {steps}{how}' for number in failed)}")
     sys.exit(1 if failed else 0)
 
 
-def _run(seed: int, steps: int, keep: bool) -> bool:
+def _run(seed: int, steps: int, claims: bool, keep: bool) -> bool:
     """Run one seed, and say whether all was well; the log stays where it was not."""
     folder, laps = Path(tempfile.mkdtemp(prefix=f"voda-monkey-{seed}-")), list[float]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -48,7 +50,7 @@ def _run(seed: int, steps: int, keep: bool) -> bool:
         task = progress.add_task(f"seed {seed}, steps", total=steps)
         try:
             with stopwatch(laps):
-                asyncio.run(_steps(folder, seed, steps, lambda done: progress.update(task, completed=done)))
+                asyncio.run(_steps(folder, seed, steps, claims, lambda done: progress.update(task, completed=done)))
         except (AssertionError, ExceptionGroup) as error:
             progress.console.print(error, markup=False)
             return False
@@ -58,9 +60,9 @@ def _run(seed: int, steps: int, keep: bool) -> bool:
     return True
 
 
-async def _steps(folder: Path, seed: int, count: int, progress: Callable[[int], None]) -> None:
+async def _steps(folder: Path, seed: int, count: int, claims: bool, progress: Callable[[int], None]) -> None:
     with cluster_of_all_kinds() as cluster:
-        async with running(cluster, folder, seed) as run:
+        async with running(cluster, folder, seed, has_claims=claims) as run:
             await run.go(count, progress)
 
 

@@ -4,7 +4,7 @@ Rule: a step whose target is not there, or whose API server is away, does nothin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ import aiohttp
 from tests.e2e.kubernetes.replica import Replica
 from tests.kube import client as api
 from tests.kube.client import Object, Refused, Resource, controller_of
+from tests.kube.devices import a_slice
 from tests.kube.objects import (
     a_jobset,
     a_node,
@@ -29,6 +30,7 @@ from tests.kube.peers import jobs_world
 from tests.kube.peers.jobset import OF_JOBSET
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import is_launcher, is_leaving
+from tests.monkey import claims
 from tests.monkey.invariants import GATE, Scene
 from tests.monkey.steps import GPUS, JobShape, Step, node_names
 from tests.ports import free_port
@@ -52,10 +54,12 @@ class Hands:
     Args:
         world: empty.
         folder: of voda's log, and of what it says.
+        has_claims: whether GPUs are devices that are claimed.
     """
 
-    def __init__(self, world: PeeredWorld, folder: Path) -> None:
+    def __init__(self, world: PeeredWorld, folder: Path, *, has_claims: bool = False) -> None:
         self.world = world
+        self.has_claims = has_claims
         self.folder = folder
         self.log = folder / "voda.db"
         self.port = 0
@@ -67,9 +71,14 @@ class Hands:
     async def begin(self) -> None:
         """Make the nodes, and what TrainJobs are made by."""
         launchers = a_node("launchers", 0, "", labels={"role": "launchers"})
-        await self.world.add_nodes(launchers, *(a_node(name, GPUS) for name in node_names()))
-        runtime = a_training_runtime(_RUNTIME, self.world.namespace, job=_RETRIED)
-        await self.world.client.create(api.RUNTIMES, runtime)
+        await self.world.add_nodes(launchers)
+        made: Iterable[tuple[Resource, Object]] = claims.objects(self.world.namespace, _RUNTIME, _RETRIED)
+        if not self.has_claims:
+            made = [(api.RUNTIMES, a_training_runtime(_RUNTIME, self.world.namespace, job=_RETRIED))]
+        for resource, body in made:
+            await self.world.client.create(resource, body)
+        for name in node_names():
+            await self._add(name)
 
     async def do(self, step: Step) -> str:
         """Do one thing; return why it was in vain, empty where it was not."""
@@ -86,7 +95,8 @@ class Hands:
         objects: list[Object] = []
         for kind, resource in _KINDS.items():
             objects += [{**each, "kind": kind} for each in await client.list(resource, namespace)]
-        return Scene(nodes=await client.list(api.NODES), pods=await client.list(api.PODS), objects=objects)
+        nodes, pods, slices = [await client.list(each) for each in (api.NODES, api.PODS, api.SLICES)]
+        return Scene(nodes=nodes, pods=pods, objects=objects, slices=slices)
 
     async def calm(self) -> None:
         """Make good again what stands in the way of jobs."""
@@ -107,7 +117,11 @@ class Hands:
         """Create a job's object, suspended."""
         shape = step.shape
         assert shape is not None
-        await self.world.client.create(_KINDS[shape.kind], _manifest(step.target, self.world.namespace, shape))
+        asked = (
+            claims.job_fields(shape.gpus, _RUNTIME) if self.has_claims else {"gpus": shape.gpus, "runtime": _RUNTIME}
+        )
+        job = _manifest(step.target, self.world.namespace, shape, asked)
+        await self.world.client.create(_KINDS[shape.kind], job)
         self._kinds[step.target] = _KINDS[shape.kind]
 
     async def finish(self, step: Step) -> None:
@@ -208,15 +222,18 @@ class Hands:
     async def remove_node(self, step: Step) -> None:
         """Let a machine vanish."""
         await self.world.remove_node(step.target)
+        # Its slice belongs to the node's object, which a driver would have said.
+        await self.world.client.delete(api.SLICES, a_slice(step.target)["metadata"]["name"])
 
     async def add_node(self, step: Step) -> None:
         """Let it be there again."""
-        await self.world.add_node(step.target, gpus=GPUS)
+        await self._add(step.target)
 
     async def bring_foreign(self, step: Step) -> None:
         """Let somebody else's pod ask for GPUs."""
-        pod = a_pod(step.target, "default", gpus=1 + step.number % 3)
-        await self.world.client.create(api.PODS, pod)
+        gpus = 1 + step.number % claims.MOST_GPUS
+        asked: dict[str, Any] = {"spec": claims.claim(gpus)} if self.has_claims else {"gpus": gpus}
+        await self.world.client.create(api.PODS, a_pod(step.target, "default", **asked))
 
     async def end_foreign(self, step: Step) -> None:
         """Let it go."""
@@ -266,12 +283,23 @@ class Hands:
             str(self.log),
             program=_PROGRAM,
             environment={"MONKEY_PORT": str(self.port)},
-            settings={**SETTINGS, "leader": {"namespace": self.world.namespace, **_LEADER}},
+            settings={
+                **SETTINGS,
+                **({"cluster": claims.CLUSTER} if self.has_claims else {}),
+                "leader": {"namespace": self.world.namespace, **_LEADER},
+            },
         )
 
-    async def _restore(self, name: str) -> None:
+    async def _add(self, name: str) -> None:
+        """Add a node unless it is there, and the devices that it offers."""
         if await self.world.client.find(api.NODES, name) is None:
-            await self.world.add_node(name, gpus=GPUS)
+            await self.world.add_node(name, gpus=0 if self.has_claims else GPUS)
+        offered = a_slice(name, GPUS)
+        if self.has_claims and await self.world.client.find(api.SLICES, offered["metadata"]["name"]) is None:
+            await self.world.client.create(api.SLICES, offered)
+
+    async def _restore(self, name: str) -> None:
+        await self._add(name)
         await self.restore_node(Step("restore_node", name))
         await self.world.cordon(name, False)
 
@@ -302,12 +330,12 @@ def _job_names(pod: Object) -> set[str]:
     return {labels.get(each, "") for each in (JOB_NAME, jobs_world.JOB_NAME, OF_JOBSET)}
 
 
-def _manifest(name: str, namespace: str, shape: JobShape) -> Object:
-    """Return a job that no number of failures ends."""
+def _manifest(name: str, namespace: str, shape: JobShape, asked: Mapping[str, Any]) -> Object:
+    """Return a job that no number of failures ends; its GPUs are `asked` for."""
     fields: dict[str, Any] = {
+        **asked,
         "least": shape.least,
         "most": shape.most,
-        "gpus": shape.gpus,
         "priority": shape.priority,
         "pool": "v100",
         "suspend": True,
@@ -319,7 +347,7 @@ def _manifest(name: str, namespace: str, shape: JobShape) -> Object:
         case "PyTorchJob":
             return a_pytorchjob(name, namespace, shape.least, policy=_RETRIED, **fields)
         case "TrainJob":
-            return a_trainjob(name, namespace, shape.least, runtime=_RUNTIME, **fields)
+            return a_trainjob(name, namespace, shape.least, **fields)
         case "JobSet":
             return a_jobset(name, namespace, shape.least, job=_RETRIED, **fields)
         case _:

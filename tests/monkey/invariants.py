@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.kube.client import Object, controller_of
 from tests.kube.objects import GPU, MANAGED, POOL
+from tests.monkey.claims import claimed_gpus
 from voda.domain.job import Job, Phase
 from voda.domain.state import ClusterState
 
@@ -28,6 +29,15 @@ class Scene:
     pods: Sequence[Object] = ()
     objects: Sequence[Object] = field(default=())
     """Of jobs, of all kinds."""
+    slices: Sequence[Object] = ()
+    """Of devices that nodes offer."""
+
+    @property
+    def gpus(self) -> Mapping[str, int]:
+        """Node -> GPUs that it offers, counted or as devices."""
+        devices = {str(each["spec"]["nodeName"]): len(each["spec"]["devices"]) for each in self.slices}
+        counted = {_name(node): int(node["status"]["allocatable"].get(GPU, 0)) for node in self.nodes}
+        return {name: gpus + devices.get(name, 0) for name, gpus in counted.items()}
 
 
 def violations(state: ClusterState, scene: Scene) -> list[str]:
@@ -45,7 +55,9 @@ def violations(state: ClusterState, scene: Scene) -> list[str]:
 
 def unlike_nodes(state: ClusterState, scene: Scene) -> Iterator[str]:
     """Say which nodes the log has otherwise than the cluster."""
-    there = {_name(node): _gpus_of(node) for node in scene.nodes if node["metadata"]["labels"].get(POOL) == state.pool}
+    pool = [_name(node) for node in scene.nodes if node["metadata"]["labels"].get(POOL) == state.pool]
+    # Without any it is a node of no pool.
+    there = {name: gpus for name in pool if (gpus := scene.gpus[name])}
     believed = {name: int(node.gpus) for name, node in state.nodes.items()}
     for name in sorted(there.keys() | believed.keys()):
         if there.get(name) != believed.get(name):
@@ -86,9 +98,9 @@ def unlike_cluster(state: ClusterState, scene: Scene) -> Iterator[str]:
 def overfull(scene: Scene) -> Iterator[str]:
     """Say which nodes have pods that request more GPUs than they have."""
     held = _held(scene.pods)
-    for node in scene.nodes:
-        if held[_name(node)] > _gpus_of(node):
-            yield f"{_name(node)} has {_gpus_of(node)} GPUs, its pods hold {held[_name(node)]}"
+    for name, gpus in scene.gpus.items():
+        if held[name] > gpus:
+            yield f"{name} has {gpus} GPUs, its pods hold {held[name]}"
 
 
 def gated(state: ClusterState, scene: Scene) -> Iterator[str]:
@@ -105,11 +117,11 @@ def idle(state: ClusterState, scene: Scene) -> Iterator[str]:
     """Say which waiting jobs have no workers though GPUs for as many as they need at least are free, and which could
     grow.
     """
-    held = _held(scene.pods)
-    free = {_name(node): _gpus_of(node) - held[_name(node)] for node in scene.nodes if _is_open(node)}
+    held, gpus = _held(scene.pods), scene.gpus
+    free = {name: gpus[name] - held[name] for name in map(_name, filter(_is_open, scene.nodes))}
     for job_id, job in sorted(state.jobs.items()):
         size, planned = int(job.spec.gpus_per_replica), len(state.plan.placement.get(job_id, ()))
-        room = sum(max(0, gpus) // size for name, gpus in free.items() if name not in job.refusals)
+        room = sum(max(0, left) // size for name, left in free.items() if name not in job.refusals)
         if not job.workers and _may_run(job) and room >= job.spec.min_replicas:
             yield f"{job_id} waits for {job.spec.min_replicas} x {size} GPUs, free are {free}"
         if job.workers and _may_run(job) and job.backoff is None and room and planned < job.spec.max_replicas:
@@ -192,12 +204,12 @@ def _index(pod: Object) -> int | None:
 
 
 def _held(pods: Sequence[Object]) -> Counter[str]:
-    """Return node -> GPUs that pods hold there, by their limits: the monkey's nodes publish no devices to claim."""
+    """Return node -> GPUs that pods hold there, by their limits and their claims."""
     held = Counter[str]()
     for pod in pods:
         if _node(pod) and not _is_over(pod):
             limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
-            held[_node(pod)] += sum(int(each.get(GPU, 0)) for each in limits)
+            held[_node(pod)] += sum(int(each.get(GPU, 0)) for each in limits) + claimed_gpus(pod)
     return held
 
 
@@ -215,10 +227,6 @@ def _is_over(pod: Object) -> bool:
 
 def _is_gated(pod: Object) -> bool:
     return GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
-
-
-def _gpus_of(node: Object) -> int:
-    return int(node["status"]["allocatable"].get(GPU, 0))
 
 
 def _is_ready(node: Object) -> bool:

@@ -191,10 +191,10 @@ class Run:
 
 
 @asynccontextmanager
-async def running(cluster: PeeredCluster, folder: Path, seed: int) -> AsyncIterator[Run]:
+async def running(cluster: PeeredCluster, folder: Path, seed: int, *, has_claims: bool = False) -> AsyncIterator[Run]:
     """Make a world of its own on a cluster, start voda there, and watch both until the block ends."""
     async with PeeredWorld(cluster) as world, AsyncExitStack() as stack:
-        hands = Hands(world, folder)
+        hands = Hands(world, folder, has_claims=has_claims)
         stack.callback(hands.end)
         await hands.begin()
         run = Run(hands, seed, stack)

@@ -8,8 +8,10 @@ import pytest
 from tests.builders import a_job, a_state
 from tests.builders import a_node as a_known_node
 from tests.kube.client import Object
+from tests.kube.devices import a_slice
 from tests.kube.objects import GPU, a_node, a_pod, an_mpijob
 from tests.monkey import invariants
+from tests.monkey.claims import claim
 from tests.monkey.invariants import Scene
 from voda.domain.job import Job, Phase
 from voda.domain.state import ClusterState
@@ -161,3 +163,10 @@ def test_gpus_are_those_of_allocatable() -> None:
     scene = a_scene(a_worker())
     scene.nodes[0]["status"] = {**scene.nodes[0]["status"], "allocatable": {GPU: "0"}}
     assert list(invariants.overfull(scene)) == ["n1 has 0 GPUs, its pods hold 1"]
+
+
+def test_gpus_are_devices_too_which_pods_claim() -> None:
+    claiming = a_pod("p", "ns", node="n1", spec=claim(3)) | {"status": {"phase": "Running"}}
+    scene = Scene(nodes=[a_node("n1", 0, POOL)], pods=[claiming], slices=[a_slice("n1", 2)])
+    assert list(invariants.overfull(scene)) == ["n1 has 2 GPUs, its pods hold 3"]
+    assert list(invariants.unlike_nodes(a_log(), scene)) == ["node n1 has 2 GPUs, and 4 by the log"]
