@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.cells.book import CellBook
 from voda.cells.decisions import GangWaits
@@ -135,6 +136,9 @@ class CellDraft:
         Workers of others that are in the way of a guarantee lose theirs, or their cells, as the book decides.
         """
         request = self._request(f"{job.spec.job_id}#", job, count, is_guaranteed=is_guaranteed)
+        if not request.virtual_cluster:
+            # A request must name one; of idle cells it does not matter which.
+            request = replace(request, virtual_cluster=self.book.quotas.clusters[0])
         nodes = self._nodes_for(job, is_guaranteed=is_guaranteed)
         conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
         request = request if nodes is None else _bound_to_suggestions(request)
@@ -170,7 +174,7 @@ class CellDraft:
     def _request(self, name: str, job: Job, count: int, *, is_guaranteed: bool) -> GangRequest:
         return GangRequest(
             name=name,
-            virtual_cluster=self.cluster(job) or self.book.quotas.clusters[0],
+            virtual_cluster=self.cluster(job),
             members=((count, job.spec.gpus_per_replica),),
             priority=min(job.spec.priority, HIGHEST) if is_guaranteed else OPPORTUNISTIC,
             yields=True,

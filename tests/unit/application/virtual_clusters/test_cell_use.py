@@ -35,3 +35,10 @@ def test_borrowed_cells_when_others_use_a_node_are_none_of_theirs() -> None:
     nodes = (*NODES[:3], a_node("n4", foreign_gpus=2))
     state = a_pool({"vision": {"node": 2}}, nodes=nodes)
     assert borrowed_leafs(book_of(state)) == {}
+
+
+def test_borrowed_cells_when_the_virtual_cluster_of_a_job_is_gone_are_those_of_no_other() -> None:
+    pool = a_pool({"vision": {"node": 2}}, nodes=NODES)
+    state = replanned(submitted(pool, "orphan", "removed", min_replicas=4, max_replicas=4))
+    assert len(state.plan.placement["orphan"]) == 4
+    assert borrowed_leafs(book_of(state)) == {}
