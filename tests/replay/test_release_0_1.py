@@ -227,7 +227,7 @@ async def outcome_of(store: EventStore) -> Mapping[str, Any]:
 
 _RESIZES = 5
 """Place of a job's resizes in an outcome."""
-_LATER = ("retention_s", "retention_bytes", "output_bytes", "node_grace_s", "start_timeout_s")
+_LATER = ("retention_s", "retention_bytes", "output_bytes", "node_grace_s", "start_timeout_s", "reclaim_grace_s")
 
 
 def settings_of_then(settings: Mapping[str, Any]) -> Mapping[str, Any]:

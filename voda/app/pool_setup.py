@@ -27,6 +27,7 @@ from voda.reconcilers.workers import WorkerReconciler
 
 CONCURRENCY: Final = 16
 """Jobs of a remote cluster whose actions are under way at a time."""
+_SPANS: Final = ("node_grace_s", "start_timeout_s", "reclaim_grace_s")
 _JITTER: Final = 0.25
 """Share by which retries of jobs that failed together are spread."""
 
@@ -39,6 +40,7 @@ class RequestedSettings(Struct, frozen=True, kw_only=True):
     ratelimit_s: float | None = None
     node_grace_s: float | None = None
     start_timeout_s: float | None = None
+    reclaim_grace_s: float | None = None
     parameters: Parameters = {}
     """Of policies, checked; those that are left out stay."""
 
@@ -86,9 +88,8 @@ def _changes(
     chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
     placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
     parameters = changed_parameters(wish.parameters, now)
-    grace_s = None if wish.node_grace_s == now.node_grace_s else wish.node_grace_s
-    start_s = None if wish.start_timeout_s == now.start_timeout_s else wish.start_timeout_s
-    if is_new or chosen or placing or parameters or grace_s is not None or start_s is not None:
+    spans = {name: span_s for name in _SPANS if (span_s := getattr(wish, name)) not in (None, getattr(now, name))}
+    if is_new or chosen or placing or parameters or spans:
         cost_s = beginning.resize_cost_s if is_new else None
         yield PolicyChanged(
             pool=pool,
@@ -96,8 +97,7 @@ def _changes(
             placer=placing,
             parameters=parameters,
             resize_cost_s=cost_s,
-            node_grace_s=grace_s,
-            start_timeout_s=start_s,
+            **spans,
         )
     ratelimit_s = wish.ratelimit_s
     if ratelimit_s is None and is_new:

@@ -39,6 +39,7 @@ class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     heeds_resize_cost: bool | UnsetType = UNSET
     node_grace_s: _SpanOfADay | UnsetType = UNSET
     start_timeout_s: _SpanOfADay | UnsetType = UNSET
+    reclaim_grace_s: _SpanOfADay | UnsetType = UNSET
     retention_s: Annotated[float, Meta(ge=0, le=36_500 * 86_400)] | UnsetType = UNSET
     retention_bytes: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
     output_bytes: Annotated[int, Meta(ge=1_000_000, le=2**53)] | UnsetType = UNSET

@@ -65,6 +65,7 @@ class SettingsChanges(TypedDict, total=False):
     heeds_resize_cost: bool
     node_grace_s: float
     start_timeout_s: float
+    reclaim_grace_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,6 +234,7 @@ class Settings:
     heeds_resize_cost: bool
     node_grace_s: float
     start_timeout_s: float
+    reclaim_grace_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

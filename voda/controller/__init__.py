@@ -1,4 +1,5 @@
 """Control of a pool: `controller` decides, `follower` reads the log, `pool_loop` drives both and the cluster.
 
-`leader_epochs` claims epochs; `instrumented` measures policies and placers.
+`leader_epochs` claims epochs; `reclaim_watch` knows the deadlines of reclaims; `instrumented` measures policies and
+placers.
 """

@@ -13,6 +13,7 @@ from typing import Final
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
+from voda.controller.reclaim_watch import ReclaimWatch
 from voda.domain.errors import Fenced, VersionConflict
 from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Event, Fact
@@ -44,6 +45,14 @@ _LOOKED_AT_ONCE: Final = (
     facts.LeaderElected,
 )
 """After these a job may have made no use of its GPUs for too long already: all are looked at."""
+_CHANGES_RECLAIMS: Final = (
+    facts.WorkerStarted,
+    facts.WorkerExited,
+    facts.PlanAdopted,
+    facts.PolicyChanged,
+    facts.LeaderElected,
+)
+"""After these other workers may be late to give cells back than before."""
 _LEAST_SHARE: Final = 0.1
 """Of the rate limit: how long a decision that interrupts nobody puts off the next one, for bursts of events."""
 _BATCH: Final = 500
@@ -85,6 +94,7 @@ class Controller:
         self._requeue_at = -math.inf
         self._grace_ends_at = math.inf
         """When the next silent node counts as lost."""
+        self._reclaims = ReclaimWatch(pool)
         self._overdue_at = -math.inf
         """When the next job has made no use of its GPUs for too long."""
         self._retry_at = math.inf
@@ -181,20 +191,24 @@ class Controller:
         is_all_ready = all(map(_IS_READY, cluster.nodes(self.pool).values()))
         self._grace_ends_at = math.inf if is_all_ready else grace_ends_at(self.live.cluster.state(self.pool), now)
 
-        # 5. A job that makes no use of its GPUs lets others go first for a while.
+        # 5. A job that makes no use of its GPUs lets others go first for a while; one that keeps cells of others for
+        #    too long gets none.
         await self._back_off()
+        self._cause = self._reclaims.cause(cluster, now) or self._cause
 
         # 6. Decide, unless it is too early, and record the plan if it changes anything.
         if self._cause is not None and self._clock.now() >= self._may_decide_at():
             await self._decide(self._cause)
             await self._requeue(policy)
             await self._back_off()
+            self._cause = self._reclaims.cause(cluster, now) or self._cause
 
         # 7. Return when the next of these is due without a new event.
         due_at = self._may_decide_at() if self._cause is not None else math.inf
         if self._idle():
             due_at = self._clock.now()
-        return min(due_at, self._requeue_at, self._grace_ends_at, self._overdue_at, self._retry_at)
+        ends_at = min(self._grace_ends_at, self._reclaims.look_at)
+        return min(due_at, self._requeue_at, ends_at, self._overdue_at, self._retry_at)
 
     async def _decide(self, cause: str) -> None:
         now = self._clock.now()
@@ -303,6 +317,8 @@ class Controller:
         cluster = self.live.cluster
         if not isinstance(event.data, facts.JobProgressed):
             self._requeue_at = -math.inf
+        if isinstance(event.data, _CHANGES_RECLAIMS):
+            self._reclaims.look_at = -math.inf
         if isinstance(event.data, _LOOKED_AT_ONCE):
             self._overdue_at = -math.inf
         elif not isinstance(event.data, facts.JobProgressed | facts.JobQueueLevelChanged):

@@ -31,6 +31,7 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
 from voda.metrics import DRIFT_HEALED, LAST_DRIFT, NO_TELEMETRY, Telemetry
+from voda.planner.virtual_clusters.reclaims import overdue_workers
 from voda.projections.live import Live
 from voda.reconcilers.resync import missing_facts
 from voda.reconcilers.watcher import Watcher
@@ -222,7 +223,9 @@ class PoolLoop:
         """Return the state of the log, with the nodes as the cluster shows them, whatever voda drains."""
         await self._controller.catch_up()
         cluster = self._controller.live.cluster
-        return replace(cluster.state(self.pool), nodes=cluster.nodes(self.pool))
+        state = cluster.state(self.pool)
+        overdue = frozenset(overdue_workers(state, self._clock.now()))
+        return replace(state, nodes=cluster.nodes(self.pool), overdue=overdue)
 
     async def _retry(self, act: Callable[[], Awaitable[float]]) -> float:
         """Repeat until it succeeds: somebody frees the full disk, changes the policy, or deletes the offending job."""

@@ -77,6 +77,8 @@ class HaltJob(Struct, frozen=True, kw_only=True):
     """Preempt: take all workers away, keep what is needed to resume."""
 
     job_id: str
+    is_kill: bool = False
+    """Whether its processes are killed at once: they have had their time."""
 
 
 class StopJob(Struct, frozen=True, kw_only=True):

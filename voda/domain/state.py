@@ -61,6 +61,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long workers stay on a node that is silent; 0 = they move at once."""
     start_timeout_s: float = 120.0
     """How long GPUs that are planned for a job may be of no use to it until others go first; 0 = without a limit."""
+    reclaim_grace_s: float = 120.0
+    """How long a job of a virtual cluster may take to give cells back that a guarantee needs; 0 = no time at all."""
     retention_s: float = RETENTION_S
     """How long the folder of an ended job is kept on one machine; 0 = without a limit."""
     retention_bytes: int = RETENTION_BYTES
@@ -94,6 +96,10 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Node that is not ready -> since when its workers are waited for."""
     placed_at: Mapping[str, float] = {}
     """Planned job -> since when it could have had its workers: the plan gave it more, or its user changed it."""
+    reclaimed_at: Mapping[str, Mapping[int, float]] = {}
+    """Job -> worker at work -> since when the plan has it no more; kept of pools with virtual clusters."""
+    overdue: frozenset[str] = frozenset()
+    """Jobs whose processes are killed once no plan has them; known where plans are carried out."""
     freed_at: Mapping[str, float] = {}
     """Node -> when a worker last left it."""
     led_at: float = 0.0

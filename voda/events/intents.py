@@ -104,6 +104,7 @@ class PolicyChanged(PoolFact, frozen=True, kw_only=True):
     heeds_resize_cost: bool | None = None
     node_grace_s: float | None = None
     start_timeout_s: float | None = None
+    reclaim_grace_s: float | None = None
 
 
 class RatelimitChanged(PoolFact, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Finds the jobs that may have no workers now, whatever is free: those that are halted, those that wait for others to
-end or for the next try of their program, and the tasks of an array beyond the number that may be at work at once.
+end or for the next try of their program, those that are late to give cells back, and the tasks of an array beyond the
+number that may be at work at once.
 
 Rules: no policy sees these jobs. Of an array, the tasks that are at work stay, and the lowest indices come next. A job
 whose program failed queues anew from its next try on, so that it takes no GPUs back from the jobs that got them.
@@ -17,6 +18,8 @@ from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, ExpectedRetry
 from voda.events.types import WorkerExited
 from voda.planner.feasibility import count_of, without_jobs
+from voda.planner.virtual_clusters.reclaims import overdue_workers
+from voda.text import counted, span
 
 WAITS_FOR_RETRY: Final = "waits for the next try of its program"
 _NAMED: Final = 3
@@ -32,7 +35,7 @@ def eligible_view(view: ClusterState, now: float) -> tuple[ClusterState, dict[st
 
 def held_jobs(view: ClusterState, now: float) -> dict[str, str]:
     """Return the jobs that may have no workers now, and why; without those that are being canceled."""
-    held: dict[str, str] = {}
+    held = {job_id: _overdue(view, workers) for job_id, workers in overdue_workers(view, now).items()}
     bounded: dict[str, list[Job]] = {}
     # Every decision looks at every job here: one round, and no properties that are functions.
     for job_id, job in view.jobs.items():
@@ -117,6 +120,13 @@ def _after(view: ClusterState, job: Job) -> str:
     named = [_target(view, dependency.key, dependency.target) for dependency in job.waits_for[:_NAMED]]
     more = [f"{len(job.waits_for) - _NAMED} more"] if len(job.waits_for) > _NAMED else []
     return f"waits: after {_listed([*named, *more])}"
+
+
+def _overdue(view: ClusterState, workers: int) -> str:
+    return (
+        f"preempted: {counted(workers, 'worker')} did not leave cells that a guarantee needs within"
+        f" {span(view.settings.reclaim_grace_s)}"
+    )
 
 
 def _target(view: ClusterState, key: str, target: str) -> str:

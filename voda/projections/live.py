@@ -96,6 +96,7 @@ class LiveCluster(Projection):
             silent_since=dict(live_pool.silent_since),
             placed_at=dict(live_pool.placed_at),
             freed_at=dict(live_pool.freed_at),
+            reclaimed_at=dict(live_pool.reclaimed_at),
             led_at=live_pool.led_at,
             drains=dict(live_pool.drains),
             cells=self.cells(pool),
@@ -188,6 +189,7 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
             live._outlived_in[fact.job_id] = pool
         pool.undecided.pop(fact.job_id, None)
         pool.placed_at.pop(fact.job_id, None)
+        pool.reclaimed_at.pop(fact.job_id, None)
         # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
         if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
             reasons = {job_id: reason for job_id, reason in pool.plan.reasons.items() if job_id != fact.job_id}
@@ -226,6 +228,8 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
         planned = pool.plan.placement.get(fact.job_id, ())
         if (changed := changed_job(job, fact, event.recorded_at, planned)) is not job:
             _store(live, changed)
+            if isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
+                pool_changes.note_surplus(pool, changed, event.recorded_at)
     elif (ended_in := live._outlived_in.get(fact.job_id)) is not None:
         if isinstance(fact, facts.WorkerExited):
             pool_changes.note_freed(
@@ -330,8 +334,10 @@ def _plan_adopted(live: LiveCluster, fact: facts.PlanAdopted, event: Event) -> N
         if (job := pool.jobs[job_id]).phase is Phase.SUBMITTED:
             _store(live, replace(job, phase=Phase.WAITING))
     for job_id in (*fact.placed, *fact.released):
-        if (before := pool.jobs.get(job_id)) is not None and (after := replanned_job(before, fact)) is not before:
-            _store(live, after)
+        if (before := pool.jobs.get(job_id)) is not None:
+            if (after := replanned_job(before, fact)) is not before:
+                _store(live, after)
+            pool_changes.note_surplus(pool, after, event.recorded_at)
 
 
 @LiveCluster.folds
@@ -355,7 +361,7 @@ def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event:
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-14"
+    FORMAT: ClassVar[str] = "live-15"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -44,8 +44,9 @@ class LivePool(Struct, kw_only=True):
     """Node that is not ready -> since when, or since most nodes of the pool answered again."""
     placed_at: dict[str, float] = {}
     freed_at: dict[str, float] = {}
+    reclaimed_at: dict[str, dict[int, float]] = {}
     led_at: float = 0.0
-    """These three as in ClusterState."""
+    """These four as in ClusterState."""
     drains: dict[str, str] = {}
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
@@ -94,6 +95,16 @@ def note_placed(
         # One that is resized, or planned elsewhere because a node refused it, has not begun to wait anew.
         if job_id in live and job_id not in before:
             placed_at[job_id] = at
+
+
+def note_surplus(pool: LivePool, job: Job, at: float) -> None:
+    """Note which workers of a job are at work though the plan has them no more."""
+    if not (pool.cells.virtual_clusters or pool.reclaimed_at):
+        return
+    job_id = job.spec.job_id
+    before, size = pool.reclaimed_at.pop(job_id, {}), len(pool.plan.placement.get(job_id, ()))
+    if surplus := {index: before.get(index, at) for index in job.workers if index >= size}:
+        pool.reclaimed_at[job_id] = surplus
 
 
 def note_freed(

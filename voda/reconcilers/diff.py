@@ -159,7 +159,7 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
         elif job.is_canceling:
             ends.append(StopJob(job_id=job_id, reason="canceled"))
         elif job_id not in state.plan.placement:
-            ends.append(HaltJob(job_id=job_id))
+            ends.append(HaltJob(job_id=job_id, is_kill=job_id in state.overdue))
     return ends
 
 

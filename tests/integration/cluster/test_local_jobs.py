@@ -23,6 +23,7 @@ from voda.cluster.local.folder import Exit, JobFolder
 from voda.cluster.local.processes import replica
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
+from voda.domain.plan import HaltJob
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
 
 
@@ -156,6 +157,16 @@ async def test_program_when_it_ignores_sigterm_is_killed_and_holds_its_slot_unti
     assert await ground.workers() == (0,)
     await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
     assert not is_alive(pid)
+
+
+async def test_program_when_its_time_is_over_is_killed_whatever_its_grace(ground: Ground) -> None:
+    await ground.start(an_mpi_job("a", f"trap '' TERM; echo up; {FOREVER}", grace_s=3_600.0))
+    await ground.until_logged("up")
+    await ground.halt("a")
+    assert await ground.workers() == (0,)
+    await ground.apply(HaltJob(job_id="a", is_kill=True))
+    await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+    assert not any(isinstance(notice, JobCompleted | JobFailed) for notice in ground.told)
 
 
 async def test_program_when_its_grant_cannot_be_taken_back_is_halted_all_the_same(ground: Ground) -> None:

@@ -456,12 +456,13 @@ _POOL = (
     "silent_since",
     "placed_at",
     "freed_at",
+    "reclaimed_at",
     "led_at",
     "drains",
     "cells",
     "cells_revision",
 )
-_KEPT = {"live-14": (_POOL, 32, 12)}
+_KEPT = {"live-15": (_POOL, 32, 13)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

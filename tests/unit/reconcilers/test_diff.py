@@ -103,6 +103,12 @@ def test_diff_when_a_live_job_has_no_place_then_it_is_halted() -> None:
     assert actions({"a": at("n1")}, {}) == (HaltJob(job_id="a"),)
 
 
+def test_diff_when_a_job_without_a_place_is_overdue_then_it_is_killed() -> None:
+    observed = seen({"a": at("n1"), "b": at("n1")}, [a_node("n1")])
+    state = replace(wanted({"b": ("n1",)}), overdue=frozenset({"a", "b"}))
+    assert diff(state, observed) == (HaltJob(job_id="a", is_kill=True),)
+
+
 def test_diff_when_gpus_are_not_free_yet_then_a_start_waits_whole() -> None:
     assert actions({"a": at("n1", "n1")}, {"b": ("n1", "n2")}) == (HaltJob(job_id="a"),)
     assert actions({}, {"b": ("n1", "n2")}) == (StartJob(job_id="b", nodes=("n1", "n2")),)

@@ -47,6 +47,9 @@ class SettingsView(View, frozen=True, kw_only=True):
     heeds_resize_cost: bool
     node_grace_s: Annotated[float, Meta(description="How long workers stay on a node that is silent.")]
     start_timeout_s: Annotated[float, Meta(description="How long a job may leave its GPUs unused; 0 = for ever.")]
+    reclaim_grace_s: Annotated[
+        float, Meta(description="How long a job may take to give cells back that a guarantee needs.")
+    ]
     retention_s: Annotated[
         float, Meta(description="How long an ended job's folder is kept on one machine; 0 = without a limit.")
     ]

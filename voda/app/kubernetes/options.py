@@ -135,6 +135,8 @@ class PoolSettings(_SettingsPart, frozen=True):
     """How long workers stay on a node that is silent."""
     start_timeout_seconds: float | None = None
     """How long a job may make no use of the GPUs planned for it until others go first."""
+    reclaim_grace_seconds: float | None = None
+    """How long a job may take to give cells back that a guarantee needs."""
     parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
     """policy -> parameter -> value."""
 
@@ -257,6 +259,7 @@ def _check_pool(name: str, pool: PoolSettings) -> None:
         ("ratelimitSeconds", pool.ratelimit_seconds),
         ("nodeGraceSeconds", pool.node_grace_seconds),
         ("startTimeoutSeconds", pool.start_timeout_seconds),
+        ("reclaimGraceSeconds", pool.reclaim_grace_seconds),
     ):
         if span_s is not None and not 0 <= span_s <= _LONGEST_S:
             raise InvalidInput(f"pools.{name}.{field_name} is {span_s:g}, expected 0 to {_LONGEST_S:g}")

@@ -309,6 +309,7 @@ class KubernetesService:
             ratelimit_s=asked.ratelimit_seconds,
             node_grace_s=asked.node_grace_seconds,
             start_timeout_s=asked.start_timeout_seconds,
+            reclaim_grace_s=asked.reclaim_grace_seconds,
             parameters=check_parameters(asked.parameters),
         )
         live = self.view.live.cluster

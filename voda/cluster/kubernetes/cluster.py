@@ -85,7 +85,7 @@ class KubernetesCluster:
             case StartJob() | ResizeJob():
                 return DesiredRun(action.nodes)
             case HaltJob():
-                return DesiredHalt()
+                return DesiredHalt(is_kill=action.is_kill)
             case StopJob():
                 return DesiredStop(is_unwanted=action.reason == "canceled")
 

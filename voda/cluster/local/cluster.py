@@ -142,7 +142,7 @@ class LocalCluster:
                     placed.place(size, planned=max(size, planned))
             case HaltJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
-                    job.halt()
+                    job.halt(is_kill=action.is_kill)
             case StopJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
                     job.stop(action.reason)

@@ -86,11 +86,14 @@ class LocalJob:
             self._check_deadline()
         self.settle()
 
-    def halt(self) -> None:
-        """Take all workers away; the folder stays, so that the job can go on."""
+    def halt(self, *, is_kill: bool = False) -> None:
+        """Take all workers away, at once where their time is over; the folder stays, so that the job can go on."""
         if self.record.state == "running" and not self.record.ended:
             self.record.evictions = 0
             self._end("halting")
+        if is_kill and self.record.state == "halting":
+            self.state.folder.kill()
+            self.settle()
 
     def stop(self, reason: StopReason) -> None:
         """End the job for good, and forget it once its processes are gone."""

@@ -77,6 +77,10 @@ class SettingsArguments:
         float | None,
         Option("--start-timeout", metavar="SPAN", help="Then others go before a stuck job; 0 = never.", is_span=True),
     ] = None
+    reclaim_grace_s: Annotated[
+        float | None,
+        Option("--reclaim-grace", metavar="SPAN", help="To give lent cells back; then a job is killed.", is_span=True),
+    ] = None
     retention_s: Annotated[
         float | None,
         Option(

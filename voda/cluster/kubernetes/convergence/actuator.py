@@ -17,6 +17,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.steps import (
+    KILL_GRACE_S,
     DeleteObject,
     DeletePods,
     Desired,
@@ -268,7 +269,7 @@ class Actuator:
             await self._count_failures(pods, at)
         else:
             await gather_all(self._untrack(pod) for pod in pods if well_known.JOB_TRACKING in pod.metadata.finalizers)
-        grace_s = 0 if step.is_forced or step.why == "ended" else None
+        grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.is_forced or step.why == "ended" else None
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
         if step.why == "ungated":

@@ -5,6 +5,7 @@ done and not yet seen is returned again, which is harmless because every step ca
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -16,6 +17,8 @@ from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import index, worker_of
 from voda.domain.job import JobSpec
 
+KILL_GRACE_S: Final = 1
+"""Grace of a pod that is killed: with 0, its name would be free before its kubelet has ended it."""
 FORCE_AFTER_S: Final = 30.0
 """After a pod's grace is over on a node that does not answer, its name is taken from it."""
 
@@ -28,6 +31,9 @@ class DesiredRun(Struct, frozen=True):
 
 class DesiredHalt(Struct, frozen=True):
     """The job is to have no pods, and keep its object."""
+
+    is_kill: bool = False
+    """Whether its pods have no time left for a checkpoint."""
 
 
 class DesiredStop(Struct, frozen=True):
@@ -80,7 +86,7 @@ class DeletePods(Struct, frozen=True):
     """Delete pods; their successors come under the same names, if the job object asks for them."""
 
     keys: tuple[str, ...]
-    why: Literal["misplaced", "ungated", "left over", "ended", "lost"]
+    why: Literal["misplaced", "ungated", "left over", "ended", "lost", "overdue"]
     is_forced: bool = False
     """At once, though the node cannot confirm it."""
 
@@ -106,8 +112,8 @@ def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     match desired:
         case DesiredRun(nodes):
             todo = _run(nodes, at)
-        case DesiredHalt():
-            todo = _halt(at)
+        case DesiredHalt(is_kill):
+            todo = chain(_halt(at), _overdue(at)) if is_kill else _halt(at)
         case DesiredStop(is_unwanted):
             todo = _stop(at, is_unwanted=is_unwanted)
     return (*_forced(at), *todo)
@@ -200,6 +206,16 @@ def _halt(at: ObservedJob) -> Iterator[Step]:
     elif kube_job.object.status.condition("Suspended") is not None:
         # The operator is done; workers of indices that it did not see would stay for ever.
         yield from _left_over(at)
+
+
+def _overdue(at: ObservedJob) -> Iterator[Step]:
+    """Yield the deletion of worker pods whose grace is longer than the time that is left."""
+    # Before it is suspended, its operator would make them anew.
+    if at.kube_job is None or at.kube_job.object.is_suspended:
+        until = at.now + KILL_GRACE_S
+        late = tuple(key for key, pod in at.workers.items() if pod.leaves_at > until and not pod.is_over)
+        if late:
+            yield DeletePods(late, "overdue")
 
 
 def _stop(at: ObservedJob, *, is_unwanted: bool) -> Iterator[Step]:

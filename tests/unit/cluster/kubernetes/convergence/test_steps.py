@@ -233,6 +233,17 @@ def test_halt_when_suspended_waits_for_the_operator_then_clears_what_it_left() -
     assert todo(DesiredHalt(), done, [going(2, "n1")]) == []
 
 
+def test_halt_when_its_time_is_over_kills_the_pods_once_nothing_makes_them_anew() -> None:
+    kill, done = DesiredHalt(is_kill=True), an_object(suspend=True)
+    leaving = a_worker(1, "n1", metadata={"deletionTimestamp": "1970-01-12T14:46:40Z"})
+    ended = a_worker(2, "n1", phase="Succeeded")
+    [step] = todo(kill, an_object(), [leaving])
+    assert body(step) == {"spec": {"runPolicy": {"suspend": True}}}
+    [step] = todo(kill, done, [a_worker(0, "n1"), leaving, ended])
+    assert step == DeletePods(("ns/a-worker-0", "ns/a-worker-1"), "overdue")
+    assert todo(kill, done, [going(0, "n1")]) == []
+
+
 def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> None:
     def given_up(**fields: Any) -> list[Step]:
         metadata = {"name": "a-launcher", "namespace": "ns", "uid": "l", **fields}
