@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from voda.application.backend import Backend
-from voda.application.virtual_clusters.membership import refuse_priority
+from voda.application.virtual_clusters.membership import refuse_pin_without_guarantee, refuse_priority
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, PreconditionFailed, VersionConflict, WrongState
 from voda.domain.job import MOST_REPLICAS, JobSpec
@@ -84,6 +84,7 @@ async def change(
         return record
     if spec.priority != record.spec.priority:
         refuse_priority(backend.view.live.cluster.cells(spec.pool), spec.priority, "priority")
+        refuse_pin_without_guarantee(spec, "priority")
     _refuse_copies(backend, record.spec, spec)
     given = {name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET}
     fact = JobChanged(job_id=job_id, **given)

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from voda.application.backend import Backend
 from voda.application.job_ids import JobIds
 from voda.application.virtual_clusters.membership import in_virtual_cluster
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.callers import Caller
 from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict, WrongState
 from voda.domain.job import JobSpec
@@ -289,12 +290,15 @@ class JobSubmitter:
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
         # Of as few nodes as will do, and of no jobs: a submit costs the same however many there are.
-        nodes = self._backend.view.live.cluster.nodes(spec.pool).values()
+        cluster = self._backend.view.live.cluster
+        nodes = cluster.nodes(spec.pool).values()
         rooms = accumulate(node.usable_gpus // spec.gpus_per_replica for node in nodes)
         if nodes and not any(room >= spec.min_replicas for room in rooms):
             room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
             message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
             yield FieldWarning(field=parsed.job.size_path, message=message)
+        elif shortage := quota_shortage(cluster.cells(spec.pool), cluster.nodes(spec.pool), spec):
+            yield FieldWarning(field=parsed.job.size_path, message=shortage)
 
 
 def _submission(spec: JobSpec, event_id: str, actor: str, now: float, *, uid: str) -> Sequence[Fact]:

@@ -23,6 +23,7 @@ _OPTIONS = {
     "voda.dev/epochs": "--epochs",
     "voda.dev/pool": "--pool",
     "voda.dev/virtual-cluster": "--vc",
+    "voda.dev/pinned-cell": "--pin",
     "voda.dev/array": "--array",
     "voda.dev/after": "--after",
 }

@@ -49,6 +49,9 @@ class JobOptions:
             autocompletion=complete_virtual_clusters,
         ),
     ] = None
+    pin: Annotated[
+        str | None, Option("--pin", metavar="ID", help="Pinned cell of its virtual cluster to run in, and only there.")
+    ] = None
     device_class: Annotated[
         str, Option("--device-class", metavar="CLASS", help="Kubernetes: claim the GPUs, of this DeviceClass.")
     ] = ""
@@ -81,7 +84,7 @@ class JobOptions:
             priority=self.priority,
             epochs=self.epochs,
             pool=self.pool,
-            **{"virtual-cluster": self.virtual_cluster},
+            **{"virtual-cluster": self.virtual_cluster, "pinned-cell": self.pin},
             after=",".join(self.after) if self.after else None,
         )
         return {f"voda.dev/{word}": str(value) for word, value in given.items()}

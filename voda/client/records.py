@@ -92,6 +92,7 @@ class Job:
     reason: str
     priority: int
     virtual_cluster: str = ""
+    pinned_cell: str = ""
     is_preempted: bool
     is_canceling: bool
     is_halted: bool | None = None

@@ -76,6 +76,11 @@ class VirtualClusterSpec(
     policy: str = ""
     """By which its jobs share its quota; empty: the pool's."""
 
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The ids of its pinned cells."""
+        return tuple(pin.pinned_cell_id for pin in self.pinned_cells)
+
     def has_member(self, user: str) -> bool:
         """Return whether the jobs of a user may be in it."""
         return user in self.members or EVERYBODY in self.members

@@ -47,6 +47,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Higher goes first, whatever the policy; in a pool with virtual clusters, inside of the job's own."""
     virtual_cluster: str = ""
     """Whose guarantee it is under; empty: the pool had none when it was submitted, and it is in `default` now."""
+    pinned_cell: str = ""
+    """Id of the pinned cell of its virtual cluster that it runs in, and nowhere else; empty: it may run anywhere."""
     category: str = ""
     name: str = ""
     namespace: str = "default"

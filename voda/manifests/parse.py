@@ -24,6 +24,7 @@ from voda.manifests.programs import refuse_large_expansions
 from voda.manifests.replicas import JobSettings, gpus_per_replica, replica_bounds, whole_number
 
 _MOST_EPOCHS = 1_000_000_000
+_LONGEST_PIN = 253
 _MOST_PRIORITY = 1_000_000_000
 ACCELERATOR = "vodascheduler/accelerator"
 
@@ -75,6 +76,7 @@ def parse(
         epochs=_number(settings, "epochs", least=0, most=_MOST_EPOCHS),
         priority=_number(settings, "priority", least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
         virtual_cluster=_virtual_cluster(settings),
+        pinned_cell=_pinned_cell(settings),
         category=_category(settings, name),
         kind=job.kind,
         labels=checked_labels(job.metadata.labels or {}),
@@ -110,6 +112,17 @@ def _category(settings: JobSettings, name: str) -> str:
 def _virtual_cluster(settings: JobSettings) -> str:
     field = settings.get("virtual_cluster")
     return "" if field is None else names.pool(field.text, field.path)
+
+
+def _pinned_cell(settings: JobSettings) -> str:
+    field = settings.get("pinned_cell")
+    if field is None:
+        return ""
+    # Cells and pins have the names that HiveD allows: any.
+    if not 0 < len(field.text) <= _LONGEST_PIN or not field.text.isprintable():
+        expected = f"1 to {_LONGEST_PIN} printable characters"
+        raise InvalidField(field.path, f"{field.path}: expected {expected}, got {field.text[:60]!r}")
+    return field.text
 
 
 def _pool(job: JobManifest, settings: JobSettings, default_pool: str, pool_label: str) -> str:

@@ -26,6 +26,7 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "priority": ("voda.dev/priority", ("JOB_PRIORITY",)),
     "pool": ("voda.dev/pool", ()),
     "virtual_cluster": ("voda.dev/virtual-cluster", ()),
+    "pinned_cell": ("voda.dev/pinned-cell", ()),
     "category": ("", ("JOB_NAME",)),
     "after": ("voda.dev/after", ()),
     "array": ("voda.dev/array", ()),

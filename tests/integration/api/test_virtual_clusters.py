@@ -11,7 +11,7 @@ from tests.builders import a_node, a_spec
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Answer, Service, a_manifest, a_service
 from voda.api.schemas.base import Problem
-from voda.api.schemas.jobs import JobView
+from voda.api.schemas.jobs import JobView, SubmissionView
 from voda.api.schemas.virtual_clusters import (
     ApplyView,
     CellList,
@@ -249,6 +249,85 @@ async def test_job_when_it_names_what_is_not_there_is_refused(annotations: Mappi
         await apply(service)
         answer = await service.ask("POST", "/api/v1/jobs", body=annotated("a", **annotations))
         assert (answer.status, sentence in answer.as_a(Problem).detail) == (422, True), answer.body
+
+
+PINNED = """
+physicalCluster:
+  cellTypes: {node: {childCellType: gpu, childCellNumber: 8, isNodeLevel: true}}
+  physicalCells:
+  - {cellType: node, cellAddress: n1, pinnedCellId: lab}
+  - {cellType: node, cellAddress: n2, pinnedCellId: dgx}
+  - {cellType: node, cellAddress: n3}
+virtualClusters:
+  vision: {cells: {node: 1}, pins: [lab]}
+  speech: {pins: [dgx]}
+"""
+_PIN = "metadata.annotations[voda.dev/pinned-cell]"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "sentence"),
+    [
+        ({"pinned_cell": "lap"}, f"{_PIN}: virtual cluster vision has no pinned cell 'lap'; expected one of lab"),
+        (
+            {"pinned_cell": "dgx"},
+            f"{_PIN}: virtual cluster vision has no pinned cell 'dgx', it is one of speech; expected one of lab",
+        ),
+        ({"pinned_cell": "x" * 300}, f"{_PIN}: expected 1 to 253 printable characters, got 'xxx"),
+        (
+            {"pinned_cell": "lab", "priority": "-1"},
+            "metadata.annotations[voda.dev/priority]: a job in pinned cell 'lab' has a guarantee: expected 0 to 1000,"
+            " got -1",
+        ),
+    ],
+)
+async def test_pinned_cell_when_it_cannot_be_used_is_refused(annotations: Mapping[str, str], sentence: str) -> None:
+    async with a_service(nodes=NODES) as service:
+        assert (await apply(service, PINNED)).status == 200
+        body = annotated("a", virtual_cluster="vision", **annotations)
+        answer = await service.ask("POST", "/api/v1/jobs", body=body)
+        assert answer.status == 422
+        assert answer.as_a(Problem).detail.startswith(sentence)
+
+
+async def test_pinned_cell_when_its_virtual_cluster_has_it_is_shown_and_keeps_its_priority() -> None:
+    async with a_service(nodes=NODES) as service:
+        refused = await service.ask("POST", "/api/v1/jobs", body=annotated("a", pinned_cell="lab"))
+        assert (refused.status, "pool default has no virtual clusters" in refused.as_a(Problem).detail) == (422, True)
+        await apply(service, PINNED)
+        body = annotated("a", virtual_cluster="vision", pinned_cell="lab")
+        assert (await service.ask("POST", "/api/v1/jobs", body=body)).status == 201
+        job = (await service.ask("GET", "/api/v1/jobs/a")).as_a(JobView)
+        assert (job.virtual_cluster, job.pinned_cell) == ("vision", "lab")
+        answer = await service.ask("PATCH", "/api/v1/jobs/a", body={"priority": -1})
+        assert (answer.status, answer.as_a(Problem).field) == (422, "priority")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "warning"),
+    [
+        (
+            {"virtual_cluster": "vision", "min_replicas": "9", "max_replicas": "9"},
+            "it starts only on idle cells of others, without a guarantee: the whole quota of virtual cluster vision"
+            " holds 8 workers of 1 GPU, it needs 9 at least",
+        ),
+        (
+            {"virtual_cluster": "vision", "pinned_cell": "lab", "min_replicas": "9", "max_replicas": "9"},
+            "it never starts unless its minimum is less: pinned cell lab holds 8 workers of 1 GPU, it needs 9 at least",
+        ),
+        ({"virtual_cluster": "vision", "min_replicas": "8", "max_replicas": "9"}, ""),
+        ({"virtual_cluster": "vision", "min_replicas": "9", "max_replicas": "9", "priority": "-1"}, ""),
+    ],
+)
+async def test_job_when_no_guarantee_holds_it_is_submitted_with_a_warning(
+    annotations: Mapping[str, str], warning: str
+) -> None:
+    async with a_service(nodes=NODES) as service:
+        await apply(service, PINNED)
+        answer = await service.ask("POST", "/api/v1/jobs", body=annotated("a", **annotations))
+        assert answer.status == 201
+        messages = [each.message for each in answer.as_a(SubmissionView).warnings]
+        assert [each for each in messages if "holds" in each] == ([warning] if warning else [])
 
 
 async def test_priority_when_changed_keeps_to_the_bounds_of_virtual_clusters() -> None:

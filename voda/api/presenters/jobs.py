@@ -67,6 +67,7 @@ def job_of(
         labels=spec.labels,
         priority=spec.priority,
         virtual_cluster=spec.virtual_cluster,
+        pinned_cell=spec.pinned_cell,
         phase=job.phase,
         is_preempted=record.is_preempted,
         interruption=job.interruption,

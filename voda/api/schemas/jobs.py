@@ -75,6 +75,7 @@ class JobView(View, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     virtual_cluster: Annotated[str, Meta(description="Empty: its pool had none when it was submitted.")] = ""
+    pinned_cell: Annotated[str, Meta(description="The pinned cell that it runs in; empty: none.")] = ""
     phase: Phase
     is_preempted: Annotated[bool, Meta(description="Whether it waits because a plan gave its GPUs to others.")]
     interruption: Annotated[str, Meta(description="Why its last workers left: preempted, halted, failed, ...")] = ""

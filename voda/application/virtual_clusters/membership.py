@@ -15,6 +15,7 @@ from voda.domain.errors import InvalidField, NotAllowed
 from voda.domain.job import JobSpec
 
 _FIELD: Final = "metadata.annotations[voda.dev/virtual-cluster]"
+_PIN: Final = "metadata.annotations[voda.dev/pinned-cell]"
 _PRIORITY: Final = "metadata.annotations[voda.dev/priority]"
 
 
@@ -22,7 +23,7 @@ def in_virtual_cluster(cells: CellsSpec | None, spec: JobSpec, caller: Caller) -
     """Return a job with its virtual cluster: the one that it names, else that of its user; none where `cells` is None.
 
     Raises:
-        InvalidField: there is no such virtual cluster, or the priority is out of bounds.
+        InvalidField: there is no such virtual cluster or pinned cell, or the priority is out of bounds.
         NotAllowed: the user is no member.
     """
     if cells is None:
@@ -42,6 +43,7 @@ def in_virtual_cluster(cells: CellsSpec | None, spec: JobSpec, caller: Caller) -
             f" {' or '.join(homes)[:400] or 'another pool'}, or ask an admin to become one"
         )
     refuse_priority(cells, spec.priority, _PRIORITY)
+    _refuse_unknown_pin(cells, spec, name)
     return replace(spec, virtual_cluster=name)
 
 
@@ -55,7 +57,38 @@ def refuse_priority(cells: CellsSpec | None, priority: int, field: str) -> None:
         )
 
 
+def refuse_pin_without_guarantee(spec: JobSpec, field: str) -> None:
+    """Raise InvalidField for a job that names a pinned cell and has no part in the guarantee."""
+    if spec.pinned_cell and not spec.is_guaranteed:
+        raise InvalidField(
+            field,
+            f"{field}: a job in pinned cell {spec.pinned_cell!r} has a guarantee: expected 0 to {HIGHEST}, got"
+            f" {spec.priority}",
+        )
+
+
+def _refuse_unknown_pin(cells: CellsSpec, spec: JobSpec, name: str) -> None:
+    if not spec.pinned_cell:
+        return
+    pins = {pin: owner for owner, each in cells.virtual_clusters.items() for pin in each.pins}
+    if pins.get(spec.pinned_cell) != name:
+        own = ", ".join(pin for pin, owner in pins.items() if owner == name)[:400]
+        other = pins.get(spec.pinned_cell)
+        raise InvalidField(
+            _PIN,
+            f"{_PIN}: virtual cluster {name} has no pinned cell {spec.pinned_cell!r}"
+            + (f", it is one of {other}" if other else "")
+            + (f"; expected one of {own}" if own else ""),
+        )
+    refuse_pin_without_guarantee(spec, _PRIORITY)
+
+
 def _refuse_without(spec: JobSpec) -> None:
+    if spec.pinned_cell:
+        raise InvalidField(
+            _PIN,
+            f"{_PIN}: pool {spec.pool} has no virtual clusters, got {spec.pinned_cell!r}: leave it out",
+        )
     if spec.virtual_cluster:
         raise InvalidField(
             _FIELD,

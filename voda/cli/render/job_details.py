@@ -178,7 +178,8 @@ def _origin(job: JobView) -> Iterator[tuple[str, str]]:
         yield "User", job.user
     yield "Pool", f"{pool_text(job.pool, job.namespace)}, priority {job.priority}"
     if job.virtual_cluster:
-        yield "Virtual cluster", f"{job.virtual_cluster}{'' if job.priority >= 0 else ', opportunistic'}"
+        pin = f", in its pinned cell {job.pinned_cell}" if job.pinned_cell else ""
+        yield "Virtual cluster", f"{job.virtual_cluster}{'' if job.priority >= 0 else ', opportunistic'}{pin}"
 
 
 def _size(job: JobView) -> str:

@@ -66,7 +66,9 @@ class CellDraft:
 
     def may_be_guaranteed(self, job: Job) -> bool:
         """Return whether a job has a part in its virtual cluster's guarantee."""
-        return job.spec.is_guaranteed and job.spec.job_id not in self.without_guarantee and bool(self.cluster(job))
+        spec, cluster = job.spec, self.cluster(job)
+        has_place = (cluster, spec.pinned_cell) in self.book.quotas.pin_views if spec.pinned_cell else bool(cluster)
+        return has_place and spec.is_guaranteed and spec.job_id not in self.without_guarantee
 
     def size(self, job_id: str) -> int:
         """Return how many workers a job has."""
@@ -114,7 +116,7 @@ class CellDraft:
         job = self.view.jobs[worker.job_id]
         if worker.cells.node in self.mixed or worker.cells.node in job.refusals:
             return False
-        for quota in self._quota_types(self.cluster(job), worker.cells.chain):
+        for quota in self._quota_types(job, worker.cells.chain):
             end(self.book, worker.name)
             cells = WorkerCells(
                 node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain, quota=quota
@@ -141,7 +143,7 @@ class CellDraft:
             request = replace(request, virtual_cluster=self.book.quotas.clusters[0])
         nodes = self._nodes_for(job, is_guaranteed=is_guaranteed)
         conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
-        request = request if nodes is None else _bound_to_suggestions(request)
+        request = request if nodes is None else replace(request, ignores_suggestions=False)
         decision = decide(self.book, request, job.spec.gpus_per_replica, conditions)
         if isinstance(decision, GangWaits):
             return None
@@ -177,6 +179,7 @@ class CellDraft:
             virtual_cluster=self.cluster(job),
             members=((count, job.spec.gpus_per_replica),),
             priority=min(job.spec.priority, HIGHEST) if is_guaranteed else OPPORTUNISTIC,
+            pin=job.spec.pinned_cell if is_guaranteed else "",
             yields=True,
         )
 
@@ -185,11 +188,12 @@ class CellDraft:
         excluded = (self.mixed if is_guaranteed else frozenset()) | job.refusals.keys()
         return self.usable - excluded if excluded else None
 
-    def _quota_types(self, cluster: str, chain: str) -> Sequence[str]:
-        """Return the types of a virtual cluster's quota cells in a chain, the smaller ones first."""
-        view = self.book.quotas.views.get((cluster, chain))
-        trees = self.book.quotas.trees
-        levels = sorted({trees.level[root] for root in view.roots}) if view is not None else []
+    def _quota_types(self, job: Job, chain: str) -> Sequence[str]:
+        """Return the types of the quota cells in a chain that a job may be in, the smaller ones first."""
+        cluster, pin, quotas = self.cluster(job), job.spec.pinned_cell, self.book.quotas
+        view = quotas.pin_views.get((cluster, pin)) if pin else quotas.views.get((cluster, chain))
+        trees, roots = quotas.trees, () if view is None else view.roots
+        levels = sorted({trees.level[root] for root in roots if trees.chain[root].name == chain})
         return [self.book.topology.chains[chain].type_at(level).name for level in levels]
 
 
@@ -211,14 +215,3 @@ def _in_order(workers: Sequence[PlannedWorker], first: int) -> list[PlannedWorke
             others.append(worker)
     rest = iter(others)
     return [places.get(index) or next(rest) for index in range(first, first + len(workers))]
-
-
-def _bound_to_suggestions(request: GangRequest) -> GangRequest:
-    return GangRequest(
-        name=request.name,
-        virtual_cluster=request.virtual_cluster,
-        members=request.members,
-        priority=request.priority,
-        yields=request.yields,
-        ignores_suggestions=False,
-    )

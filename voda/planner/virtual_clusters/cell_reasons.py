@@ -54,7 +54,8 @@ class _CellReasons:
         if not sure:
             return "on idle cells, without a guarantee"
         if sure == size:
-            return f"guaranteed by virtual cluster {cluster}"
+            pin = f", in its pinned cell {job.spec.pinned_cell}" if job.spec.pinned_cell else ""
+            return f"guaranteed by virtual cluster {cluster}{pin}"
         return f"{sure} guaranteed by virtual cluster {cluster}, {size - sure} on idle cells"
 
     def _given_back(self, job_id: str) -> str:
@@ -69,26 +70,36 @@ class _CellReasons:
         )
 
     def _why_none(self, job: Job) -> str:
-        return f"{self._quota_clause(job)}; {self._idle_clause(job)}{self._given_back(job.spec.job_id)}"
+        idle = "" if job.spec.pinned_cell else f"; {self._idle_clause(job)}"
+        return f"{self._quota_clause(job)}{idle}{self._given_back(job.spec.job_id)}"
 
     def _quota_clause(self, job: Job) -> str:
         spec, cluster = job.spec, self.draft.cluster(job)
+        where = f"pinned cell {spec.pinned_cell}" if spec.pinned_cell else f"virtual cluster {cluster}"
         if not cluster:
             return f"virtual cluster {spec.virtual_cluster} is there no longer"
         if not spec.is_guaranteed:
             return "it is opportunistic, and has no part in a guarantee"
         if spec.job_id in self.draft.without_guarantee:
             return "it has no part in the guarantee while it backs off"
-        uses = self._uses.get(cluster)
+        uses = self._uses.get((cluster, spec.pinned_cell))
+        if not uses and spec.pinned_cell:
+            return f"virtual cluster {cluster} has no {where} any longer"
         if not uses:
             return f"virtual cluster {cluster} has no cells of its own"
         if (most := self.guaranteed.too_large.get(spec.job_id)) is not None:
             return (
-                f"the whole quota of virtual cluster {cluster} holds {counted(most, 'worker')} of"
+                f"{where if spec.pinned_cell else f'the whole quota of {where}'} holds {counted(most, 'worker')} of"
                 f" {counted(spec.gpus_per_replica, 'GPU')}, it needs {spec.min_replicas} at least"
             )
-        lowest = self._lowest_priority.get(cluster, spec.priority)
+        lowest = self._lowest_priority.get((cluster, spec.pinned_cell), spec.priority)
         rank = " of higher priority" if lowest > spec.priority else ""
+        if spec.pinned_cell:
+            (use,) = uses.values()
+            doomed = " and is on bad hardware" if use.doomed else ""
+            return (
+                f"{where} has {use.used_leafs} of its {counted(use.leafs, 'GPU')} in use by its own jobs{rank}{doomed}"
+            )
         held = " and ".join(self._use(kind, use) for kind, use in uses.items())
         return f"virtual cluster {cluster} has {held} in use by its own jobs{rank}"
 
@@ -115,21 +126,20 @@ class _CellReasons:
         return {}
 
     @cached_property
-    def _uses(self) -> Mapping[str, Mapping[str, QuotaUse]]:
-        """Virtual cluster -> cell type -> its use, pins left out."""
-        uses: dict[str, dict[str, QuotaUse]] = {}
+    def _uses(self) -> Mapping[tuple[str, str], Mapping[str, QuotaUse]]:
+        """(virtual cluster, pin) -> cell type -> its use; pin empty: what is not pinned."""
+        uses: dict[tuple[str, str], dict[str, QuotaUse]] = {}
         for key, use in quota_use(self.draft.book).items():
-            if not key.pin:
-                uses.setdefault(key.virtual_cluster, {})[key.cell_type] = use
+            uses.setdefault((key.virtual_cluster, key.pin), {})[key.cell_type] = use
         return uses
 
     @cached_property
-    def _lowest_priority(self) -> Mapping[str, int]:
-        """Virtual cluster -> lowest priority of a job with a guarantee in it."""
-        lowest: dict[str, int] = {}
+    def _lowest_priority(self) -> Mapping[tuple[str, str], int]:
+        """(virtual cluster, pin) -> lowest priority of a job with a guarantee in it."""
+        lowest: dict[tuple[str, str], int] = {}
         for job_id in self.draft.workers:
             job = self.draft.view.jobs[job_id]
             if self.draft.guaranteed(job_id):
-                cluster = self.draft.cluster(job)
-                lowest[cluster] = min(job.spec.priority, lowest.get(cluster, job.spec.priority))
+                where = self.draft.cluster(job), job.spec.pinned_cell
+                lowest[where] = min(job.spec.priority, lowest.get(where, job.spec.priority))
         return lowest

@@ -3,7 +3,8 @@
 1. The policy says how many workers of each job the quota is for. 2. Workers beyond that lose their guarantee and go on.
 3. Workers that run on idle cells have a guarantee where they are, if that can be. 4. The others get quota cells, and
 who works there without a guarantee leaves; the minimum of a job is one gang. 5. What found no cells is left to others.
-6. A worker that had to leave idle cells gets quota cells, if its virtual cluster has them for it.
+6. A worker that had to leave idle cells gets quota cells, if its virtual cluster has them for it. A pinned cell is
+shared like a quota of its own, among the jobs that name it.
 
 Rule: no guaranteed worker gives way but to a higher priority of its own virtual cluster.
 """
@@ -14,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from voda.cells.structure.quotas import Quotas, QuotaView
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.planner.feasibility import with_caps, without_jobs
@@ -39,13 +41,15 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
     """Give every virtual cluster's jobs what its quota is for; `policy_of`: virtual cluster -> its policy."""
     part = GuaranteedPart()
     losses = WorkerLosses(draft, part.targets)
-    jobs: dict[str, dict[str, Job]] = {name: {} for name in draft.book.quotas.clusters}
+    quotas = draft.book.quotas
+    jobs: dict[tuple[str, str], dict[str, Job]] = {key: {} for key in ((name, "") for name in quotas.clusters)}
+    jobs |= {key: {} for key in quotas.pin_views}
     for job_id, job in draft.view.jobs.items():
         if draft.may_be_guaranteed(job) and not job.is_canceling:
-            jobs[draft.cluster(job)][job_id] = job
-    for cluster, members in jobs.items():
+            jobs[draft.cluster(job), job.spec.pinned_cell][job_id] = job
+    for (cluster, pin), members in jobs.items():
         if members:
-            _Quota(draft, part, losses, cluster).serve(members, policy_of(cluster), now)
+            _Quota(draft, part, losses, views_of(quotas, cluster, pin)).serve(members, policy_of(cluster), now)
     _replace_reclaimed(draft, part, losses)
     for job_id in part.targets:
         _all_or_nothing(draft, job_id)
@@ -54,15 +58,16 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
 
 @dataclass
 class _Quota:
-    """One virtual cluster's quota while it is shared."""
+    """One virtual cluster's quota, or one of its pinned cells, while it is shared."""
 
     draft: CellDraft
     part: GuaranteedPart
     losses: WorkerLosses
-    cluster: str
+    views: Sequence[QuotaView]
 
     def serve(self, jobs: Mapping[str, Job], policy: Policy, now: float) -> None:
-        held = {gpus: self._most_workers(gpus) for gpus in {job.spec.gpus_per_replica for job in jobs.values()}}
+        sizes = {job.spec.gpus_per_replica for job in jobs.values()}
+        held = {gpus: most_workers(self.draft.book.quotas, self.views, gpus) for gpus in sizes}
         caps: dict[str, int] = {}
         for job_id, job in jobs.items():
             most = held[job.spec.gpus_per_replica]
@@ -105,19 +110,21 @@ class _Quota:
     def _healthy_leafs(self) -> int:
         book = self.draft.book
         leafs = book.quotas.trees.leafs
-        return sum(len(leafs[node]) for node in self._nodes() if not book.is_bad_binding(node))
+        nodes = (node for view in self.views for node in view.nodes)
+        return sum(len(leafs[node]) for node in nodes if not book.is_bad_binding(node))
 
-    def _most_workers(self, gpus: int) -> int:
-        """Return how many workers the quota holds in one chain, were it empty and healthy."""
-        quotas, most = self.draft.book.quotas, 0
-        for (cluster, _), view in quotas.views.items():
-            if cluster == self.cluster:
-                most = max(most, sum(len(quotas.trees.leafs[node]) // gpus for node in view.nodes))
-        return most
 
-    def _nodes(self) -> Sequence[int]:
-        views = self.draft.book.quotas.views.items()
-        return [node for (cluster, _), view in views if cluster == self.cluster for node in view.nodes]
+def views_of(quotas: Quotas, cluster: str, pin: str = "") -> Sequence[QuotaView]:
+    """Return the quota cells of a virtual cluster in each chain, or one of its pinned cells."""
+    if pin:
+        return [view for key, view in quotas.pin_views.items() if key == (cluster, pin)]
+    return [view for (owner, _), view in quotas.views.items() if owner == cluster]
+
+
+def most_workers(quotas: Quotas, views: Sequence[QuotaView], gpus: int) -> int:
+    """Return how many workers a quota holds in one chain, were it empty and healthy."""
+    leafs = quotas.trees.leafs
+    return max((sum(len(leafs[node]) // gpus for node in view.nodes) for view in views), default=0)
 
 
 def _reach(draft: CellDraft, job: Job, target: int, losses: WorkerLosses) -> bool:

@@ -1,8 +1,8 @@
 """The opportunistic part of a plan: the pool's policy shares all idle cells, whoever is owed them, among all jobs.
 
-Rules: a job that has its guaranteed workers asks for more, one by one; another asks for its minimum as one gang.
-Priorities count inside of virtual clusters only. A growth that does not pay is left out, as in every pool. What finds
-no cells is offered to others.
+Rules: a job that has its guaranteed workers asks for more, one by one; another asks for its minimum as one gang; one in
+a pinned cell asks for nothing. Priorities count inside of virtual clusters only. A growth that does not pay is left
+out, as in every pool. What finds no cells is offered to others.
 """
 
 from collections.abc import Mapping
@@ -101,7 +101,11 @@ def _view_of_rest(
     for job_id, job in view.jobs.items():
         served = guaranteed.get(job_id, 0)
         rest = _rest_of(job, served, caps.get(job_id), _LAST if job_id in draft.without_guarantee else 0)
-        if rest is None or (served and served >= job.spec.requested and gives_as_requested(policy)):
+        if (
+            rest is None
+            or job.spec.pinned_cell
+            or (served and served >= job.spec.requested and gives_as_requested(policy))
+        ):
             continue
         jobs[job_id] = rest
         if served:
