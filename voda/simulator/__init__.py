@@ -4,5 +4,5 @@
 `metrics` measures them, `data` finds public data sets.
 
 Below: `workloads/` (workloads by name), `report/` (pages and tables), `whatif/` (a recorded log under another policy,
-and forecasts).
+and forecasts), `virtual_clusters/` (what sharing costs and gains each of them).
 """

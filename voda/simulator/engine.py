@@ -83,12 +83,13 @@ class SimulationRun(Struct, frozen=True, kw_only=True):
         return f"<SimulationRun of {len(self.workload.arrivals)} jobs, {len(self.decision_s)} decisions>"
 
 
-def _empty_log(pool: str, workload: Workload, options: SimulationOptions) -> InitialState:
+def opening_facts(pool: str, workload: Workload, options: SimulationOptions) -> list[AnyFact]:
+    """Return what the log of a simulation begins with: settings and nodes."""
     settings = {name: getattr(options.settings, name) for name in PolicyChanged.__struct_fields__ if name != "pool"}
     facts: list[AnyFact] = [PolicyChanged(pool=pool, **settings)]
     facts.append(RatelimitChanged(pool=pool, ratelimit_s=options.settings.ratelimit_s))
     facts += [NodeJoined(node=node) for node in workload.nodes]
-    return InitialState(facts=tuple(facts))
+    return facts
 
 
 class DecisionTimes(Telemetry):
@@ -116,7 +117,7 @@ class Simulation:
         self._workload = workload
         self._options = options
         self._pool = next(iter(pools), "default")
-        self._initial = initial or _empty_log(self._pool, workload, options)
+        self._initial = initial or InitialState(facts=tuple(opening_facts(self._pool, workload, options)))
         past = self._initial.log
         # Ids are numbers, and must differ from those in the log.
         self._clock = VirtualClock(workload.begins_at, prefix=f"after-{past[-1].position}-" if past else "")

@@ -51,6 +51,8 @@ class Arrival(Struct, frozen=True, kw_only=True):
     submitted_s: float
     """Seconds after the workload's beginning."""
     profile: Profile
+    virtual_cluster: str = ""
+    """Whose job it is, where virtual clusters are simulated."""
 
 
 class Workload(Struct, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ class SyntheticJobs:
             max_replicas=len(profile.speedup) - 1,
             epochs=profile.epochs,
         )
-        return Arrival(spec=spec, submitted_s=job.submitted_s, profile=profile)
+        return Arrival(spec=spec, submitted_s=job.submitted_s, profile=profile, virtual_cluster=job.virtual_cluster)
 
     def _profile(self, job: TracedJob, scaling: SpeedupParameters) -> SpeedupProfile:
         speedup = speedup_law(scaling.a, scaling.b, 2 * job.gpus)

@@ -18,7 +18,8 @@ from voda.simulator.workloads.request import WorkloadOptions, WorkloadRequest, p
 DEFAULT_NODES = "4x4"
 REQUIRED = ("name", "submitted_s", "epochs")
 _OF_SCALING = ("a", "b", "speedup", "span_penalty", "restart_s")
-COLUMNS = (*REQUIRED, "epoch_s", "work_s", "requested", "min", "max", "gpus_per_replica", "priority", *_OF_SCALING)
+_OF_JOBS = ("epoch_s", "work_s", "requested", "min", "max", "gpus_per_replica", "priority", "virtual_cluster")
+COLUMNS = (*REQUIRED, *_OF_JOBS, *_OF_SCALING)
 MOST_EPOCHS = 1_000_000
 LONGEST_S = 1e9
 """About 30 years."""
@@ -126,6 +127,7 @@ def _arrival(row: CsvRow, nodes: tuple[Node, ...]) -> Arrival:
         spec=spec,
         submitted_s=row.number("submitted_s", None, least=0.0, most=LONGEST_S),
         profile=_profile(row, spec),
+        virtual_cluster=row.text("virtual_cluster"),
     )
 
 

@@ -12,6 +12,7 @@ from voda.cli.execution import run_async
 from voda.cli.log_files import LogOutputOption, print_json
 from voda.cli.parameters import Option
 from voda.cli.sharing_simulation import SharingArguments, is_sharing, simulate_sharing
+from voda.cli.virtual_cluster_simulation import VirtualClusterArguments, simulate_virtual_clusters
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     output: LogOutputOption = "table",
     part: WorkloadArguments,
     sharing: SharingArguments,
+    clusters: VirtualClusterArguments,
     cluster: ClusterArguments,
 ) -> None:
     """Run a workload on a simulated cluster, and compare policies.
@@ -81,6 +83,7 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
       voda simulate --workload poisson --node-mtbf 20000 --seed 7
       voda simulate --workload my-jobs.csv --nodes 4x8
       voda simulate --workload openb/default --rater fgd --rater binpack
+      voda simulate -w philly --nodes 279x8 --virtual-clusters FILE --private
 
     \b
     Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
@@ -112,8 +115,23 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
             begins=part.begins, ends=part.ends, jobs=part.jobs, rate_per_h=part.rate, load=part.load
         ),
     )
-    runs = _run(loaded, compared, _options(cluster, seed), out)
+    options = _options(cluster, seed)
+    if clusters.virtual_clusters is not None:
+        _refuse_many_placers(compared)
+        simulate_virtual_clusters(
+            loaded, [each.policy for each in compared], options, clusters, out=out, as_json=as_json
+        )
+        return
+    if clusters.private or clusters.mode:
+        raise InvalidInput("--private and --mode go with --virtual-clusters FILE")
+    runs = _run(loaded, compared, options, out)
     _show(runs, seed=seed, out=out, as_json=as_json)
+
+
+def _refuse_many_placers(compared: "Sequence[ComparedRun]") -> None:
+    for each in compared:
+        if each.parameters or each.placer != "steady":
+            raise InvalidInput("--virtual-clusters takes policies as they are, and no --placer")
 
 
 def _refuse_unused(**options: object) -> None:
