@@ -5,12 +5,9 @@ deleted. Rules: victims are named only when kube-scheduler preempts; then the ce
 book follows from the annotations of the bound pods.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import msgspec
-from msgspec import Struct
+from typing import NamedTuple
 
 from voda.cells.adoption import adopt, start
 from voda.cells.book import CellBook
@@ -19,71 +16,15 @@ from voda.cells.gangs import GangPlacement
 from voda.cells.preemption import end_worker, stop_waiting
 from voda.cells.scheduling import Conditions, decide
 from voda.domain.errors import InvalidInput, NotFound, WrongState
+from voda.extender.wire import (
+    ExtenderBindingArgs,
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+    MetaPod,
+    MetaVictims,
+)
 from voda.hived.bind_info import bind_annotations, read_bound_pod
 from voda.hived.pod_request import AnnotatedPod, HivedRequest, read_request
-
-
-class FilterArguments(Struct, frozen=True, rename="pascal"):
-    """What kube-scheduler asks before it places a pod."""
-
-    pod: AnnotatedPod
-    node_names: tuple[str, ...] | None = None
-    """Nodes that it would take; the extender is nodeCacheCapable."""
-
-
-class FilterResult(Struct, frozen=True, rename="pascal"):
-    """The one node to take, or what is in the way."""
-
-    node_names: tuple[str, ...] = ()
-    failed_nodes: Mapping[str, str] = {}
-    error: str = ""
-
-
-class MetaPod(Struct, frozen=True):
-    """A victim, by its uid."""
-
-    uid: str = msgspec.field(name="UID")
-
-
-class MetaVictims(Struct, frozen=True, rename="pascal"):
-    """The pods that must leave a node."""
-
-    pods: tuple[MetaPod, ...]
-    disruptions: int = msgspec.field(name="NumPDBViolations", default=0)
-
-
-class PreemptArguments(Struct, frozen=True, rename="pascal"):
-    """What kube-scheduler asks where no node is free; only the nodes that it considers matter."""
-
-    pod: AnnotatedPod
-    node_name_to_victims: Mapping[str, Any] | None = None
-    node_name_to_meta_victims: Mapping[str, Any] | None = None
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """The nodes that it considers."""
-        return tuple(self.node_name_to_meta_victims or self.node_name_to_victims or ())
-
-
-class PreemptResult(Struct, frozen=True, rename="pascal"):
-    """Of each node, the pods that must leave it; none = nothing is to be preempted."""
-
-    node_name_to_meta_victims: Mapping[str, MetaVictims] = {}
-
-
-class BindArguments(Struct, frozen=True, rename="pascal"):
-    """The pod that kube-scheduler binds."""
-
-    pod_name: str
-    pod_namespace: str
-    pod_uid: str = msgspec.field(name="PodUID")
-    node: str
-
-
-class BindResult(Struct, frozen=True, rename="pascal"):
-    """Empty: it is bound."""
-
-    error: str = ""
 
 
 class _Place(NamedTuple):
@@ -106,52 +47,52 @@ class HivedExtender:
     waiting: dict[str, str] = field(default_factory=dict)
     """Uid of a pod that has none -> its gang."""
 
-    def filter(self, arguments: FilterArguments) -> FilterResult:
+    def filter(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderFilterResult:
         """Return the node for a pod, whose cells are the pod's from now on, or why it waits.
 
         Raises:
             InvalidInput: the pod's request can never be met as it is.
         """
-        uid, names = _uid(arguments.pod), arguments.node_names
+        uid = _uid(pod)
         place = self.places.get(uid)
         if place is None:
-            request = self._request(arguments.pod)
+            request = self._request(pod)
             decision = self._decide(uid, request, names, may_preempt=False)
             if not isinstance(decision, GangStarts):
                 return _failed(names, _reason(decision))
             place = self._start(uid, request, decision)
-        if names is not None and place.node not in names:
+        if place.node not in names:
             return _failed(names, f"the pod has its cells on node {place.node}, which kube-scheduler does not offer")
-        return FilterResult(node_names=(place.node,))
+        return ExtenderFilterResult(node_names=(place.node,))
 
-    def preempt(self, arguments: PreemptArguments) -> PreemptResult:
+    def preempt(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod, whose cells are reserved from now on.
 
         Raises:
             InvalidInput: the pod's request can never be met as it is.
         """
-        uid = _uid(arguments.pod)
+        uid = _uid(pod)
         if uid in self.places:
-            return PreemptResult()
-        decision = self._decide(uid, self._request(arguments.pod), arguments.nodes, may_preempt=True)
+            return ExtenderPreemptionResult()
+        decision = self._decide(uid, self._request(pod), names, may_preempt=True)
         if not isinstance(decision, GangPreempts):
-            return PreemptResult()
+            return ExtenderPreemptionResult()
         victims: dict[str, list[MetaPod]] = {}
         for name in decision.victims:
             for worker in self.book.gangs[name].workers.values():
                 victims.setdefault(self.places[worker].node, []).append(MetaPod(worker))
-        return PreemptResult({node: MetaVictims(tuple(pods)) for node, pods in victims.items()})
+        return ExtenderPreemptionResult({node: MetaVictims(tuple(pods)) for node, pods in victims.items()})
 
-    def bind(self, arguments: BindArguments) -> dict[str, str]:
+    def bind(self, arguments: ExtenderBindingArgs) -> dict[str, str]:
         """Return the annotations with which a pod is bound to its node; the same whenever it is asked again.
 
         Raises:
             NotFound: the pod has no cells: filter comes first.
             WrongState: its cells are on another node.
         """
-        key, place = f"{arguments.pod_namespace}/{arguments.pod_name}", self.places.get(arguments.pod_uid)
+        key, place = f"{arguments.podnamespace}/{arguments.podname}", self.places.get(arguments.poduid)
         if place is None:
-            raise NotFound(f"pod {key} ({arguments.pod_uid}) has no cells: filter it before it is bound")
+            raise NotFound(f"pod {key} ({arguments.poduid}) has no cells: filter it before it is bound")
         if place.node != arguments.node:
             raise WrongState(f"pod {key} has its cells on node {place.node}, and cannot be bound to {arguments.node}")
         return bind_annotations(place.placement, place.slot)
@@ -193,9 +134,8 @@ class HivedExtender:
             )
         return request
 
-    def _decide(self, uid: str, request: HivedRequest, nodes: Sequence[str] | None, *, may_preempt: bool) -> Decision:
-        suggested = None if nodes is None else set(nodes)
-        conditions = Conditions(suggested=suggested, may_preempt=may_preempt)
+    def _decide(self, uid: str, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
+        conditions = Conditions(suggested=set(nodes), may_preempt=may_preempt)
         decision = decide(self.book, request.gang, request.leafs, conditions)
         adopt(self.book, request.gang, decision, uid, may_preempt=may_preempt)
         self.waiting[uid] = request.gang.name
@@ -215,9 +155,9 @@ def _uid(pod: AnnotatedPod) -> str:
     return pod.metadata.uid
 
 
-def _failed(names: Sequence[str] | None, reason: str) -> FilterResult:
+def _failed(names: Sequence[str], reason: str) -> ExtenderFilterResult:
     # Without nodes there is no other place for the reason.
-    return FilterResult(failed_nodes=dict.fromkeys(names, reason)) if names else FilterResult(failed_nodes={"": reason})
+    return ExtenderFilterResult(failed_nodes=dict.fromkeys(names or ("",), reason))
 
 
 def _reason(decision: GangPreempts | GangWaits) -> str:

@@ -12,8 +12,9 @@ from tests.unit.hived.pods import a_group, a_pod
 from voda.cells.book import CellBook
 from voda.cells.health import set_node_bad
 from voda.domain.errors import InvalidInput, NotFound, WrongState
+from voda.extender.wire import ExtenderBindingArgs, ExtenderFilterResult
 from voda.hived.bind_info import BIND_INFO, ISOLATION, read_bound_pod
-from voda.hived.extender import BindArguments, FilterArguments, FilterResult, HivedExtender, PreemptArguments
+from voda.hived.extender import HivedExtender
 from voda.hived.pod_request import AnnotatedPod
 
 NODES = ("r0n0", "r0n1")
@@ -23,24 +24,19 @@ def a_cluster_book() -> CellBook:
     return a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node": 1}}))
 
 
-def filtered(extender: HivedExtender, pod: AnnotatedPod, nodes: tuple[str, ...] = NODES) -> FilterResult:
-    """Ask as kube-scheduler does, in JSON."""
-    arguments = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": nodes})
-    return extender.filter(msgspec.json.decode(arguments, type=FilterArguments))
+def filtered(extender: HivedExtender, pod: AnnotatedPod, nodes: tuple[str, ...] = NODES) -> ExtenderFilterResult:
+    return extender.filter(pod, nodes)
 
 
 def preempted(extender: HivedExtender, pod: AnnotatedPod) -> Any:
-    arguments = msgspec.json.encode(
-        {"Pod": pod, "NodeNameToMetaVictims": {node: {"Pods": [], "NumPDBViolations": 0} for node in NODES}}
-    )
-    result = extender.preempt(msgspec.json.decode(arguments, type=PreemptArguments))
+    result = extender.preempt(pod, NODES)
     return msgspec.json.decode(msgspec.json.encode(result))["NodeNameToMetaVictims"]
 
 
 def bound(extender: HivedExtender, pod: AnnotatedPod) -> AnnotatedPod:
     """Filter and bind a pod; return it with the annotations that it is bound with."""
     (node,) = filtered(extender, pod).node_names
-    arguments = BindArguments(pod.metadata.name, "team", pod.metadata.uid, node)
+    arguments = ExtenderBindingArgs(pod.metadata.name, "team", pod.metadata.uid, node)
     annotations = extender.bind(arguments)
     assert annotations == extender.bind(arguments)
     return replace(pod, metadata=replace(pod.metadata, annotations={**(pod.metadata.annotations or {}), **annotations}))
@@ -50,7 +46,7 @@ def test_filter_when_a_gang_has_room_gives_each_pod_its_node_and_the_same_again(
     extender = HivedExtender(a_cluster_book())
     pods = [a_pod(f"p{n}", leafCellNumber=2, affinityGroup=a_group("g", (2, 2))) for n in range(2)]
     assert [filtered(extender, pod).node_names for pod in pods] == [("r0n0",), ("r0n0",)]
-    assert filtered(extender, pods[1]) == FilterResult(node_names=("r0n0",))
+    assert filtered(extender, pods[1]) == ExtenderFilterResult(node_names=("r0n0",))
     assert [bound(extender, pod).annotation(ISOLATION) for pod in pods] == ["0,1", "2,3"]
     with pytest.raises(InvalidInput, match="all of them have a place"):
         filtered(extender, a_pod("p2", leafCellNumber=2, affinityGroup=a_group("g", (2, 2))))
@@ -112,10 +108,10 @@ def test_preempt_when_the_pod_is_gone_gives_the_cells_back() -> None:
 def test_bind_when_the_pod_has_no_cells_or_others_is_refused() -> None:
     extender = HivedExtender(a_cluster_book())
     with pytest.raises(NotFound, match=r"pod team/p .* has no cells"):
-        extender.bind(BindArguments("p", "team", "p", "r0n0"))
+        extender.bind(ExtenderBindingArgs("p", "team", "p", "r0n0"))
     filtered(extender, a_pod("p"))
     with pytest.raises(WrongState, match="has its cells on node r0n0, and cannot be bound to r0n1"):
-        extender.bind(BindArguments("p", "team", "p", "r0n1"))
+        extender.bind(ExtenderBindingArgs("p", "team", "p", "r0n1"))
 
 
 def test_filter_when_a_pod_names_another_virtual_clusters_gang_is_refused() -> None:

@@ -1,0 +1,4 @@
+"""kube-scheduler's extender protocol, v1: what it sends before it places a pod, and what it takes for an answer.
+
+`wire` has the records. Pure: HTTP is the caller's.
+"""
