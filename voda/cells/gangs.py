@@ -10,54 +10,22 @@ from typing import Final
 
 from msgspec import Struct, field
 
-OPPORTUNISTIC: Final = -1
-"""The priority of work outside of all guarantees."""
+from voda.domain.cells import OPPORTUNISTIC, GangPlacement, GangRequest, WorkerCells
+
+__all__ = [
+    "FREE",
+    "HIGHEST",
+    "OPPORTUNISTIC",
+    "Gang",
+    "GangPlacement",
+    "GangRequest",
+    "GangState",
+    "WorkerCells",
+]
+
 HIGHEST: Final = 1000
 FREE: Final = -2
 """The priority of a leaf that nobody uses; below every other."""
-
-
-class GangRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """What a gang asks for."""
-
-    name: str
-    virtual_cluster: str
-    members: tuple[tuple[int, int], ...]
-    """(workers, leafs of each), in any order."""
-    priority: int = 0
-    """OPPORTUNISTIC, or guaranteed from 0 to HIGHEST."""
-    leaf_type: str = ""
-    """Empty: any."""
-    pin: str = ""
-    """The pinned cell to use; it overrides the type."""
-    yields: bool = False
-    """Whether it may lose its guarantee, and go on as opportunistic work, instead of being preempted at once."""
-    ignores_suggestions: bool = True
-    """Whether nodes that the caller does not suggest may be used all the same."""
-
-    @property
-    def is_guaranteed(self) -> bool:
-        """Whether it is placed in its virtual cluster's quota."""
-        return self.priority > OPPORTUNISTIC
-
-    @property
-    def sizes(self) -> list[int]:
-        """The leafs of each worker, ascending."""
-        return sorted(leafs for workers, leafs in self.members for _ in range(workers))
-
-
-class WorkerCells(Struct, frozen=True, kw_only=True, gc=False):
-    """Where one worker is: what plans record, and all that a restart needs."""
-
-    node: str
-    devices: tuple[int, ...]
-    chain: str
-    quota: str = ""
-    """The type of the quota cell that guarantees it; empty: opportunistic."""
-
-
-GangPlacement = tuple[WorkerCells, ...]
-"""The workers, in the order of GangRequest.sizes."""
 
 
 class GangState(StrEnum):

@@ -1,5 +1,5 @@
 """Cells and virtual clusters as an operator specifies them, in the shape of HiveD's configuration, and as the log keeps
-them.
+them; and gangs of pods that have cells.
 
 Rule: whatever is not understood is refused with the path where it stands; nothing is left out in silence.
 """
@@ -16,6 +16,8 @@ DEFAULT_VIRTUAL_CLUSTER: Final = "default"
 """The virtual cluster of everybody, which owns what no other was given."""
 EVERYBODY: Final = "*"
 """As a member of a virtual cluster."""
+OPPORTUNISTIC: Final = -1
+"""The priority of work outside of all guarantees."""
 
 
 class CellTypeSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -117,3 +119,65 @@ def read_specification(document: object) -> CellsSpec:
         sentence, _, path = str(error).partition(" - at ")
         field = path.strip("`").removeprefix("$").removeprefix(".")
         raise InvalidField(field, f"{field or 'the configuration'}: {sentence[0].lower()}{sentence[1:]}") from error
+
+
+class GangRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a gang asks for."""
+
+    name: str
+    virtual_cluster: str
+    members: tuple[tuple[int, int], ...]
+    """(workers, leafs of each), in any order."""
+    priority: int = 0
+    """OPPORTUNISTIC, or guaranteed from 0 to HIGHEST."""
+    leaf_type: str = ""
+    """Empty: any."""
+    pin: str = ""
+    """The pinned cell to use; it overrides the type."""
+    yields: bool = False
+    """Whether it may lose its guarantee, and go on as opportunistic work, instead of being preempted at once."""
+    ignores_suggestions: bool = True
+    """Whether nodes that the caller does not suggest may be used all the same."""
+
+    @property
+    def is_guaranteed(self) -> bool:
+        """Whether it is placed in its virtual cluster's quota."""
+        return self.priority > OPPORTUNISTIC
+
+    @property
+    def sizes(self) -> list[int]:
+        """The leafs of each worker, ascending."""
+        return sorted(leafs for workers, leafs in self.members for _ in range(workers))
+
+
+class WorkerCells(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Where one worker is: what plans record, and all that a restart needs."""
+
+    node: str
+    devices: tuple[int, ...]
+    chain: str
+    quota: str = ""
+    """The type of the quota cell that guarantees it; empty: opportunistic."""
+
+
+GangPlacement = tuple[WorkerCells, ...]
+"""The workers, in the order of GangRequest.sizes."""
+
+
+class GangPod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod that has its place in a gang."""
+
+    uid: str
+    key: str
+    """`namespace/name`."""
+    since: float
+    """When it got its place, seconds since the epoch."""
+
+
+class PlacedGang(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A gang of pods that voda does not make itself, and that has cells until its last pod is gone."""
+
+    request: GangRequest
+    placement: GangPlacement
+    pods: Mapping[int, GangPod] = {}
+    """Index in the placement -> the pod that has this place."""

@@ -30,8 +30,12 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     @cached_property
     def usable_gpus(self) -> Gpus:
         """GPUs for new workers; 0 while the node is silent, cordoned or draining."""
-        is_open = self.is_ready and self.is_schedulable and not self.is_draining
-        return self.own_gpus if is_open else NO_GPUS
+        return self.own_gpus if self.is_open else NO_GPUS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes new workers."""
+        return self.is_ready and self.is_schedulable and not self.is_draining
 
     @property
     def own_gpus(self) -> Gpus:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from voda.domain.cells import CellsSpec
+from voda.domain.cells import CellsSpec, PlacedGang
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
@@ -114,6 +114,8 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""
     cells_revision: int = 0
     """How often they were applied."""
+    gangs: Mapping[str, PlacedGang] = {}
+    """Gangs of pods that voda does not make, by name; they have their cells before any job."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
     capacity_limit_gpus: Gpus | None = None

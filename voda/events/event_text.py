@@ -77,6 +77,8 @@ def describe(event: Event) -> str:
             return _on_node(fact)
         case facts.ShareAssigned() | facts.ShareReleased():
             return _of_share(fact)
+        case facts.GangPlaced() | facts.GangJoined() | facts.GangLeft():
+            return _of_gang(fact)
         case _:
             return _of_job(fact)
 
@@ -103,6 +105,22 @@ def _of_share(fact: facts.ShareFact) -> str:
             return f"{fact.pod} gets {shares or 'nothing'}"
         case facts.ShareReleased():
             return f"{fact.pod or fact.pod_uid} has no card any more{_because(fact.reason)}"
+        case _:
+            assert_never(fact)
+
+
+def _of_gang(fact: facts.GangFact) -> str:
+    match fact:
+        case facts.GangPlaced():
+            workers = counted(len(fact.placement), "pod")
+            nodes = ", ".join(dict.fromkeys(cells.node for cells in fact.placement))
+            is_guaranteed = any(cells.quota for cells in fact.placement)
+            how = f"guaranteed by {fact.request.virtual_cluster}" if is_guaranteed else "on idle cells"
+            return f"gang {fact.request.name} has cells for {workers} on {nodes}, {how}"
+        case facts.GangJoined():
+            return f"{fact.pod} has place {fact.slot} of gang {fact.gang}"
+        case facts.GangLeft():
+            return f"{fact.pod or fact.pod_uid} has left gang {fact.gang}{_because(fact.reason)}"
         case _:
             assert_never(fact)
 

@@ -6,6 +6,7 @@ Rule: a released record is never edited in place; raise its `SCHEMA` and add an 
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from voda.domain.cells import GangPlacement, GangRequest
 from voda.domain.gpus import CardShare
 from voda.domain.node import Node
 from voda.events.records import Data, JobFact
@@ -80,6 +81,56 @@ class ShareReleased(Data, frozen=True, kw_only=True):
     @property
     def stream(self) -> str:
         return f"shares.{self.node}"
+
+
+class GangPlaced(Data, frozen=True, kw_only=True):
+    """A gang of pods that voda does not make has cells; again, where it loses or regains a guarantee for them."""
+
+    TYPE = "gang.placed"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    pool: str
+    request: GangRequest
+    placement: GangPlacement
+
+    @property
+    def stream(self) -> str:
+        return f"gangs.{self.pool}"
+
+
+class GangJoined(Data, frozen=True, kw_only=True):
+    """A pod has its place in a gang; recorded before the pod is bound."""
+
+    TYPE = "gang.joined"
+    MAKES_CLUSTER_STALE = False
+    pool: str
+    gang: str
+    slot: int
+    """Index in the gang's placement."""
+    pod_uid: str
+    pod: str
+    """`namespace/name`."""
+
+    @property
+    def stream(self) -> str:
+        return f"gangs.{self.pool}"
+
+
+class GangLeft(Data, frozen=True, kw_only=True):
+    """A pod is gone; with the last one of a gang, its cells are free."""
+
+    TYPE = "gang.left"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    pool: str
+    gang: str
+    pod_uid: str
+    pod: str = ""
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"gangs.{self.pool}"
 
 
 class JobRegistered(JobFact, frozen=True, kw_only=True):
@@ -227,9 +278,11 @@ class ActionFailed(JobFact, frozen=True, kw_only=True):
 NodeFact = NodeJoined | NodeChanged | NodeLeft
 JobEnd = JobCompleted | JobFailed | JobCanceled
 ShareFact = ShareAssigned | ShareReleased
+GangFact = GangPlaced | GangJoined | GangLeft
 Observation = (
     NodeFact
     | ShareFact
+    | GangFact
     | JobRegistered
     | WorkerRefused
     | JobStalled

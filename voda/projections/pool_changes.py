@@ -9,12 +9,15 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.cells import CellsSpec
+from voda.domain.cells import CellsSpec, GangPod, PlacedGang
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.state import Settings, mostly_silent
 from voda.events.types import (
+    GangFact,
+    GangJoined,
+    GangPlaced,
     NodeDrainRequested,
     NodeUndrainRequested,
     PlanAdopted,
@@ -51,6 +54,9 @@ class LivePool(Struct, kw_only=True):
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
     cells_revision: int = 0
+    gangs: dict[str, PlacedGang] = {}
+    gangs_version: int = 0
+    """Of the stream of their facts."""
 
 
 def put_node(nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], node: Node, at: float) -> None:
@@ -168,3 +174,22 @@ def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict
         reasons.pop(job_id, None)
     placement.update(fact.placed)
     reasons.update(fact.reasons)
+
+
+def change_gang(gangs: MutableMapping[str, PlacedGang], fact: GangFact, at: float) -> None:
+    """Note what a fact of that instant says of a gang; it is void where the gang or the place is not there."""
+    name = fact.request.name if isinstance(fact, GangPlaced) else fact.gang
+    gang = gangs.get(name)
+    if isinstance(fact, GangPlaced):
+        pods = gang.pods if gang is not None else {}
+        gangs[name] = PlacedGang(request=fact.request, placement=fact.placement, pods=pods)
+    elif gang is None:
+        return
+    elif isinstance(fact, GangJoined):
+        if fact.slot not in gang.pods and 0 <= fact.slot < len(gang.placement):
+            pod = GangPod(uid=fact.pod_uid, key=fact.pod, since=at)
+            gangs[name] = replace(gang, pods={**gang.pods, fact.slot: pod})
+    elif left := {slot: pod for slot, pod in gang.pods.items() if pod.uid != fact.pod_uid}:
+        gangs[name] = replace(gang, pods=left)
+    else:
+        del gangs[name]

@@ -18,7 +18,7 @@ from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.accounting import QuotaUse, borrowed_leafs, quota_use
 from voda.cells.health import lacking_cells
 from voda.concurrency import log_unexpected
-from voda.domain.cells import CellsSpec, VirtualClusterSpec
+from voda.domain.cells import CellsSpec, PlacedGang, VirtualClusterSpec
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
 
@@ -64,6 +64,7 @@ class _Basis:
     revision: int
     nodes: Mapping[str, Node]
     jobs: frozenset[str]
+    gangs: Mapping[str, PlacedGang]
 
 
 class CellGauges(Collector):
@@ -120,7 +121,7 @@ def cell_figures(state: ClusterState, most: int = _QUOTAS) -> CellFigures:
 
 def _basis(state: ClusterState) -> _Basis:
     jobs = frozenset(job_id for job_id, job in state.jobs.items() if not job.is_canceling)
-    return _Basis(state.plan.number, state.cells_revision, state.nodes, jobs)
+    return _Basis(state.plan.number, state.cells_revision, state.nodes, jobs, state.gangs)
 
 
 def _shown(clusters: Sequence[str], quotas: Mapping[str, int], most: int) -> Mapping[str, str]:

@@ -3,12 +3,15 @@
 import pytest
 
 from tests.builders import Log, a_node, a_spec
-from voda.domain.cells import CellsSpec, PinSpec, QuotaSpec, VirtualClusterSpec
+from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
     AnyFact,
+    GangJoined,
+    GangLeft,
+    GangPlaced,
     JobBackedOff,
     JobCanceled,
     JobCancelRequested,
@@ -41,6 +44,13 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
+
+GANG = GangRequest(name="g", virtual_cluster="vision", members=((2, 1),))
+
+
+def a_place(node: str, quota: str = "") -> WorkerCells:
+    return WorkerCells(node=node, devices=(0,), chain="node", quota=quota)
+
 
 CELLS = CellsSpec(
     virtual_clusters={
@@ -115,6 +125,19 @@ TOLD: list[tuple[AnyFact, str]] = [
     (
         ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),
         "ml/notebook has no card any more: the pod is gone",
+    ),
+    (
+        GangPlaced(pool="default", request=GANG, placement=(a_place("n1", "node"), a_place("n2", "node"))),
+        "gang g has cells for 2 pods on n1, n2, guaranteed by vision",
+    ),
+    (
+        GangPlaced(pool="default", request=GANG, placement=(a_place("n1"),)),
+        "gang g has cells for 1 pod on n1, on idle cells",
+    ),
+    (GangJoined(pool="default", gang="g", slot=1, pod_uid="u", pod="ml/p"), "ml/p has place 1 of gang g"),
+    (
+        GangLeft(pool="default", gang="g", pod_uid="u", pod="ml/p", reason="the pod is gone"),
+        "ml/p has left gang g: the pod is gone",
     ),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
     (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),

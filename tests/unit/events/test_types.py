@@ -18,6 +18,7 @@ def test_facts_when_listed_are_all_that_the_log_knows_and_have_a_type_each() -> 
 def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None:
     assert {fact.TYPE for fact in _facts() if not fact.MAKES_PLAN_DUE} == {
         "action.failed",
+        "gang.joined",
         "job.folder_deleted",
         "job.progressed",
         "job.registered",
@@ -33,6 +34,9 @@ def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None
 def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -> None:
     assert {fact.TYPE for fact in _facts() if not fact.MAKES_CLUSTER_STALE} == {
         "action.failed",
+        "gang.joined",
+        "gang.left",
+        "gang.placed",
         "job.backed_off",
         "job.halt_requested",
         "job.folder_deleted",

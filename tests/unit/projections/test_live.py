@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Log, a_node, a_spec
-from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
+from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
 from voda.domain.state import Settings
 from voda.events.types import (
     AnyFact,
+    GangJoined,
+    GangLeft,
+    GangPlaced,
     JobCanceled,
     JobCancelRequested,
     JobChanged,
@@ -369,6 +372,28 @@ def test_virtual_clusters_when_applied_are_part_of_the_state_until_none_are_left
     assert (live.state("default").cells, live.state("default").cells_revision) == (None, 2)
 
 
+GANG = GangRequest(name="g", virtual_cluster="vision", members=((2, 1),))
+PLACES = tuple(WorkerCells(node="n1", devices=(device,), chain="node", quota="node") for device in range(2))
+
+
+def test_gang_when_pods_join_and_leave_has_its_cells_until_the_last_one_is_gone() -> None:
+    log = Log()
+    log.add(GangPlaced(pool="default", request=GANG, placement=PLACES), at=1)
+    for slot, uid in enumerate(("u0", "u1")):
+        log.add(GangJoined(pool="default", gang="g", slot=slot, pod_uid=uid, pod=f"ml/{uid}"), at=2)
+    log.add(GangJoined(pool="default", gang="g", slot=1, pod_uid="late", pod="ml/late"), at=3)
+    log.add(GangJoined(pool="default", gang="none", slot=0, pod_uid="u", pod="ml/u"), at=3)
+    live = folded(log)
+    gang = live.state("default").gangs["g"]
+    assert (gang.request, gang.placement) == (GANG, PLACES)
+    assert gang.pods == {slot: GangPod(uid=f"u{slot}", key=f"ml/u{slot}", since=2) for slot in range(2)}
+    assert live.gangs("default")[1] == 5
+    live.apply(log.add(GangLeft(pool="default", gang="g", pod_uid="u0"), at=4))
+    assert live.state("default").gangs["g"].pods.keys() == {1}
+    live.apply(log.add(GangLeft(pool="default", gang="g", pod_uid="u1"), at=5))
+    assert live.state("default").gangs == {}
+
+
 CARDS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
 SHARES = [
     CardShare(cards=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
@@ -404,6 +429,16 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
         containers=st.dictionaries(JOBS, st.sampled_from(SHARES), min_size=1),
     ),
     st.builds(ShareReleased, node=NODES, pod_uid=JOBS),
+    st.builds(GangPlaced, pool=st.just("default"), request=st.just(GANG), placement=st.just(PLACES)),
+    st.builds(
+        GangJoined,
+        pool=st.just("default"),
+        gang=st.just("g"),
+        slot=st.integers(-1, 2),
+        pod_uid=JOBS,
+        pod=st.just("ml/pod"),
+    ),
+    st.builds(GangLeft, pool=st.just("default"), gang=st.just("g"), pod_uid=JOBS),
     st.builds(NodeLeft, name=NODES),
     st.builds(NodeDrainRequested, name=NODES),
     st.builds(VirtualClustersApplied, pool=st.just("default"), cells=st.sampled_from([CellsSpec(), TWO_CLUSTERS])),
@@ -461,6 +496,8 @@ _POOL = (
     "drains",
     "cells",
     "cells_revision",
+    "gangs",
+    "gangs_version",
 )
 _KEPT = {"live-15": (_POOL, 32, 13)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that

@@ -145,7 +145,7 @@ class CellDraft:
         conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
         request = request if nodes is None else replace(request, ignores_suggestions=False)
         decision = decide(self.book, request, job.spec.gpus_per_replica, conditions)
-        if isinstance(decision, GangWaits):
+        if isinstance(decision, GangWaits) or any(name in self.view.gangs for name in getattr(decision, "victims", ())):
             return None
         for name in decision.downgrades:
             downgrade(self.book, name, request.name)

@@ -1,12 +1,17 @@
 """The plan in force as a draft: every worker that may stay where it is has its cells again.
 
-Rules: guaranteed workers come first, then the others from the oldest job on. A worker whose node is lost, or no longer
-takes it, has no cells and is placed anew; so is one whose devices another has. Devices that others use are nobody's.
+Rules: gangs of pods that voda does not make come first, since it cannot move them; then guaranteed workers, then the
+others from the oldest job on. A worker whose node is lost, or no longer takes it, has no cells and is placed anew; so
+is one whose devices another has. Devices that others use are nobody's.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
+from msgspec.structs import replace
+
+from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.recovery import occupy
@@ -23,21 +28,59 @@ def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     """Return the plan in force, without what cannot go on; jobs `without_guarantee` have none for this decision."""
     book = unused_book(view).copy()
     leafs_on = book.topology.leafs_on
-    usable = frozenset(name for name, node in view.nodes.items() if node.usable_gpus and name not in view.closed_nodes)
-    mixed = frozenset(name for name in usable & leafs_on.keys() if view.nodes[name].usable_gpus < len(leafs_on[name]))
+    _recover_gangs(view, book)
+    held = gang_leafs(view)
+    usable = frozenset(
+        name
+        for name, node in view.nodes.items()
+        if name not in view.closed_nodes and (node.usable_gpus or (held[name] and node.is_open))
+    )
+    foreign = {name: len(leafs_on[name]) - _room(view, held, name) - held[name] for name in usable & leafs_on.keys()}
+    mixed = frozenset(name for name in foreign if foreign[name] > 0) | _lent_to_gangs(view)
     draft = CellDraft(view, book, usable, mixed, without_guarantee)
-    _recover_workers(draft)
-    for name in sorted(mixed):
-        _block(draft, name)
+    _recover_workers(draft, held)
+    for name in sorted(name for name in foreign if foreign[name] > 0):
+        _block(draft, name, foreign[name])
     # Bad nodes come last: what runs on them goes on, and no quota cell is doomed that a worker has.
     for name in leafs_on.keys() - usable:
         set_node_bad(book, name)
     return draft
 
 
-def _recover_workers(draft: CellDraft) -> None:
+def gang_leafs(view: ClusterState) -> Mapping[str, int]:
+    """Return node -> devices that gangs of pods have there."""
+    held = Counter[str]()
+    for gang in view.gangs.values():
+        for cells in gang.placement:
+            held[cells.node] += len(cells.devices)
+    return held
+
+
+def blocked_nodes(book: CellBook) -> frozenset[str]:
+    """Return the nodes of a recovered book on which others than jobs and gangs use devices."""
+    return frozenset(name.removeprefix(_FOREIGN) for name in book.gangs if name.startswith(_FOREIGN))
+
+
+def _recover_gangs(view: ClusterState, book: CellBook) -> None:
+    for gang in view.gangs.values():
+        # A job never takes their cells: voda cannot let their pods go.
+        request = replace(gang.request, yields=False)
+        occupy(book, request, gang.placement, workers={slot: pod.uid for slot, pod in gang.pods.items()})
+
+
+def _lent_to_gangs(view: ClusterState) -> frozenset[str]:
+    return frozenset(cells.node for gang in view.gangs.values() for cells in gang.placement if not cells.quota)
+
+
+def _room(view: ClusterState, held: Mapping[str, int], name: str) -> int:
+    """Return the GPUs of a node that jobs may have, whether or not the pods of gangs are there and request theirs."""
+    node = view.nodes[name]
+    return min(int(node.usable_gpus), int(node.gpus) - held[name]) if held[name] else int(node.usable_gpus)
+
+
+def _recover_workers(draft: CellDraft, held: Mapping[str, int]) -> None:
     view = draft.view
-    room = {name: int(node.usable_gpus) for name, node in view.nodes.items()}
+    room = {name: _room(view, held, name) for name in view.nodes}
     all_devices = view.plan.devices
     later: list[tuple[Job, int, str, tuple[int, ...]]] = []
     for job, index, node, quota in _kept(draft):
@@ -99,12 +142,11 @@ def _idle_devices(draft: CellDraft, node: str, count: int) -> WorkerCells | None
     return WorkerCells(node=node, devices=devices, chain=topology.trees.chain[leafs[0]].name)
 
 
-def _block(draft: CellDraft, node: str) -> None:
+def _block(draft: CellDraft, node: str, count: int) -> None:
     """Let devices that others use be nobody's."""
     book = draft.book
-    leafs = book.topology.leafs_on[node]
-    held = sum(bool(book.holder[leaf]) for leaf in leafs)
-    blocked = min(len(leafs) - held, len(leafs) - int(draft.view.nodes[node].usable_gpus))
+    idle = sum(not book.holder[leaf] for leaf in book.topology.leafs_on[node])
+    blocked = min(idle, count)
     cells = _idle_devices(draft, node, blocked) if blocked > 0 else None
     if cells is not None:
         name = f"{_FOREIGN}{node}"

@@ -15,6 +15,7 @@ from tests.unit.planner.virtual_clusters.pools import (
     some_cells,
     submitted,
 )
+from voda.domain.cells import GangPod, GangRequest, PlacedGang, WorkerCells
 from voda.domain.gpus import Gpus
 from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
 
@@ -204,3 +205,37 @@ def test_plan_when_undeclared_nodes_are_gone_leaves_the_last_quota_out() -> None
     state = submitted(a_pool(HALVES, nodes=FOUR[:3]), "a", "vision", min_replicas=8, max_replicas=8)
     state = replanned(submitted(state, "b", "speech", min_replicas=4, max_replicas=4))
     assert (guaranteed(state, "a"), guaranteed(state, "b"), size(state, "b")) == (8, 0, 4)
+
+
+def with_gang(state: ClusterState, node: str, *, quota: str = "node", cluster: str = "speech") -> ClusterState:
+    """Return the state in which a gang of one pod has a whole node; its pod is not bound yet."""
+    request = GangRequest(name="pods", virtual_cluster=cluster, members=((1, 4),), priority=0 if quota else -1)
+    cells = WorkerCells(node=node, devices=(0, 1, 2, 3), chain="node", quota=quota)
+    gang = PlacedGang(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod", since=0)})
+    return replace(state, gangs={"pods": gang})
+
+
+def test_plan_when_a_gang_of_pods_has_cells_gives_them_back_whether_the_pod_is_there_or_not() -> None:
+    state = with_gang(a_lending_pool(), "n4")
+    bound = replace(state, nodes={**state.nodes, "n4": replace(state.nodes["n4"], foreign_gpus=Gpus(4))})
+    for each in (replanned(state), replanned(bound)):
+        assert (size(each, "elastic"), guaranteed(each, "elastic")) == (12, 8)
+        assert "n4" not in each.plan.placement["elastic"]
+
+
+def test_plan_when_a_gang_of_pods_uses_a_quota_leaves_the_rest_of_it_to_jobs() -> None:
+    state = submitted(with_gang(a_pool(HALVES, nodes=FOUR), "n1"), "job", "speech", min_replicas=4, max_replicas=16)
+    plan = replanned(state)
+    assert (guaranteed(plan, "job"), size(plan, "job")) == (4, 12)
+    assert replan(plan) is None
+
+
+def test_plan_when_a_gang_of_pods_has_a_lower_priority_waits_for_its_cells() -> None:
+    pool = with_gang(a_pool({"vision": {"node": 1}}, nodes=FOUR[:1]), "n1", cluster="vision")
+    assert size(replanned(submitted(pool, "high", "vision", min_replicas=4, max_replicas=4, priority=9)), "high") == 0
+
+
+def test_plan_when_pods_use_idle_cells_puts_no_guarantee_on_their_node() -> None:
+    pool = with_gang(a_pool(HALVES, nodes=FOUR), "n1", quota="")
+    plan = replanned(submitted(pool, "job", "vision", min_replicas=8, max_replicas=8))
+    assert (guaranteed(plan, "job"), set(plan.plan.placement["job"]) & {"n1"}) == (8, set())
