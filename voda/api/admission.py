@@ -99,7 +99,7 @@ class CallerShares:
         A job asks for its `owner`, whose jobs share one bound.
         """
         whose, limit = _share(caller, owner), self._limits.requests_per_user
-        if caller.role != "admin" and self._requests[whose] >= limit:
+        if caller.role not in ("admin", "scheduler") and self._requests[whose] >= limit:
             raise TooManyRequests(
                 f"{limit} requests of {whose} are under way, as many as one user may have: try again in a moment"
             )

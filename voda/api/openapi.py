@@ -39,6 +39,7 @@ _TAGS: Final = {
     "Virtual clusters": "Who is guaranteed which cells: GPUs with their topology.",
     "Events": "The log: all that ever happened, and what happens.",
     "Service": "The server itself.",
+    "HiveD": "kube-scheduler's extender and the inspection of microsoft/hivedscheduler.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
 _OF_HTTP: Final = frozenset({400})

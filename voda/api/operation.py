@@ -33,6 +33,8 @@ PUBLIC: Final[Roles] = frozenset()
 READERS: Final[Roles] = frozenset({"admin", "user", "viewer"})
 WRITERS: Final[Roles] = frozenset({"admin", "user"})
 ADMINS: Final[Roles] = frozenset({"admin"})
+SCHEDULERS: Final[Roles] = frozenset({"admin", "scheduler"})
+"""They may send their token as the password in a URL: kube-scheduler sends an extender no other."""
 ANONYMOUS: Final = Caller(user="", role="viewer")
 
 JSON: Final = "application/json"
@@ -108,7 +110,7 @@ class Routes:
     """The operations of one resource; made once for each application."""
 
     tag: ClassVar[str] = ""
-    """Group in the document: Jobs, Nodes, Pools, Events, Service, Ancestor."""
+    """Group in the document: Jobs, Nodes, Pools, Events, Service, Extender, Ancestor."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

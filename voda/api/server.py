@@ -4,6 +4,7 @@ Rule: a handler runs only for callers whose role its operation names.
 """
 
 import asyncio
+import base64
 from collections.abc import Sequence
 from typing import Final
 
@@ -60,11 +61,12 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
     handler, roles, takes_no_query = operation.handler, operation.roles, operation.query is None
     assert handler is not None, "Routes.operations binds it"
     can_wait, is_read = takes_position(operation), operation.method == "GET"
+    takes_password = "scheduler" in roles
 
     async def handle(request: web.Request) -> web.StreamResponse:
         if roles is PUBLIC:
             return await handler(request, ANONYMOUS)
-        caller = request[CALLER] = await _caller(request, backend)
+        caller = request[CALLER] = await _caller(request, backend, takes_password=takes_password)
         shares = request.app[SHARES]
         with holding_connection(request, caller), shares.request(caller, _owner(backend, caller)):
             return await handle_of(request, caller)
@@ -91,9 +93,9 @@ def _with_checks(operation: Operation, backend: Backend) -> Handler:
     return handle
 
 
-async def _caller(request: web.Request, backend: Backend) -> Caller:
+async def _caller(request: web.Request, backend: Backend, *, takes_password: bool) -> Caller:
     """Return who asks: whose token was sent, over whatever way; else, over the Unix socket, whose process it is."""
-    token, peer = _token(request), local_peer(request)
+    token, peer = _token(request, takes_password=takes_password), local_peer(request)
     if token is None and peer is not None and backend.local_users is not None:
         return await backend.local_users.identify(peer)
     return backend.access.identify(token)
@@ -105,13 +107,23 @@ def _owner(backend: Backend, caller: Caller) -> str:
     return job.spec.user if job is not None else ""
 
 
-def _token(request: web.Request) -> str | None:
+def _token(request: web.Request, *, takes_password: bool) -> str | None:
     if (shown := request.headers.get(hdrs.AUTHORIZATION)) is None:
         return None
     scheme, _, token = shown.partition(" ")
+    if takes_password and scheme.lower() == "basic":
+        return _password(shown)
     if scheme.lower() != "bearer":
         raise Unauthorized("the header Authorization is not a bearer token, expected `Authorization: Bearer TOKEN`")
     return token.strip()
+
+
+def _password(shown: str) -> str:
+    """Return the password of a header Authorization: Basic; a browser has none, for it is never asked for one."""
+    try:
+        return base64.b64decode(shown.partition(" ")[2], validate=True).decode().partition(":")[2]
+    except ValueError as error:
+        raise Unauthorized("the header Authorization cannot be read, expected http://NAME:TOKEN@... as URL") from error
 
 
 def measured(telemetry: Telemetry) -> Middleware:

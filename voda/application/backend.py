@@ -6,6 +6,7 @@ Rule: use cases and routes reach the outside world through this record alone.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from voda.application.hived.pod_scheduler import PodScheduler
 from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
 from voda.auth.local_users import LocalUsers
@@ -68,6 +69,8 @@ class Backend:
     """The output of jobs; None: the cluster keeps no output."""
     commands: RemoteCommands | None = None
     """What users run beside replicas; None: the cluster runs no such commands."""
+    pod_scheduler: PodScheduler | None = None
+    """Schedules pods with HiveD's annotations; None: the cluster has no pods."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()

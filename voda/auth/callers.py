@@ -7,7 +7,7 @@ from msgspec import Struct
 from voda.domain.errors import NotAllowed
 from voda.domain.job import JobSpec
 
-CallerRole = Literal["admin", "user", "viewer", "job"]
+CallerRole = Literal["admin", "user", "viewer", "scheduler", "job"]
 FoundBy = Literal["token", "socket", "no tokens"]
 """How the server knows: by the token, by the account of the process at its Unix socket, or it asks nobody."""
 

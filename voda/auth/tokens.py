@@ -24,7 +24,7 @@ from voda.domain.errors import AlreadyExists, InvalidInput, NotFound, Unauthoriz
 
 _log = logging.getLogger(__name__)
 
-Role = Literal["admin", "user", "viewer"]
+Role = Literal["admin", "user", "viewer", "scheduler"]
 ROLES: Sequence[Role] = get_args(Role)
 ADMIN = "admin"
 """The user behind the admin's token, unless the server gives that user another name."""

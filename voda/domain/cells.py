@@ -170,8 +170,6 @@ class GangPod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     uid: str
     key: str
     """`namespace/name`."""
-    since: float
-    """When it got its place, seconds since the epoch."""
 
 
 class PlacedGang(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -116,6 +116,8 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """How often they were applied."""
     gangs: Mapping[str, PlacedGang] = {}
     """Gangs of pods that voda does not make, by name; they have their cells before any job."""
+    gangs_version: int = 0
+    """Of the stream of their facts."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
     capacity_limit_gpus: Gpus | None = None

@@ -1,21 +1,25 @@
 """HiveD's scheduler extender over a book of cells: kube-scheduler asks for a pod, and gets a node or the reason.
 
 A pod that gets a node has its cells from then on, and gets the same node whenever it is asked for again, until it is
-deleted. Rules: victims are named only when kube-scheduler preempts; then the cells are reserved. After a restart the
-book follows from the annotations of the bound pods.
+deleted. Rules: pods are named as victims only when kube-scheduler preempts; then the cells are reserved. Workers of
+jobs that are in the way leave by the next plan, and nobody is named for them. What changes is in `take_facts`, for the
+log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from voda.cells.adoption import adopt, start
 from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangPreempts, GangStarts, GangWaits
-from voda.cells.gangs import GangPlacement
-from voda.cells.preemption import end_worker, stop_waiting
+from voda.cells.gangs import GangPlacement, GangRequest
+from voda.cells.preemption import end, end_worker, stop_waiting
 from voda.cells.scheduling import Conditions, decide
 from voda.domain.errors import InvalidInput, NotFound, WrongState
+from voda.events.types import GangFact, GangJoined, GangLeft, GangPlaced
 from voda.extender.wire import (
     ExtenderBindingArgs,
     ExtenderFilterResult,
@@ -27,25 +31,44 @@ from voda.hived.bind_info import bind_annotations, read_bound_pod
 from voda.hived.pod_request import AnnotatedPod, HivedRequest, read_request
 
 
-class _Place(NamedTuple):
+class PodPlace(NamedTuple):
+    """Where a pod is in its gang."""
+
     gang: str
     placement: GangPlacement
     slot: int
+    key: str
+    """`namespace/name` of the pod."""
 
     @property
     def node(self) -> str:
+        """The node that it is to be bound to."""
         return self.placement[self.slot].node
+
+
+class WaitingPod(NamedTuple):
+    """A pod that has no cells yet."""
+
+    gang: str
+    key: str
 
 
 @dataclass
 class HivedExtender:
-    """The pods that HiveD's annotations describe, and the book of cells that they use."""
+    """The pods that HiveD's annotations describe, and the book of cells that they share with the workers of jobs.
 
+    Gangs of pods have their pods' uids as workers in the book; the workers of jobs have none.
+    """
+
+    pool: str
     book: CellBook
-    places: dict[str, _Place] = field(default_factory=dict)
+    shared_nodes: Set[str] = frozenset()
+    """Nodes on which others use devices, nobody knows which: no guarantee rests on them."""
+    places: dict[str, PodPlace] = field(default_factory=dict)
     """Uid of a pod that has cells -> which."""
-    waiting: dict[str, str] = field(default_factory=dict)
-    """Uid of a pod that has none -> its gang."""
+    waiting: dict[str, WaitingPod] = field(default_factory=dict)
+    """Uid of a pod that has none -> which."""
+    _facts: list[GangFact] = field(default_factory=list)
 
     def filter(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderFilterResult:
         """Return the node for a pod, whose cells are the pod's from now on, or why it waits.
@@ -57,12 +80,13 @@ class HivedExtender:
         place = self.places.get(uid)
         if place is None:
             request = self._request(pod)
-            decision = self._decide(uid, request, names, may_preempt=False)
-            if not isinstance(decision, GangStarts):
-                return _failed(names, _reason(decision))
-            place = self._start(uid, request, decision)
+            decision = self._decide(pod, request, names, may_preempt=False)
+            if isinstance(decision, GangWaits) or (victims := self._pods_in_the_way(decision)):
+                reason = _reason(decision) if isinstance(decision, GangWaits) else _leaving(victims)
+                return refused(names, reason, is_resolvable=not isinstance(decision, GangWaits))
+            place = self._start(pod, request, decision)
         if place.node not in names:
-            return _failed(names, f"the pod has its cells on node {place.node}, which kube-scheduler does not offer")
+            return refused(names, f"the pod has its cells on node {place.node}, which kube-scheduler does not offer")
         return ExtenderFilterResult(node_names=(place.node,))
 
     def preempt(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
@@ -71,14 +95,11 @@ class HivedExtender:
         Raises:
             InvalidInput: the pod's request can never be met as it is.
         """
-        uid = _uid(pod)
-        if uid in self.places:
+        if _uid(pod) in self.places:
             return ExtenderPreemptionResult()
-        decision = self._decide(uid, self._request(pod), names, may_preempt=True)
-        if not isinstance(decision, GangPreempts):
-            return ExtenderPreemptionResult()
+        decision = self._decide(pod, self._request(pod), names, may_preempt=True)
         victims: dict[str, list[MetaPod]] = {}
-        for name in decision.victims:
+        for name in self._pods_in_the_way(decision):
             for worker in self.book.gangs[name].workers.values():
                 victims.setdefault(self.places[worker].node, []).append(MetaPod(worker))
         return ExtenderPreemptionResult({node: MetaVictims(tuple(pods)) for node, pods in victims.items()})
@@ -91,7 +112,7 @@ class HivedExtender:
             WrongState: its cells are on another node.
         """
         key, place = f"{arguments.podnamespace}/{arguments.podname}", self.places.get(arguments.poduid)
-        if place is None:
+        if place is None or place.key != key:
             raise NotFound(f"pod {key} ({arguments.poduid}) has no cells: filter it before it is bound")
         if place.node != arguments.node:
             raise WrongState(f"pod {key} has its cells on node {place.node}, and cannot be bound to {arguments.node}")
@@ -114,19 +135,26 @@ class HivedExtender:
             if free is None:
                 raise InvalidInput(f"gang {gang.name} has a pod on every place: {uid} has none left")
             slot = free
-        start(self.book, request.gang, placement, slot=slot, worker=uid)
-        self.places[uid] = _Place(request.gang.name, placement, slot)
+        self._place(pod, request.gang, placement, slot)
 
-    def remove(self, uid: str) -> None:
+    def remove(self, uid: str, reason: str = "") -> None:
         """Note that a pod is gone; with the last one of a gang, its cells are free."""
         if (place := self.places.pop(uid, None)) is not None:
             end_worker(self.book, place.gang, place.slot)
-        elif (name := self.waiting.pop(uid, "")) != "":
-            stop_waiting(self.book, name, uid)
+            self._facts.append(GangLeft(pool=self.pool, gang=place.gang, pod_uid=uid, pod=place.key, reason=reason))
+        elif (pod := self.waiting.pop(uid, None)) is not None:
+            stop_waiting(self.book, pod.gang, uid)
+
+    def take_facts(self) -> Sequence[GangFact]:
+        """Return what has changed since the last call, for the log."""
+        facts, self._facts = self._facts, []
+        return facts
 
     def _request(self, pod: AnnotatedPod) -> HivedRequest:
         request = read_request(pod)
-        gang = self.book.gangs.get(request.gang.name)
+        name, gang = request.gang.name, self.book.gangs.get(request.gang.name)
+        if "#" in name or (gang is not None and not (gang.workers or gang.waiting)):
+            raise InvalidInput(f"the affinity group cannot be called {name!r}: voda has that name for something else")
         if gang is not None and gang.request.virtual_cluster != request.gang.virtual_cluster:
             raise InvalidInput(
                 f"gang {gang.name} is of virtual cluster {gang.request.virtual_cluster}, and a pod of"
@@ -134,19 +162,53 @@ class HivedExtender:
             )
         return request
 
-    def _decide(self, uid: str, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
-        conditions = Conditions(suggested=set(nodes), may_preempt=may_preempt)
-        decision = decide(self.book, request.gang, request.leafs, conditions)
-        adopt(self.book, request.gang, decision, uid, may_preempt=may_preempt)
-        self.waiting[uid] = request.gang.name
+    def _decide(self, pod: AnnotatedPod, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
+        gang, suggested = request.gang, set(nodes)
+        if self.shared_nodes and gang.is_guaranteed:
+            everywhere = self.book.topology.leafs_on.keys() if gang.ignores_suggestions else suggested
+            gang, suggested = replace(gang, ignores_suggestions=False), set(everywhere) - self.shared_nodes
+        decision = decide(self.book, gang, request.leafs, Conditions(suggested=suggested, may_preempt=may_preempt))
+        adopt(self.book, request.gang, decision, _uid(pod), may_preempt=may_preempt)
+        if not isinstance(decision, GangWaits):
+            self._note_downgrades(decision.downgrades)
+        self.waiting[_uid(pod)] = WaitingPod(request.gang.name, pod.key)
         return decision
 
-    def _start(self, uid: str, request: HivedRequest, decision: GangStarts) -> _Place:
+    def _pods_in_the_way(self, decision: Decision) -> Sequence[str]:
+        """Return the gangs of pods that must leave."""
+        victims = decision.victims if isinstance(decision, GangPreempts) else ()
+        return [name for name in victims if self.book.gangs[name].workers]
+
+    def _start(self, pod: AnnotatedPod, request: HivedRequest, decision: GangStarts | GangPreempts) -> PodPlace:
+        gang = self.book.gangs.get(request.gang.name)
+        if isinstance(decision, GangStarts):
+            slot = decision.slot
+        else:
+            found = gang.slot(request.leafs) if gang is not None else request.gang.sizes.index(request.leafs)
+            assert found is not None, "a decision is about a worker that has a place"
+            slot = found
+            for name in decision.victims:
+                end(self.book, name)
+        return self._place(pod, request.gang, decision.placement, slot)
+
+    def _place(self, pod: AnnotatedPod, request: GangRequest, placement: GangPlacement, slot: int) -> PodPlace:
+        uid, before = _uid(pod), self.book.gangs.get(request.name)
         # What it starts on may be another's reservation, which filtering leaves alone until now.
-        start(self.book, request.gang, decision.placement, slot=decision.slot, worker=uid)
+        start(self.book, request, placement, slot=slot, worker=uid)
         self.waiting.pop(uid, None)
-        place = self.places[uid] = _Place(request.gang.name, decision.placement, decision.slot)
+        place = self.places[uid] = PodPlace(request.name, placement, slot, pod.key)
+        if before is None or before.is_waiting:
+            self._facts.append(GangPlaced(pool=self.pool, request=request, placement=placement))
+        self._facts.append(GangJoined(pool=self.pool, gang=request.name, slot=slot, pod_uid=uid, pod=pod.key))
         return place
+
+    def _note_downgrades(self, names: Sequence[str]) -> None:
+        for name in names:
+            gang = self.book.gangs[name]
+            if gang.workers:
+                placement = tuple(replace(cells, quota="") for cells in gang.placement)
+                self.book.gangs[name] = replace(gang, placement=placement)
+                self._facts.append(GangPlaced(pool=self.pool, request=gang.request, placement=placement))
 
 
 def _uid(pod: AnnotatedPod) -> str:
@@ -155,12 +217,20 @@ def _uid(pod: AnnotatedPod) -> str:
     return pod.metadata.uid
 
 
-def _failed(names: Sequence[str], reason: str) -> ExtenderFilterResult:
+def refused(names: Sequence[str], reason: str, *, is_resolvable: bool = False) -> ExtenderFilterResult:
+    """Return that no node is left, and why; `is_resolvable`: kube-scheduler may preempt pods for it."""
     # Without nodes there is no other place for the reason.
-    return ExtenderFilterResult(failed_nodes=dict.fromkeys(names or ("",), reason))
+    nodes = dict.fromkeys(names or ("",), reason)
+    return (
+        ExtenderFilterResult(failed_nodes=nodes)
+        if is_resolvable
+        else ExtenderFilterResult(failed_and_unresolvable_nodes=nodes)
+    )
 
 
-def _reason(decision: GangPreempts | GangWaits) -> str:
-    if isinstance(decision, GangPreempts):
-        return f"waits until these gangs have left its cells: {', '.join(decision.victims)}"
+def _reason(decision: GangWaits) -> str:
     return f"waits: {'; '.join(map(str, decision.blockers))}"
+
+
+def _leaving(gangs: Sequence[str]) -> str:
+    return f"waits until these gangs have left its cells: {', '.join(gangs)}"

@@ -16,9 +16,14 @@ _FREE: Final = "Free"
 _USED: Final = "Used"
 
 
+def gangs_of_pods(book: CellBook) -> list[Gang]:
+    """Return the gangs of pods that have or have reserved cells; the workers of jobs are gangs without pods."""
+    return [gang for gang in book.gangs.values() if gang.workers or gang.waiting]
+
+
 def affinity_groups(book: CellBook) -> Document:
-    """Return all gangs that have or have reserved cells."""
-    return {"items": [affinity_group(book, gang) for gang in book.gangs.values()]}
+    """Return all gangs of pods that have or have reserved cells."""
+    return {"items": [affinity_group(book, gang) for gang in gangs_of_pods(book)]}
 
 
 def affinity_group(book: CellBook, gang: Gang) -> Document:

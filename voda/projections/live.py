@@ -11,7 +11,7 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from voda.domain.cells import CellsSpec, PlacedGang
+from voda.domain.cells import CellsSpec
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -102,16 +102,12 @@ class LiveCluster(Projection):
             cells=self.cells(pool),
             cells_revision=live_pool.cells_revision,
             gangs=dict(live_pool.gangs),
+            gangs_version=live_pool.gangs_version,
         )
 
     def cells(self, pool: str) -> CellsSpec | None:
         """Return the cells and virtual clusters of the pool; None: it has no virtual clusters."""
         return cells if (cells := self._pool(pool).cells).virtual_clusters else None
-
-    def gangs(self, pool: str) -> tuple[Mapping[str, PlacedGang], int]:
-        """Return the gangs of pods, read-only and changing with the log, and the version of their stream."""
-        live_pool = self._pool(pool)
-        return live_pool.gangs, live_pool.gangs_version
 
     def nodes(self, pool: str) -> Mapping[str, Node]:
         """Return the nodes as the cluster shows them, read-only and changing with the log."""
@@ -368,7 +364,7 @@ def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event:
 @LiveCluster.folds
 def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    pool_changes.change_gang(pool.gangs, fact, event.recorded_at)
+    pool_changes.change_gang(pool.gangs, fact)
     pool.gangs_version = event.version
 
 

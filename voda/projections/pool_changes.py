@@ -176,8 +176,8 @@ def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict
     reasons.update(fact.reasons)
 
 
-def change_gang(gangs: MutableMapping[str, PlacedGang], fact: GangFact, at: float) -> None:
-    """Note what a fact of that instant says of a gang; it is void where the gang or the place is not there."""
+def change_gang(gangs: MutableMapping[str, PlacedGang], fact: GangFact) -> None:
+    """Note what a fact says of a gang; it is void where the gang or the place is not there."""
     name = fact.request.name if isinstance(fact, GangPlaced) else fact.gang
     gang = gangs.get(name)
     if isinstance(fact, GangPlaced):
@@ -187,7 +187,7 @@ def change_gang(gangs: MutableMapping[str, PlacedGang], fact: GangFact, at: floa
         return
     elif isinstance(fact, GangJoined):
         if fact.slot not in gang.pods and 0 <= fact.slot < len(gang.placement):
-            pod = GangPod(uid=fact.pod_uid, key=fact.pod, since=at)
+            pod = GangPod(uid=fact.pod_uid, key=fact.pod)
             gangs[name] = replace(gang, pods={**gang.pods, fact.slot: pod})
     elif left := {slot: pod for slot, pod in gang.pods.items() if pod.uid != fact.pod_uid}:
         gangs[name] = replace(gang, pods=left)

@@ -43,7 +43,7 @@ def bound(extender: HivedExtender, pod: AnnotatedPod) -> AnnotatedPod:
 
 
 def test_filter_when_a_gang_has_room_gives_each_pod_its_node_and_the_same_again() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     pods = [a_pod(f"p{n}", leafCellNumber=2, affinityGroup=a_group("g", (2, 2))) for n in range(2)]
     assert [filtered(extender, pod).node_names for pod in pods] == [("r0n0",), ("r0n0",)]
     assert filtered(extender, pods[1]) == ExtenderFilterResult(node_names=("r0n0",))
@@ -53,30 +53,32 @@ def test_filter_when_a_gang_has_room_gives_each_pod_its_node_and_the_same_again(
 
 
 def test_filter_when_the_quota_is_used_says_why_for_every_node_until_a_pod_is_gone() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     first, second = a_pod("first", leafCellNumber=4), a_pod("second", leafCellNumber=2)
     bound(extender, first)
     refused = filtered(extender, second)
     assert refused.node_names == ()
-    assert set(refused.failed_nodes) == set(NODES)
-    assert "too few cells of the virtual cluster's quota are free" in refused.failed_nodes["r0n0"]
+    assert set(refused.failed_and_unresolvable_nodes) == set(NODES)
+    assert "too few cells of the virtual cluster's quota are free" in refused.failed_and_unresolvable_nodes["r0n0"]
     extender.remove("first")
     assert filtered(extender, second).node_names
     assert_consistent(extender.book)
 
 
 def test_filter_when_kube_scheduler_leaves_the_pods_node_out_keeps_its_cells() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     pod = a_pod("p", leafCellNumber=4)
     (node,) = filtered(extender, pod).node_names
     (other,) = set(NODES) - {node}
     refused = filtered(extender, pod, (other,))
-    assert refused.failed_nodes == {other: f"the pod has its cells on node {node}, which kube-scheduler does not offer"}
+    assert refused.failed_and_unresolvable_nodes == {
+        other: f"the pod has its cells on node {node}, which kube-scheduler does not offer"
+    }
     assert filtered(extender, pod).node_names == (node,)
 
 
 def test_preempt_when_opportunistic_pods_are_in_the_way_names_them_and_reserves_their_cells() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     group = a_group("o", (2, 4))
     for name in ("o0", "o1"):
         bound(extender, a_pod(name, virtualCluster="b", priority=-1, leafCellNumber=4, affinityGroup=group))
@@ -96,7 +98,7 @@ def test_preempt_when_opportunistic_pods_are_in_the_way_names_them_and_reserves_
 
 
 def test_preempt_when_the_pod_is_gone_gives_the_cells_back() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     bound(extender, a_pod("low", leafCellNumber=4))
     high = a_pod("high", leafCellNumber=4, priority=1)
     assert preempted(extender, high)
@@ -106,7 +108,7 @@ def test_preempt_when_the_pod_is_gone_gives_the_cells_back() -> None:
 
 
 def test_bind_when_the_pod_has_no_cells_or_others_is_refused() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     with pytest.raises(NotFound, match=r"pod team/p .* has no cells"):
         extender.bind(ExtenderBindingArgs("p", "team", "p", "r0n0"))
     filtered(extender, a_pod("p"))
@@ -115,18 +117,18 @@ def test_bind_when_the_pod_has_no_cells_or_others_is_refused() -> None:
 
 
 def test_filter_when_a_pod_names_another_virtual_clusters_gang_is_refused() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     filtered(extender, a_pod("p", affinityGroup=a_group("g", (2, 1))))
     with pytest.raises(InvalidInput, match="gang g is of virtual cluster a, and a pod of b cannot join it"):
         filtered(extender, a_pod("q", virtualCluster="b", affinityGroup=a_group("g", (2, 1))))
 
 
 def test_restart_when_pods_are_bound_restores_every_place_in_any_order() -> None:
-    extender = HivedExtender(a_cluster_book())
+    extender = HivedExtender("default", a_cluster_book())
     group = a_group("g", (1, 2), (2, 1))
     pods = [a_pod(f"p{n}", leafCellNumber=leafs, affinityGroup=group) for n, leafs in enumerate((2, 1, 1))]
     there = [bound(extender, pod) for pod in (*pods, a_pod("o", virtualCluster="b", priority=-1))]
-    again = HivedExtender(a_cluster_book())
+    again = HivedExtender("default", a_cluster_book())
     set_node_bad(again.book, "r0n0")
     for pod in reversed(there):
         again.add_bound(pod)

@@ -386,8 +386,8 @@ def test_gang_when_pods_join_and_leave_has_its_cells_until_the_last_one_is_gone(
     live = folded(log)
     gang = live.state("default").gangs["g"]
     assert (gang.request, gang.placement) == (GANG, PLACES)
-    assert gang.pods == {slot: GangPod(uid=f"u{slot}", key=f"ml/u{slot}", since=2) for slot in range(2)}
-    assert live.gangs("default")[1] == 5
+    assert gang.pods == {slot: GangPod(uid=f"u{slot}", key=f"ml/u{slot}") for slot in range(2)}
+    assert live.state("default").gangs_version == 5
     live.apply(log.add(GangLeft(pool="default", gang="g", pod_uid="u0"), at=4))
     assert live.state("default").gangs["g"].pods.keys() == {1}
     live.apply(log.add(GangLeft(pool="default", gang="g", pod_uid="u1"), at=5))

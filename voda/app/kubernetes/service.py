@@ -24,6 +24,8 @@ from voda.app.machine import exposure_warning
 from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend
+from voda.application.hived.pod_scheduler import PodScheduler
+from voda.application.hived.pod_watch import PodWatch
 from voda.application.read_model import ReadModel
 from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
@@ -31,6 +33,7 @@ from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
+from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
 from voda.cluster.kubernetes.exec.commands import KubernetesCommands
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
@@ -108,6 +111,7 @@ class KubernetesService:
         leading = self.leadership
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
+        self.pod_scheduler = self._pod_scheduler(api)
         self.backend = self._backend()
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
@@ -182,6 +186,7 @@ class KubernetesService:
             group.create_task(self.registrar.keep_companions())
             group.create_task(self.reporter.run())
             group.create_task(snapshots.run())
+            group.create_task(PodWatch(self.pod_scheduler).run())
             if self.options.metrics_folder:
                 watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
                 folder = Path(self.options.metrics_folder)
@@ -191,7 +196,7 @@ class KubernetesService:
         self.pools.see(event)
         if self.leadership.is_leading:
             log_event(event)
-        for see in (self.reporter.see, self.registrar.see):
+        for see in (self.reporter.see, self.registrar.see, self.pod_scheduler.see):
             with log_unexpected("following the log", str(event.position)):
                 see(event)
         if isinstance(event.data, JobFact):
@@ -229,6 +234,7 @@ class KubernetesService:
             pool_label=self.options.cluster.pool_label,
             outputs=outputs,
             commands=KubernetesCommands(self.mirror, self.jobs.live_job),
+            pod_scheduler=self.pod_scheduler,
             warnings=self._warnings,
             counted=self._counted,
             not_ready=self.failure,
@@ -236,6 +242,16 @@ class KubernetesService:
             limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
+        )
+
+    def _pod_scheduler(self, api: Api) -> PodScheduler:
+        leading = self.leadership
+        return PodScheduler(
+            store=self.store,
+            clock=self.clock,
+            view=self.view,
+            pods=AnnotatedPods(api, self.kubernetes.inventory),
+            not_leading=lambda: "" if leading.is_leading else leading.failure or "another one leads",
         )
 
     def _unadopted(self) -> Mapping[str, int]:

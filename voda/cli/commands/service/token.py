@@ -22,7 +22,9 @@ Home = Annotated[Path | None, Option("--home", metavar="FOLDER", help="Data fold
 @command("create")
 def create(
     name: Annotated[str, Argument(help="The user.")],
-    role: Annotated[Literal["admin", "user", "viewer"], Option("--role", help="What the user may do.")] = "user",
+    role: Annotated[
+        Literal["admin", "user", "viewer", "scheduler"], Option("--role", help="What the user may do.")
+    ] = "user",
     home: Home = None,
 ) -> None:
     """Create a token for a user and print it. This is the only time: voda keeps only its hash.

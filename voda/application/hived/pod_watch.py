@@ -1,0 +1,67 @@
+"""Sees which scheduled pods are gone, and when a replica begins to lead, which pods were bound before.
+
+Rule: a pod that the mirror has never shown may be new: it counts as gone only after `_UNSEEN_S`.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from voda.application.hived.pod_scheduler import PodScheduler
+from voda.domain.errors import InvalidInput, VodaError
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+_UNSEEN_S: Final = 30.0
+
+
+class PodWatch:
+    """The leader's watch over the pods of a scheduler."""
+
+    def __init__(self, scheduler: PodScheduler) -> None:
+        self.scheduler = scheduler
+        self._seen: set[str] = set()
+        """Uids of pods that the mirror has shown."""
+        self._asked_at: dict[str, float] = {}
+        """Uid of a pod that was not shown -> since when."""
+
+    async def run(self) -> None:
+        """Watch until cancelled: while this replica leads."""
+        scheduler = self.scheduler
+        scheduler.forget()
+        try:
+            await self.adopt()
+            scheduler.is_ready = True
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                try:
+                    await self.look()
+                except VodaError as error:
+                    _log.warning("cannot release pods that are gone reason=%s", error)
+        finally:
+            scheduler.forget()
+
+    async def adopt(self) -> None:
+        """Let pods that were bound before, perhaps by HiveD itself, have their cells."""
+        for pod, node in self.scheduler.pods.bound():
+            try:
+                await self.scheduler.adopt(pod, node)
+            except InvalidInput as error:
+                _log.warning("pod is not adopted pod=%s reason=%s", pod.key, error)
+
+    async def look(self) -> None:
+        """Release the pods that are gone."""
+        for uid in self._gone():
+            self._seen.discard(uid)
+            self._asked_at.pop(uid, None)
+            await self.scheduler.release(uid, "the pod is gone")
+
+    def _gone(self) -> list[str]:
+        now, gone = self.scheduler.clock.now(), []
+        for uid, key in self.scheduler.known_pods().items():
+            if self.scheduler.pods.uid(key) == uid:
+                self._seen.add(uid)
+            elif uid in self._seen or now - self._asked_at.setdefault(uid, now) > _UNSEEN_S:
+                gone.append(uid)
+        return gone

@@ -1,0 +1,111 @@
+"""The cells of one pool as HiveD's extender sees them, kept level with the log.
+
+The book is made of the plan in force and of the gangs in the log; it is made anew when one of them changes otherwise
+than by the extender itself. Rule: reservations are in no log; they are made again, in the order in which they came.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from voda.application.read_model import ReadModel
+from voda.cells.gangs import WorkerCells
+from voda.domain.errors import InvalidInput
+from voda.domain.state import ClusterState
+from voda.events import types as facts
+from voda.events.envelope import Event
+from voda.hived.extender import HivedExtender, PodPlace
+from voda.hived.pod_request import AnnotatedPod
+from voda.planner.virtual_clusters.recovery import blocked_nodes, recover
+
+_CHANGES_CELLS = (
+    facts.PlanAdopted
+    | facts.NodeFact
+    | facts.ShareFact
+    | facts.NodeDrainRequested
+    | facts.NodeUndrainRequested
+    | facts.VirtualClustersApplied
+    | facts.JobEnd
+    | facts.JobChanged
+    | facts.JobCancelRequested
+    | facts.WorkerRefused
+)
+
+
+class PoolBook:
+    """One pool; used on one event loop."""
+
+    def __init__(self, pool: str, view: ReadModel) -> None:
+        self.pool = pool
+        self.preempting: dict[str, tuple[AnnotatedPod, Sequence[str]]] = {}
+        """Uid of a pod that preempts -> the pod, and the nodes that kube-scheduler considered."""
+        self.version = 0
+        """Of the stream of gangs, as far as the book has it."""
+        self._view = view
+        self._extender: HivedExtender | None = None
+
+    def extender(self) -> HivedExtender:
+        """Return the extender over the present book."""
+        if self._extender is None:
+            state = self._view.live.cluster.state(self.pool)
+            self.version = state.gangs_version
+            self._extender = open_extender(state)
+            for pod, names in list(self.preempting.values()):
+                with suppress(InvalidInput):
+                    self._extender.preempt(pod, names)
+        return self._extender
+
+    def forget(self) -> None:
+        """Let the book be made anew from the log."""
+        self._extender = None
+
+    def see(self, event: Event) -> None:
+        """Note an event of the log that the view has folded."""
+        if self._extender is None or self.pool not in self._view.live.cluster.changed_pools:
+            return
+        if isinstance(event.data, facts.GangFact):
+            self.version = event.version
+            if not _is_known(self._extender, event.data):
+                self.forget()
+        elif isinstance(event.data, _CHANGES_CELLS):
+            self.forget()
+
+    def leaving(self, place: WorkerCells) -> Sequence[str]:
+        """Return the jobs that a plan has yet to take from these cells, or of which a worker has yet to leave the node.
+
+        Which devices a worker had that the plan no longer has there is not known: the whole node waits for it.
+        """
+        state = self._view.live.cluster.state(self.pool)
+        plan, found = state.plan, []
+        for job_id, job in (*state.jobs.items(), *state.outlived.items()):
+            nodes, devices = plan.placement.get(job_id, ()), plan.devices.get(job_id, ())
+            planned = {index for index, node in enumerate(nodes) if node == place.node}
+            there = {index for index, node in job.workers.items() if node == place.node}
+            is_in_the_way = any(not {*place.devices}.isdisjoint(devices[index]) for index in planned)
+            if is_in_the_way or there - planned:
+                found.append(job_id)
+        return found
+
+
+def open_extender(state: ClusterState) -> HivedExtender:
+    """Return the extender over the plan in force and the gangs of a pool that has virtual clusters."""
+    book = recover(state, frozenset()).book
+    places = {}
+    for name, gang in state.gangs.items():
+        # Plans never take cells of gangs; among gangs, one may yield.
+        book.gangs[name] = replace(book.gangs[name], request=gang.request)
+        for slot, pod in gang.pods.items():
+            places[pod.uid] = PodPlace(name, gang.placement, slot, pod.key)
+    return HivedExtender(state.pool, book, blocked_nodes(book), places)
+
+
+def _is_known(extender: HivedExtender, fact: facts.GangFact) -> bool:
+    """Return whether the book has what a fact says already, because it was recorded for it."""
+    if isinstance(fact, facts.GangPlaced):
+        gang = extender.book.gangs.get(fact.request.name)
+        return gang is not None and bool(gang.workers) and gang.placement == fact.placement
+    place = extender.places.get(fact.pod_uid)
+    if isinstance(fact, facts.GangLeft):
+        return place is None
+    return place is not None and (place.gang, place.slot) == (fact.gang, fact.slot)

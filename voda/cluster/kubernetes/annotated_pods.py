@@ -1,0 +1,68 @@
+"""The pods with HiveD's annotations, as the mirror shows them; binds one to its node.
+
+Rule: a pod is bound and annotated by one call, which the API server refuses for a pod of another uid.
+"""
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
+
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.domain.errors import NotFound, WrongState
+from voda.hived.bind_info import BIND_INFO
+from voda.hived.pod_request import AnnotatedPod, PodMetadata
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Absent, Conflict
+from voda.kubernetes_client.metadata import KubeRecord
+
+
+class _BindingAnswer(KubeRecord, frozen=True):
+    """The answer to a binding."""
+
+
+class AnnotatedPods:
+    """An adapter of the ScheduledPods port; voda needs the right to create pods/binding."""
+
+    def __init__(self, api: Api, inventory: Inventory) -> None:
+        self._api = api
+        self._inventory = inventory
+
+    def uid(self, key: str) -> str:
+        """See ScheduledPods.uid."""
+        pod = self._inventory.pods_by_key.get(key)
+        return pod.metadata.uid if pod is not None and not pod.is_over else ""
+
+    def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
+        """See ScheduledPods.bound."""
+        for pod in list(self._inventory.pods_by_key.values()):
+            if pod.spec.node_name and not pod.is_over and BIND_INFO in pod.metadata.annotations:
+                meta = pod.metadata
+                yield (
+                    AnnotatedPod(PodMetadata(meta.name, meta.namespace, meta.uid, meta.annotations)),
+                    pod.spec.node_name,
+                )
+
+    async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+        """See ScheduledPods.bind."""
+        namespace, _, name = key.partition("/")
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._api.create(f"{path}/binding", body, _BindingAnswer)
+        except Absent as error:
+            raise NotFound(f"pod {key} ({uid}) is gone") from error
+        except Conflict:
+            await self._explain(path, key, uid, node)
+
+    async def _explain(self, path: str, key: str, uid: str, node: str) -> None:
+        """Return where a pod that cannot be bound is bound to the node already; raise why not."""
+        there = await self._api.get(path, Pod)
+        if there is None or there.metadata.uid != uid:
+            raise NotFound(f"pod {key} ({uid}) is gone; another pod has its name")
+        if there.spec.node_name != node:
+            raise WrongState(f"pod {key} is bound to node {there.spec.node_name or 'none'}, not to {node}")
