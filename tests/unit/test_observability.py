@@ -8,14 +8,17 @@ from typing import Any
 
 import yaml
 
+from tests.builders import a_node
 from tests.service import START, a_backend
 from tests.unit.planner.virtual_clusters.pools import some_cells
+from tests.unit.projections.test_shares import CARD, a_share, an_assignment
 from voda.application.backend import Backend
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import VirtualClustersApplied
+from voda.events.types import AnyFact, NodeJoined, VirtualClustersApplied
 from voda.telemetry.cell_gauges import CellGauges
 from voda.telemetry.gauges import StateGauges, kubernetes_gauges, leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
+from voda.telemetry.share_gauges import ShareGauges
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/helm/voda/files/dashboard.json").read_text("utf-8"))
@@ -36,7 +39,9 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
         await apply_a_virtual_cluster(backend)
         cells = CellGauges(backend)
         await cells.refresh()
-        own = [*telemetry.registry.collect(), *StateGauges(backend).collect(), *cells.collect()]
+        await share_a_card(backend)
+        read = (StateGauges(backend), cells, ShareGauges(backend))
+        own = [*telemetry.registry.collect(), *(family for one in read for family in one.collect())]
         known = {}
         collectors = telemetry.registry._collector_to_names
         labels = {getattr(one, "_name", ""): frozenset(getattr(one, "_labelnames", ())) for one in collectors}
@@ -50,9 +55,17 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
 
 
 async def apply_a_virtual_cluster(backend: Backend) -> None:
-    applied = VirtualClustersApplied(pool="default", cells=some_cells({"vision": {"node": 1}}))
-    fact = Fact(data=applied, event_id="cells", recorded_at=START, actor="test")
-    await backend.view.wait_for(await backend.store.append(applied.stream, ANY_VERSION, [fact]))
+    await happens(backend, VirtualClustersApplied(pool="default", cells=some_cells({"vision": {"node": 1}})))
+
+
+async def share_a_card(backend: Backend) -> None:
+    await happens(backend, NodeJoined(node=a_node("g1", gpus=1, devices=(CARD,))))
+    await happens(backend, an_assignment("u1", a_share(250), node="g1"))
+
+
+async def happens(backend: Backend, data: AnyFact) -> None:
+    fact = Fact(data=data, event_id=data.stream, recorded_at=START, actor="test")
+    await backend.view.wait_for(await backend.store.append(data.stream, ANY_VERSION, [fact]))
 
 
 def expressions() -> Iterator[str]:

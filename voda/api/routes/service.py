@@ -22,6 +22,7 @@ from voda.telemetry.cell_gauges import CellGauges
 from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
 from voda.telemetry.prometheus import CONTENT_TYPE
+from voda.telemetry.share_gauges import ShareGauges
 
 _STORE_S: Final = 2.0
 """How long a look at the log may take."""
@@ -41,6 +42,7 @@ class ServiceRoutes(Routes):
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
         self._registry.register(self._cell_gauges)
+        self._registry.register(ShareGauges(backend))
         backend.view.subscribe(self._counters.see)
 
     @Operation("GET", "/api/v1", answers=[Response(of=ServiceView)])

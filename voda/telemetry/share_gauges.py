@@ -1,0 +1,103 @@
+"""Reads the gauges of shared cards off the accounts of the log: what is free of each node's cards, and of use to none.
+
+Rules: only nodes with cards have these, or with pods that have shares; O(nodes with cards) per look, and nothing is
+kept from one look to the next.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from voda.application.backend import Backend
+from voda.domain.gpus import MILLI_PER_DEVICE
+from voda.domain.shares import SharingNode
+from voda.sharing.accounts import fleet_of, requests_in
+from voda.sharing.demand import Demand
+
+_OF_A_NODE: Final = ("pool", "node")
+_BY_STATE: Final = (*_OF_A_NODE, "state")
+_MIB: Final = 1 << 20
+
+
+class ShareGauges(Collector):
+    """Shows what the cards of nodes have left; nothing where no node shares any."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        live = self._backend.view.live.cluster
+        families = _CardFamilies()
+        for pool in self._backend.pools:
+            names = live.nodes(pool).keys() & live.shares.nodes.keys()
+            families.add(pool, {name: live.shares.nodes[name] for name in sorted(names)})
+        yield from families.all if any(family.samples for family in families.all) else ()
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Name the gauges without a look at the accounts."""
+        yield from _CardFamilies().all
+
+
+class _CardFamilies:
+    """The gauges, filled pool by pool."""
+
+    def __init__(self) -> None:
+        self.all: list[GaugeMetricFamily] = []
+        self.cards = self._family("cards", "Cards of a node that pods may share, by state.", _BY_STATE)
+        self.pods = self._family("share_pods", "Pods that have shares of a node's cards.", _OF_A_NODE)
+        self.milli = self._family("card_milli", "Compute of a node's cards, 1,000 each, by state.", _BY_STATE)
+        self.memory = self._family("card_memory_bytes", "Memory of a node's cards, by state.", _BY_STATE)
+        self.fragment = self._family(
+            "card_fragment_milli", "Free compute that a pod as they usually are cannot use.", _OF_A_NODE
+        )
+        self.lost = self._family(
+            "share_pods_without_card", "Pods with shares of cards that the node has no more.", _OF_A_NODE
+        )
+
+    def add(self, pool: str, accounts: Mapping[str, SharingNode]) -> None:
+        for name, account in accounts.items():
+            self._add_node([pool, name], account)
+        for name, milli in fragments(accounts).items():
+            self.fragment.add_metric([pool, name], milli)
+
+    def _add_node(self, node: Sequence[str], account: SharingNode) -> None:
+        free, used = account.free(), account.used_cards()
+        milli = sum(max(0, card.milli) for card in free)
+        memory = sum(max(0, card.memory_mib) for card in free)
+        whole = sum(device.memory_mib for device in account.devices)
+        self._add_states(self.cards, node, free=len(free) - used, shared=used)
+        self._add_states(self.milli, node, free=milli, shared=MILLI_PER_DEVICE * len(free) - milli)
+        self._add_states(self.memory, node, free=memory * _MIB, shared=(whole - memory) * _MIB)
+        self.pods.add_metric(node, len(account.pods))
+        self.lost.add_metric(node, _without_card(account))
+
+    def _add_states(self, family: GaugeMetricFamily, node: Sequence[str], **states: int) -> None:
+        for state, value in states.items():
+            family.add_metric([*node, state], value)
+
+    def _family(self, name: str, meaning: str, labels: Sequence[str]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"voda_node_{name}", meaning, labels=labels)
+        self.all.append(family)
+        return family
+
+
+def fragments(accounts: Mapping[str, SharingNode]) -> Mapping[str, float]:
+    """Return node -> free milli of its cards that pods cannot use, if they ask for what those with shares have.
+
+    It is FGD's measure (voda/sharing/fragmentation.py). Empty while no pod has compute of a card: nothing is typical.
+    """
+    requests = requests_in(accounts.values())
+    if not any(request.total_milli for request in requests):
+        return {}
+    fleet = fleet_of(accounts)
+    measured = Demand(requests.elements(), fleet.hardware).fragmentation.of(fleet.rows())
+    return dict(zip(accounts, measured.tolist(), strict=True))
+
+
+def _without_card(account: SharingNode) -> int:
+    count = len(account.devices)
+    return sum(
+        1 for pod in account.pods.values() if any(max(share.cards) >= count for share in pod.containers.values())
+    )
