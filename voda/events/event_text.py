@@ -101,8 +101,7 @@ def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts
 def _of_share(fact: facts.ShareFact) -> str:
     match fact:
         case facts.ShareAssigned():
-            shares = "; ".join(f"{name} {_share(share)}" for name, share in fact.containers.items())
-            return f"{fact.pod} gets {shares or 'nothing'}"
+            return f"{fact.pod} gets {shares_text(fact.containers)}"
         case facts.ShareReleased():
             return f"{fact.pod or fact.pod_uid} has no card any more{_because(fact.reason)}"
         case _:
@@ -125,12 +124,21 @@ def _of_gang(fact: facts.GangFact) -> str:
             assert_never(fact)
 
 
+def shares_text(containers: Mapping[str, CardShare]) -> str:
+    """Return what a pod has of cards: `250 milli and 4,096 MiB of card 0`; of several containers, what each has."""
+    if len(containers) == 1:
+        return "".join(map(_share, containers.values()))
+    return "; ".join(f"for {name} {_share(share)}" for name, share in containers.items()) or "nothing"
+
+
 def _share(share: CardShare) -> str:
+    request = share.request
     cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
-    if share.request.devices:
+    if request.devices:
         return cards
-    memory = f", {share.request.memory_mib} MiB" if share.request.memory_mib else ""
-    return f"{share.request.milli} milli{memory} of {cards}"
+    parts = [f"{request.milli} milli"] if request.milli else []
+    parts += [f"{request.memory_mib:,} MiB"] if request.memory_mib else []
+    return f"{' and '.join(parts)} of {cards}"
 
 
 def _of_job(fact: _JobObservation) -> str:

@@ -7,7 +7,16 @@ from tests.integration.api.test_jobs import tokens
 from tests.service import a_service
 from voda.api.schemas.base import Problem
 from voda.api.schemas.pools import NodeList, NodeView
-from voda.events.types import JobSubmitted, NodeChanged, NodeJoined, WorkerExited, WorkerStarted
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.events.types import (
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    ShareAssigned,
+    ShareReleased,
+    WorkerExited,
+    WorkerStarted,
+)
 
 
 async def test_nodes_when_workers_run_then_show_who_holds_what() -> None:
@@ -75,3 +84,31 @@ async def test_nodes_when_node_or_pool_is_unknown_then_names_those_there_are() -
         assert (answer.status, "n1" in answer.as_a(Problem).detail) == (404, True)
         answer = await service.ask("GET", "/api/v1/nodes?pool=defalt")
         assert (answer.status, "Did you mean 'default'" in answer.as_a(Problem).detail) == (404, True)
+
+
+async def test_node_with_cards_when_pods_share_one_shows_what_is_free_and_who_has_it() -> None:
+    card = GpuDevice(memory_mib=16_384)
+    share = CardShare(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
+    async with a_service() as service:
+        await service.happens(NodeJoined(node=a_node("g1", gpus=2, devices=(card, card))))
+        await service.happens(ShareAssigned(node="g1", pod_uid="u1", pod="ml/notebook", containers={"main": share}))
+        node = (await service.ask("GET", "/api/v1/nodes/g1")).as_a(NodeView)
+        assert [(each.index, each.free_milli, each.free_memory_mib) for each in node.devices] == [
+            (0, 1_000, 16_384),
+            (1, 750, 12_288),
+        ]
+        (shown,) = node.devices[1].shares
+        assert (shown.pod, shown.pod_uid, shown.container, shown.milli, shown.memory_mib) == (
+            "ml/notebook",
+            "u1",
+            "main",
+            250,
+            4_096,
+        )
+        assert (node.free_gpus, node.foreign_gpus, node.devices[0].shares) == (1, 1, ())
+        await service.happens(NodeChanged(node=a_node("g1", gpus=1, devices=(card,))))
+        gone = (await service.ask("GET", "/api/v1/nodes/g1")).as_a(NodeView).devices[1]
+        assert (gone.is_present, gone.free_milli, [each.pod for each in gone.shares]) == (False, 0, ["ml/notebook"])
+        await service.happens(ShareReleased(node="g1", pod_uid="u1"))
+        items = (await service.ask("GET", "/api/v1/nodes")).as_a(NodeList).items
+        assert {node.name: len(node.devices) for node in items} == {"g1": 1, "n1": 0}

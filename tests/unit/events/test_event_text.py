@@ -120,7 +120,16 @@ TOLD: list[tuple[AnyFact, str]] = [
                 "side": CardShare(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
             },
         ),
-        "ml/notebook gets main 250 milli, 4096 MiB of card 0; side cards 1, 2",
+        "ml/notebook gets for main 250 milli and 4,096 MiB of card 0; for side cards 1, 2",
+    ),
+    (
+        ShareAssigned(
+            node="n1",
+            pod_uid="u1",
+            pod="ml/notebook",
+            containers={"main": CardShare(cards=(0,), request=GpuRequest(memory_mib=4096))},
+        ),
+        "ml/notebook gets 4,096 MiB of card 0",
     ),
     (
         ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),

@@ -9,11 +9,13 @@ from hashlib import sha256
 
 import msgspec
 
+from voda.api.presenters.cards import cards_of
 from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.pools import NodeView, PlanView, PoolView, SettingsView
+from voda.api.schemas.pools import CardView, NodeView, PlanView, PoolView, SettingsView
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
+from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState, Settings
 from voda.policies.toolkit.parameters import parameters_in_force
 
@@ -47,11 +49,12 @@ def revision_of(record: msgspec.Struct) -> str:
     return sha256(msgspec.json.encode(record)).hexdigest()[:_DIGITS]
 
 
-def nodes_of(state: ClusterState) -> tuple[NodeView, ...]:
-    """Return the nodes of a pool by name."""
+def nodes_of(state: ClusterState, shares: Mapping[str, SharingNode]) -> tuple[NodeView, ...]:
+    """Return the nodes of a pool by name; `shares` are the accounts of shared cards by node."""
     gpus = _gpus_by_node(state.jobs.values())
     return tuple(
-        _node(node, gpus.get(name, {}), state.drains.get(name, "")) for name, node in sorted(state.nodes.items())
+        _node(node, gpus.get(name, {}), state.drains.get(name, ""), cards_of(shares.get(name, SharingNode())))
+        for name, node in sorted(state.nodes.items())
     )
 
 
@@ -70,9 +73,14 @@ def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     return gpus
 
 
-def _node(node: Node, jobs: Mapping[str, int], drain_reason: str) -> NodeView:
+def _node(node: Node, jobs: Mapping[str, int], drain_reason: str, cards: tuple[CardView, ...]) -> NodeView:
     used = sum(jobs.values())
-    free = max(0, node.usable_gpus - used)
     return view_of(
-        NodeView, node, used_gpus=used, free_gpus=free, drain_reason=drain_reason, jobs=dict(sorted(jobs.items()))
+        NodeView,
+        node,
+        used_gpus=used,
+        free_gpus=max(0, node.usable_gpus - used),
+        drain_reason=drain_reason,
+        jobs=dict(sorted(jobs.items())),
+        devices=cards,
     )

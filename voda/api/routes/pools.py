@@ -1,7 +1,7 @@
 """Pools, their nodes and settings, and their plans: the one in force, and any before it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
+from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.timetravel.replay import plan_numbered, position_of
 
@@ -94,15 +95,19 @@ class NodeRoutes(Routes):
         await undrain(self.backend, request.match_info["name"], caller)
         return json_response(self._node(request.match_info["name"]))
 
+    @property
+    def _shares(self) -> Mapping[str, SharingNode]:
+        return self.backend.view.live.cluster.shares.nodes
+
     def _node(self, name: str) -> NodeView:
         state = state_with(self.backend, name)
-        (node,) = (each for each in nodes_of(state) if each.name == name)
+        (node,) = (each for each in nodes_of(state, self._shares) if each.name == name)
         return node
 
     def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
         nodes: list[NodeView] = []
         for pool in pool_names(self.backend) if pools is None else pools:
-            nodes += nodes_of(pool_state(self.backend, pool))
+            nodes += nodes_of(pool_state(self.backend, pool), self._shares)
         return tuple(sorted(nodes, key=lambda node: node.name))
 
 

@@ -9,6 +9,28 @@ from voda.api.schemas.base import Instant, View
 from voda.domain.state import ParameterValue
 
 
+class ShareView(View, frozen=True, kw_only=True):
+    """What one container has of a card."""
+
+    pod: Annotated[str, Meta(description="`namespace/name`; of a job of one machine, its id in place of the name.")]
+    pod_uid: str
+    container: str
+    milli: Annotated[int, Meta(description="Thousandths of the card's compute.")]
+    memory_mib: Annotated[int, Meta(description="0 = none is accounted for.")]
+    assigned_at: Instant
+
+
+class CardView(View, frozen=True, kw_only=True):
+    """One card of a node, and who has shares of it."""
+
+    index: int
+    is_present: Annotated[bool, Meta(description="False: the node has it no more, but pods still have shares of it.")]
+    memory_mib: Annotated[int, Meta(description="0 = not known.")]
+    free_milli: Annotated[int, Meta(description="Of 1,000; workers that use whole cards are not subtracted.")]
+    free_memory_mib: int
+    shares: tuple[ShareView, ...]
+
+
 class NodeView(View, frozen=True, kw_only=True):
     """One node."""
 
@@ -24,6 +46,7 @@ class NodeView(View, frozen=True, kw_only=True):
     drain_reason: Annotated[str, Meta(description="Why voda drains it; empty: it does not, whatever the cluster does.")]
     labels: Mapping[str, str]
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
+    devices: Annotated[tuple[CardView, ...], Meta(description="Cards that pods may share; empty: it shares none.")] = ()
 
 
 class NodeList(View, frozen=True, kw_only=True):

@@ -109,8 +109,9 @@ _NODE = (
     Column(head="FREE", right=True),
     Column(head="HELD BY", cut=1, least=12),
 )
-_NODE_IN_POOL = (*_NODE[:2], Column(head="POOL"), *_NODE[2:])
-_NODE_WIDE = (*_NODE_IN_POOL, Column(head="LABELS", cut=1, least=10))
+_NODE_POOL = Column(head="POOL")
+_NODE_CARDS = (Column(head="SHARED", right=True), Column(head="MILLI LEFT", right=True, drop=2))
+_NODE_LABELS = Column(head="LABELS", cut=1, least=10)
 _POOL = (
     Column(head="NAME", cut=2),
     Column(head="NODES", right=True, drop=2),
@@ -162,15 +163,34 @@ def _in_two_lines(lines: list[Text], more: Sequence[Sequence[str | Text]], width
 
 
 def nodes_table(nodes: Sequence[NodeView], *, wide: bool = False, width: int | None = None) -> list[Text]:
-    """Return a line for each node, heads first; with its pool where there are several."""
+    """Return a line for each node, heads first; with its pool where there are several, and its cards where some have.
+
+    Of its cards: how many pods share, of how many, and what these pods leave of those.
+    """
+    has_pools = wide or len({node.pool for node in nodes}) > 1
+    has_cards = any(node.devices for node in nodes)
+    columns = list(_NODE)
     rows = [_node(node) for node in nodes]
-    if len({node.pool for node in nodes}) < 2 and not wide:
-        return table(_NODE, rows, width=width)
-    rows = [[*row[:2], plain(node.pool), *row[2:]] for row, node in zip(rows, nodes, strict=True)]
-    if not wide:
-        return table(_NODE_IN_POOL, rows, width=width)
-    rows = [[*row, _labels(node.labels)] for row, node in zip(rows, nodes, strict=True)]
-    return table(_NODE_WIDE, rows, width=width)
+    if has_cards:
+        columns[-1:-1] = _NODE_CARDS
+        rows = [[*row[:-1], *_cards(node), row[-1]] for row, node in zip(rows, nodes, strict=True)]
+    if has_pools:
+        columns.insert(2, _NODE_POOL)
+        rows = [[*row[:2], plain(node.pool), *row[2:]] for row, node in zip(rows, nodes, strict=True)]
+    if wide:
+        columns.append(_NODE_LABELS)
+        rows = [[*row, _labels(node.labels)] for row, node in zip(rows, nodes, strict=True)]
+    return table(columns, rows, width=width)
+
+
+def shared_cards(node: NodeView) -> int:
+    """Return how many cards of a node pods share."""
+    return sum(1 for card in node.devices if card.is_present and card.shares)
+
+
+def foreign_gpus(node: NodeView) -> int:
+    """Return the GPUs of a node that are in use by neither jobs nor pods with shares."""
+    return max(0, node.foreign_gpus - (shared_cards(node) if node.gpus else 0))
 
 
 def pools_table(pools: Sequence[PoolView], *, wide: bool = False, width: int | None = None) -> list[Text]:
@@ -211,7 +231,8 @@ def _node(node: NodeView) -> list[str | Text]:
     if node.is_draining:
         status.append(",draining")
     held = [f"{job_id} x{gpus}" if gpus > 1 else job_id for job_id, gpus in sorted(node.jobs.items())]
-    held += [f"(others x{node.foreign_gpus})"] if node.foreign_gpus else []
+    held += _sharing(node)
+    held += [f"(others x{others})"] if (others := foreign_gpus(node)) else []
     held += [f"({node.drain_reason})"] if node.drain_reason else []
     return [
         plain(node.name),
@@ -221,6 +242,22 @@ def _node(node: NodeView) -> list[str | Text]:
         str(node.free_gpus),
         plain(", ".join(held)) or NONE,
     ]
+
+
+def _cards(node: NodeView) -> list[str | Text]:
+    if not node.devices:
+        return [NONE, NONE]
+    left = sum(card.free_milli for card in node.devices if card.shares)
+    return [f"{shared_cards(node)}/{sum(card.is_present for card in node.devices)}", f"{left:,}"]
+
+
+def _sharing(node: NodeView) -> list[str]:
+    """Return who has shares of the node's cards, with how many milli: `ml/notebook 250m`."""
+    milli: dict[str, int] = {}
+    for card in node.devices:
+        for share in card.shares:
+            milli[share.pod] = milli.get(share.pod, 0) + share.milli
+    return [f"{pod} {each}m" for pod, each in sorted(milli.items())]
 
 
 def _labels(labels: Mapping[str, str]) -> str:

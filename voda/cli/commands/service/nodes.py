@@ -1,16 +1,19 @@
-"""`voda nodes`: list nodes; drain and undrain them."""
+"""`voda nodes`: list nodes, show one with its cards, drain and undrain them."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
 from voda.cli.command_group import CommandGroup, built, command
 from voda.cli.commands.service.drain import drain, undrain
-from voda.cli.options import OutputOption, ServerOptions, complete_nodes, complete_pools
+from voda.cli.options import Output, OutputOption, ServerOptions, complete_nodes, complete_pools
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from voda.cli.http.client import Client
 
 _LIST: Final = "list"
 _HELP: Final = ("-h", "--help")
@@ -28,7 +31,7 @@ class _ListByDefault(CommandGroup):
         return super().parse_args(ctx, [_LIST, *args] if names_none else args)
 
 
-app = _ListByDefault("nodes", help="List nodes; move workers off a node, and let them come again.")
+app = _ListByDefault("nodes", help="List nodes and their cards; move workers off a node, and let them come again.")
 app.add_command(built(drain, "drain"))
 app.add_command(built(undrain, "undrain"))
 
@@ -45,6 +48,9 @@ def list_nodes(
 ) -> None:
     """List nodes with their GPUs and who holds them, as voda get nodes does; the word list may be left out.
 
+    Of nodes whose cards pods share it says how many cards are shared, and how
+    many milli (of 1,000 for each card) are left on those.
+
     \b
     Examples:
       voda nodes
@@ -58,3 +64,35 @@ def list_nodes(
     chosen: Sequence[str] = names or ()
     run = refresh.watch if watch else refresh.show
     call_server(where, lambda client: run(client, partial(lists.list_nodes, names=chosen, pool=pool), output))
+
+
+@command("describe")
+def describe(
+    where: ServerOptions,
+    node: Annotated[str, Argument(help="Its name.", autocompletion=complete_nodes)],
+    output: OutputOption = "table",
+) -> None:
+    """Show one node: its GPUs, its jobs, and what is free of each of its cards and who shares it.
+
+    \b
+    Examples:
+      voda nodes describe gpu-1
+      voda nodes describe gpu-1 -o json
+    """
+    from voda.cli.http.client import call_server
+
+    call_server(where, lambda client: _describe(client, node, output))
+
+
+async def _describe(client: "Client", name: str, output: Output) -> None:
+    from voda.cli.render.node_details import node_text
+    from voda.cli.render.terminal import console, print_answer
+    from voda.cli.watch.lists import fetch_nodes
+
+    (node,), body = await fetch_nodes(client, [name])
+    screen = console()
+    if output not in ("table", "wide"):
+        print_answer(body, output, [node.name])
+        return
+    for line in node_text(node, width=screen.width if screen.is_terminal else None):
+        screen.print(line, soft_wrap=True)

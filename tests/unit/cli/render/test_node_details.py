@@ -1,0 +1,75 @@
+"""Nodes with cards on a terminal: how many are shared, what is left of each, and who has it."""
+
+from tests.wire import NOW, a_wire_node
+from voda.api.schemas.pools import CardView, ShareView
+from voda.cli.render.node_details import node_text
+from voda.cli.render.tables import nodes_table
+
+
+def a_share(pod: str, milli: int, memory_mib: int = 0) -> ShareView:
+    return ShareView(pod=pod, pod_uid=pod, container="main", milli=milli, memory_mib=memory_mib, assigned_at=NOW)
+
+
+def a_card(index: int, *shares: ShareView, is_present: bool = True) -> CardView:
+    return CardView(
+        index=index,
+        is_present=is_present,
+        memory_mib=16_384 if is_present else 0,
+        free_milli=1_000 - sum(share.milli for share in shares) if is_present else 0,
+        free_memory_mib=16_384 - sum(share.memory_mib for share in shares) if is_present else 0,
+        shares=shares,
+    )
+
+
+CARDS = (
+    a_card(0, a_share("ml/notebook", 250, 4_096), a_share("ml/serve-of-a-very-long-name-that-never-ends-42", 500)),
+    a_card(1),
+    a_card(2, a_share("ml/notebook", 100)),
+    a_card(3, a_share("ml/left-over", 300), is_present=False),
+)
+
+
+def test_nodes_with_cards_tell_how_many_are_shared_and_what_is_left_of_those() -> None:
+    nodes = [
+        a_wire_node("n1", gpus=3, jobs={"digits": 1}, foreign_gpus=2, devices=CARDS[:3]),
+        a_wire_node("n2"),
+    ]
+    lines = [line.plain for line in nodes_table(nodes, width=80)]
+    assert lines == [
+        "NAME  STATUS  GPUS  USED  FREE  SHARED  MILLI LEFT  HELD BY",
+        "n1    Ready      3     1     0     2/3       1,150  digits, ml/notebook 350m, m…",
+        "n2    Ready      4     0     4       -           -  -",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_nodes_without_cards_have_no_columns_for_them() -> None:
+    assert "SHARED" not in nodes_table([a_wire_node()], width=80)[0].plain
+
+
+def test_node_with_cards_tells_of_each_what_is_free_and_who_has_it_in_eighty_columns() -> None:
+    lines = [line.plain for line in node_text(a_wire_node(foreign_gpus=2, devices=CARDS), width=80)]
+    assert lines[3:] == [
+        "GPUs:   4, 0 used, 2 free, 2 of shared cards, 0 used by others",
+        "Jobs:   -",
+        "Labels: -",
+        "Cards:  3, 2 shared by pods; 1 card gone of which pods still have shares",
+        "",
+        "CARD  MILLI FREE  MEMORY FREE  SHARED BY                        MILLI     MEMORY",
+        "   0         250   12,288 MiB  ml/notebook                        250  4,096 MiB",
+        "                               ml/serve-of-a-very-long-name-t…    500          -",
+        "   1       1,000   16,384 MiB  -                                    -          -",
+        "   2         900   16,384 MiB  ml/notebook                        100          -",
+        "   3        gone         gone  ml/left-over                       300          -",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_node_without_cards_says_so() -> None:
+    assert node_text(a_wire_node(), width=80)[-1].plain == "Cards:  it shares none"
+
+
+def test_words_of_pods_cannot_command_the_terminal() -> None:
+    card = a_card(0, a_share("ml/\x1b[2Jnotebook\x07", 250))
+    shown = [*node_text(a_wire_node(devices=(card,)), width=80), *nodes_table([a_wire_node(devices=(card,))], width=80)]
+    assert not any(sign in line.plain for line in shown for sign in "\x1b\x07")

@@ -1,0 +1,55 @@
+"""The cards of a node as the API shows them: what is free of each, and who has shares of it.
+
+Rule: a share of a card that is gone stays visible until it is released.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from voda.api.schemas.base import instant
+from voda.api.schemas.pools import CardView, ShareView
+from voda.domain.shares import SharingNode
+
+
+def cards_of(node: SharingNode) -> tuple[CardView, ...]:
+    """Return the cards of a node by index, with those that are gone and of which pods still have shares."""
+    free, shares = node.free(), _shares(node)
+    there = (
+        CardView(
+            index=index,
+            is_present=True,
+            memory_mib=node.devices[index].memory_mib,
+            free_milli=left.milli,
+            free_memory_mib=max(0, left.memory_mib),
+            shares=tuple(shares.get(index, ())),
+        )
+        for index, left in enumerate(free)
+    )
+    gone = (
+        CardView(
+            index=index, is_present=False, memory_mib=0, free_milli=0, free_memory_mib=0, shares=tuple(shares[index])
+        )
+        for index in sorted(shares)
+        if index >= len(free)
+    )
+    return *there, *gone
+
+
+def _shares(node: SharingNode) -> Mapping[int, Sequence[ShareView]]:
+    """Return card -> who has some of it, in the order of assignment."""
+    found = defaultdict[int, list[ShareView]](list)
+    for uid, pod in node.pods.items():
+        for container, share in pod.containers.items():
+            for card in share.cards:
+                is_known = share.request.devices and card < len(node.devices)
+                found[card].append(
+                    ShareView(
+                        pod=pod.pod,
+                        pod_uid=uid,
+                        container=container,
+                        milli=share.request.milli_each,
+                        memory_mib=node.devices[card].memory_mib if is_known else share.request.memory_mib,
+                        assigned_at=instant(pod.assigned_at),
+                    )
+                )
+    return found

@@ -1,0 +1,75 @@
+"""One node for people: its GPUs, who holds them, and each of its cards with the pods that share it.
+
+Rule: pure; text of others cannot command the terminal; at most 80 columns where the terminal has no more.
+"""
+
+from rich.text import Text
+
+from voda.api.schemas.pools import CardView, NodeView
+from voda.cli.render.job_text import NONE
+from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
+from voda.cli.render.terminal import plain
+from voda.text import counted
+
+_CARD = (
+    Column(head="CARD", right=True),
+    Column(head="MILLI FREE", right=True),
+    Column(head="MEMORY FREE", right=True),
+    Column(head="SHARED BY", cut=1, least=24),
+    Column(head="MILLI", right=True),
+    Column(head="MEMORY", right=True),
+)
+
+
+def node_text(node: NodeView, *, width: int | None) -> list[Text]:
+    """Return all about one node, line by line."""
+    facts = (
+        ("Node", node.name),
+        ("Pool", node.pool),
+        ("Status", _status(node)),
+        ("GPUs", _gpus(node)),
+        ("Jobs", ", ".join(f"{job_id} x{gpus}" for job_id, gpus in node.jobs.items()) or NONE),
+        ("Labels", ",".join(f"{name}={value}" for name, value in sorted(node.labels.items())) or NONE),
+        ("Cards", _cards(node)),
+    )
+    head = [Text(f"{name + ':':<8}{plain(value)}") for name, value in facts]
+    rows = [row for card in node.devices for row in _rows(card)]
+    return [*head, Text(), *table(_CARD, rows, width=width)] if rows else head
+
+
+def _status(node: NodeView) -> str:
+    notes = ["ready" if node.is_ready else "not ready"]
+    notes += [] if node.is_schedulable else ["cordoned"]
+    notes += [node.drain_reason or "draining"] if node.is_draining else []
+    return ", ".join(notes)
+
+
+def _gpus(node: NodeView) -> str:
+    shared = shared_cards(node)
+    parts = [str(node.gpus), f"{node.used_gpus} used", f"{node.free_gpus} free"]
+    parts += [f"{shared} of shared cards"] if shared and node.gpus else []
+    return ", ".join([*parts, f"{foreign_gpus(node)} used by others"])
+
+
+def _cards(node: NodeView) -> str:
+    if not node.devices:
+        return "it shares none"
+    gone = sum(1 for card in node.devices if not card.is_present)
+    lost = f"; {counted(gone, 'card')} gone of which pods still have shares" if gone else ""
+    return f"{sum(1 for card in node.devices if card.is_present)}, {shared_cards(node)} shared by pods{lost}"
+
+
+def _rows(card: CardView) -> list[list[str]]:
+    """Return a row for each share of a card, the first with what is left of it; one where nobody has any."""
+    left = [f"{card.free_milli:,}", _memory(card.free_memory_mib) if card.memory_mib else NONE]
+    own = [str(card.index), *(left if card.is_present else ["gone", "gone"])]
+    if not card.shares:
+        return [[*own, NONE, NONE, NONE]]
+    return [
+        [*(own if not turn else ["", "", ""]), plain(share.pod), f"{share.milli:,}", _memory(share.memory_mib)]
+        for turn, share in enumerate(card.shares)
+    ]
+
+
+def _memory(mib: int) -> str:
+    return f"{mib:,} MiB" if mib else NONE
