@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from voda.backoff import delay_s
 from voda.launcher.hosts import Layout, allocate_slots
+from voda.programs.launchers import CANNOT_RUN
 
 EXIT_STOPPED: Final = 143
 """128 + SIGTERM: what a shell shows of a process that was asked to end."""
@@ -230,7 +231,7 @@ def _on_exit(state: LauncherState, code: int, rules: Rules, now: float) -> Step:
     if code == 0:
         return state, (Leave(0),)
     failures = 1 if now - state.since >= HEALTHY_S else state.failures + 1
-    is_last = failures >= rules.max_failures
+    is_last = failures >= rules.max_failures or code in CANNOT_RUN
     backoff_s = delay_s(failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
     pause_s = _GIVE_UP_AFTER_S if is_last else backoff_s
     pausing = replace(
@@ -243,7 +244,8 @@ def _on_exit(state: LauncherState, code: int, rules: Rules, now: float) -> Step:
         answers=0,
         growth=None,
     )
-    what = f"the program failed with exit code {code} (failure {failures} of {rules.max_failures})"
+    count = CANNOT_RUN.get(code, f"failure {failures} of {rules.max_failures}")
+    what = f"the program failed with exit code {code} ({count})"
     return pausing, (Say(what if is_last else f"{what}; starts it again in {pause_s:g} s"),)
 
 
@@ -268,9 +270,11 @@ def _on_due(state: LauncherState, rules: Rules, now: float) -> Step:
         return replace(state, due=math.inf), (Say(late), Kill())
     if state.phase is not LauncherPhase.PAUSING:
         return replace(state, due=math.inf), ()
-    if state.failures < rules.max_failures:
+    if state.failures < rules.max_failures and state.code not in CANNOT_RUN:
         return _begin(state, rules, now, news="waits for slots")
     if state.answers < _GIVE_UP_AFTER_ANSWERS:
         return replace(state, due=now + _GIVE_UP_AFTER_S), ()
     often = "the program failed" if state.failures == 1 else f"the program failed {state.failures} times in a row"
+    if state.code in CANNOT_RUN:
+        often = f"the program cannot be run ({CANNOT_RUN[state.code]})"
     return state, (Leave(state.code, f"gives up: {often}, at last with exit code {state.code}", shows_output=True),)

@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple
 
 Launcher = Literal["mpirun", "torchrun", "plain"]
 MOST_SCRIPT_BYTES: Final = 1_000_000
+CANNOT_RUN: Final = {126: "found, but not executable", 127: "command not found"}
+"""What a shell means by these exit codes: another try would end the same."""
 
 _COMMANDS: Final[dict[str, Launcher]] = {
     "mpirun": "mpirun",

@@ -70,6 +70,15 @@ def test_program_when_it_fails_is_given_up_with_its_last_lines_and_exit_code(tmp
     assert run.out.read_text().count("so far so good") >= 2
 
 
+def test_program_that_is_not_there_is_tried_once(tmp_path: Path) -> None:
+    list_hosts(tmp_path / "hosts", "localhost:1\n")
+    with Run(tmp_path, ["./absent"]) as run:
+        assert run.wait() == 127
+    said = run.err.read_text()
+    assert said.count("starts 1 on") == 1
+    assert "gives up: the program cannot be run (command not found)" in said
+
+
 def test_program_when_it_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
     list_hosts(tmp_path / "hosts", "localhost:2\n")
     deaf = (

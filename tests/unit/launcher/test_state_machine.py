@@ -1,5 +1,7 @@
 """What the launcher does next, without a process or a second of waiting."""
 
+import pytest
+
 from voda.launcher.hosts import Layout
 from voda.launcher.state_machine import (
     EXIT_STOPPED,
@@ -113,6 +115,24 @@ def test_program_when_it_keeps_failing_is_given_up_with_its_exit_code() -> None:
     assert isinstance(leave, Leave)
     assert (leave.code, leave.shows_output) == (8, True)
     assert leave.text == "gives up: the program failed 3 times in a row, at last with exit code 8"
+
+
+@pytest.mark.parametrize(("code", "meaning"), [(126, "found, but not executable"), (127, "command not found")])
+def test_program_that_cannot_be_run_is_not_tried_again_on_the_same_hosts(code: int, meaning: str) -> None:
+    story = a_running_story()
+    assert story.after(1, ProgramExited(code)) == []
+    assert story.said[-1] == f"the program failed with exit code {code} ({meaning})"
+    assert story.after(1, hosts(a=1)) == story.after(0.5, hosts(a=1)) == []
+    (leave,) = story.after(1, Tick())
+    text = f"gives up: the program cannot be run ({meaning}), at last with exit code {code}"
+    assert leave == Leave(code, text, shows_output=True)
+
+
+def test_program_that_cannot_be_run_on_hosts_that_went_away_is_tried_on_those_that_are_left() -> None:
+    story = a_running_story(a=1, b=1)
+    assert story.after(1, ProgramExited(127)) == []
+    assert story.after(1, hosts(a=1)) == [Start(Layout(slots={"a": 1}))]
+    assert story.after(9, ProgramExited(0)) == [Leave(0)]
 
 
 def test_failure_when_the_hosts_change_right_after_it_is_a_resize() -> None:

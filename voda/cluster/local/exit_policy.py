@@ -12,14 +12,13 @@ from msgspec import Struct
 from voda.cluster.local.command import index_of
 from voda.cluster.local.folder import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
+from voda.programs.launchers import CANNOT_RUN
 
 FORGIVEN_S: Final = 10.0
 """A launcher that ends so soon after a worker was killed under it did not fail by itself."""
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 _LEAST_RETRYABLE: Final = 128
-_CANNOT_RUN: Final = {126: "found, but not executable", 127: "command not found"}
-"""What a shell means by these codes: another try would end the same."""
 
 
 class ExitDecision(Struct, frozen=True, kw_only=True):
@@ -100,7 +99,7 @@ def describe_exit(ended: Exit) -> str:
         return f"could not run: {ended.problem}"
     if ended.signal:
         return f"was killed by signal {ended.signal} (exit code {ended.exit_code})"
-    meaning = f" ({_CANNOT_RUN[ended.code]})" if ended.code in _CANNOT_RUN else ""
+    meaning = f" ({CANNOT_RUN[ended.code]})" if ended.code in CANNOT_RUN else ""
     return f"ended with exit code {ended.code}{meaning}"
 
 
@@ -115,7 +114,7 @@ def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str
     if ended.is_success:
         return None
     what = f"{replica} {describe_exit(ended)}"
-    if ended.exit_code in _CANNOT_RUN:
+    if ended.exit_code in CANNOT_RUN:
         return what
     policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
     if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
