@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,7 +114,7 @@ def start_of(options: Program) -> ProgramStart:
         job=job,
         program=shown,
         note=f"runs {shown} {how}, because {choice.reason}{hint}",
-        warning=_not_on_path(words, choice.launcher, options),
+        warning=_not_on_path(words, choice.launcher, options) or _unusable_file(job.env_files),
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
     )
 
@@ -224,6 +225,23 @@ def _env_files(options: Program) -> tuple[tuple[str, str], ...]:
             " valueFrom.secretKeyRef in a manifest (voda init writes one)"
         )
     return tuple((name, os.path.abspath(os.path.expanduser(path))) for name, path in options.env_from_file.items())
+
+
+def _unusable_file(files: Sequence[tuple[str, str]]) -> str:
+    """Return a warning of the first file of a variable that the job's process would refuse, as it is here."""
+    for name, path in files:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            problem = "is not here, or cannot be looked at"
+        else:
+            if stat.S_ISREG(found.st_mode) and not found.st_mode & 0o077:
+                continue
+            problem = "may be read by others: chmod 600 it" if stat.S_ISREG(found.st_mode) else "is no regular file"
+        return (
+            f"warning: the file {path} of the variable {name} {problem}; where it runs, the job fails with such a file"
+        )
+    return ""
 
 
 def _folder(options: Program) -> str:

@@ -80,6 +80,7 @@ def test_get_has_one_line_for_an_array_and_one_for_each_task_where_asked(sweep: 
 
 def test_describe_shows_an_array_and_what_a_task_is_part_of(sweep: Server) -> None:
     shown = sweep.voda("describe", "sweep").stdout
+    assert all(line == line.rstrip() for line in shown.splitlines())
     assert "Array      sweep[0-9]" in shown
     assert "10: 2 running, 6 waiting, 1 completed, 1 failed" in shown
     assert "2 of all tasks; at most 2 tasks at once" in shown

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import py_compile
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tests.accounts import as_account
 from tests.needs import needs
 from tests.waiting import DEADLINE_S, wait_until
 from voda.cluster.local.processes import shim
+from voda.cluster.local.processes.replica import compiled
 
 _MANY_FOLDERS = 500_000
 """None of which is there: to look for them takes a second, in which the program belongs to its user already."""
@@ -119,3 +121,17 @@ def test_program_that_takes_a_while_to_begin_runs_then(tmp_path: Path) -> None:
         os.kill(started.pid, signal.SIGTERM)
         ended = end_of(tmp_path, started)
         assert (ended.signal, ended.was_told, ended.problem) == (signal.SIGTERM, True, "")
+
+
+def test_compiled_shim_of_another_version_is_not_run(tmp_path: Path) -> None:
+    source = tmp_path / "shim.py"
+    source.write_text("old = 1\n")
+    assert compiled(str(source)) == str(source)
+    cached = py_compile.compile(str(source), doraise=True)
+    assert compiled(str(source)) == cached
+    # As after an upgrade where Python may not write beside its sources.
+    source.write_text("new_and_longer = 1\n")
+    assert compiled(str(source)) == str(source)
+    py_compile.compile(str(source), doraise=True)
+    Path(cached).write_bytes(Path(cached).read_bytes()[:7])
+    assert compiled(str(source)) == str(source)

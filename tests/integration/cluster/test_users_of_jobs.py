@@ -335,7 +335,7 @@ SECRET_CASES = {
     "fine": ("install -o {user} -m 600 {source} {path}", ""),
     "open": ("install -o {user} -m 640 {source} {path}", "others may read it (mode 640): chmod 600 it"),
     "missing": ("true", "not found"),
-    "link": ("ln -s {source} {path}", "Too many levels of symbolic links"),
+    "link": ("ln -s {source} {path}", "it is a symbolic link, which is not followed"),
     "fifo": ("mkfifo -m 600 {path} && chown {user} {path}", "no regular file"),
     "foreign": ("install -m 604 {source} {path}", "it belongs to uid 0"),
     "roots": ("install -m 600 {source} {path}", "Permission denied"),

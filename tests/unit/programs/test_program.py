@@ -96,3 +96,14 @@ def test_program_whose_launcher_the_user_named_is_no_guess(tmp_path: Path) -> No
     assert not is_guessed_here("python3", "fit.py")
     assert not is_guessed("torchrun", "dist.py")
     assert not is_guessed("python3", "dist.py", launcher="torchrun")
+
+
+def test_secret_that_the_jobs_process_would_refuse_is_warned_of(tmp_path: Path) -> None:
+    def warning(name: str) -> str:
+        return start_of(Program(["python", "-c", "1"], env_from_file={"KEY": str(tmp_path / name)})).warning
+
+    assert warning(Path(a_file(tmp_path, "good", 0o600)).name) == ""
+    assert "may be read by others: chmod 600 it" in warning(Path(a_file(tmp_path, "open", 0o644)).name)
+    assert f"the file {tmp_path}/absent of the variable KEY is not here" in warning("absent")
+    (tmp_path / "link").symlink_to(tmp_path / "good")
+    assert "is no regular file" in warning("link")

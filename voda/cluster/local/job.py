@@ -247,8 +247,11 @@ class LocalJob:
             case "completed":
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
-                reason = f"{decision.reason}; its last lines: {printed}" if printed else decision.reason
-                self.fail(reason, ended.exit_code)
+                # What kept the program from running is printed too, and is the reason already.
+                is_news = printed and printed != f"voda: {ended.problem}"
+                self.fail(
+                    f"{decision.reason}; its last lines: {printed}" if is_news else decision.reason, ended.exit_code
+                )
             case "restart":
                 self._restart(name, decision.worker, ended, "failed")
             case "evicted":

@@ -61,7 +61,7 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.arrays import array_description
     from voda.cli.render.tables import jobs_table
-    from voda.cli.render.terminal import console, now, print_answer
+    from voda.cli.render.terminal import console, now, print_answer, show
     from voda.cli.watch.lists import fetch_jobs
 
     try:
@@ -76,5 +76,5 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     screen = console()
     width = screen.width if screen.is_terminal else None
     lines = jobs_table(tasks, now(), wide=output == "wide", width=width)
-    screen.print(array_description(array, Group(*lines), now()))
+    show(array_description(array, Group(*lines), now()))
     return True

@@ -6,6 +6,7 @@ Rule: nothing waits here; the kernel reports a replica's end (pidfd), once, on t
 import asyncio
 import os
 import signal
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,8 +24,28 @@ from voda.process_table import REPLICA_MARK, exit_status, open_process, send_sig
 
 RESET_SIGNALS: Final = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """What voda was started with ignored, such as SIGQUIT in the background of a shell, no program of a job ignores."""
-_SHIM: Final = next(path for path in (cache_from_source(shim.__file__), shim.__file__) if os.path.exists(path))
-"""Compiled, where it may be: to compile it takes as long as all the rest of its start."""
+_STAMP: Final = struct.Struct("<4xIII")
+"""Of a compiled file after its magic number: flags, then the instant and the size of its source."""
+
+
+def compiled(source: str) -> str:
+    """Return the compiled file of a Python file where it was made of it as it is now, else the file itself.
+
+    To compile takes as long as all the rest of a start. Where Python may not write beside its sources, a compiled file
+    of an older version stays there.
+    """
+    path = cache_from_source(source)
+    try:
+        with open(path, "rb") as file:
+            flags, changed_at, size = _STAMP.unpack(file.read(_STAMP.size))
+        status = os.stat(source)
+    except (OSError, struct.error):
+        return source
+    is_of_it = (changed_at, size) == (int(status.st_mtime) & 0xFFFF_FFFF, status.st_size & 0xFFFF_FFFF)
+    return path if flags == 0 and is_of_it else source
+
+
+_SHIM: Final = compiled(shim.__file__)
 
 
 class ReplicaCommand(Struct, frozen=True, kw_only=True):

@@ -21,8 +21,7 @@ import sys
 import time
 from contextlib import suppress
 
-NOT_MINE = 75
-"""Exit status of a shim that found another one at work, or its run taken back: it started nothing."""
+NOT_MINE = 75  # exit status of a shim that found another one at work, or its run taken back: it started nothing
 CANNOT_WRITE, NOT_FOUND, NOT_RUNNABLE = 74, 127, 126
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 OOM_SCORE = "500"  # where memory runs out, programs are killed before voda and their shims
@@ -232,6 +231,7 @@ def secret(path: str) -> str:
 def reason_of(error: Exception) -> str:
     """Return what went wrong, as the end of a sentence."""
     known = {errno.ENOENT: "not found", errno.E2BIG: "its command line or environment is too long"}
+    known[errno.ELOOP] = "it is a symbolic link, which is not followed"
     return known.get(getattr(error, "errno", None) or 0) or getattr(error, "strerror", None) or str(error)
 
 
