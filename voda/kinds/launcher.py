@@ -15,6 +15,9 @@ JobLauncher = Literal["program", "torchrun", "mpirun", ""]
 """Empty: not known, as of a job without a manifest."""
 
 _TORCH_MODULES: Final = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+_MOST_WORDS: Final = 16
+_MOST_SCRIPT: Final = 4_096
+"""Characters of a script that are looked at: the rest may be a megabyte, and costs time at every start of voda."""
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 
@@ -41,8 +44,8 @@ def _commands(words: Sequence[str]) -> Iterator[str]:
     """
     name = PurePath(words[0]).name if words else ""
     if name in _SHELLS:
-        for word in words[1:]:
-            yield from _split(word)
+        for word in words[1:_MOST_WORDS]:
+            yield from _split(word[:_MOST_SCRIPT])
     elif list(words[:2]) == ["voda", "run"]:
         own = words[: words.index("--")] if "--" in words else words
         yield from (word.rpartition("=")[2] for word in own)

@@ -161,6 +161,7 @@ def test_submit_passes_variables_on_and_names_the_files_of_secrets(
 ) -> None:
     monkeypatch.setenv("HF_HOME", "/data/hf")
     (folder / "a.env").write_text("A=1\nB=2\n")
+    (folder / "key.txt").touch(mode=0o600)
     options = ["--export", "HF_HOME", "--env-file", "a.env", "--env", "B=3", "--env-from-file", "KEY=key.txt"]
     printed = empty.voda("submit", "--print", *options, "--", "python", "train.py")
     manifest = yaml.safe_load(printed.stdout)

@@ -1,5 +1,6 @@
 """Claims about what starts the processes of a job, as its manifest says."""
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -61,6 +62,13 @@ def test_launcher_of_an_mpi_job_is_mpirun_unless_voda_run_starts_another() -> No
 def test_launcher_of_the_kinds_without_an_operator_of_their_own_is_in_their_command() -> None:
     assert launcher_of(typed_manifest(an_indexed_job())) == "torchrun"
     assert launcher_of(typed_manifest(a_jobset())) == "torchrun"
+
+
+def test_launcher_of_a_script_of_a_megabyte_takes_no_time() -> None:
+    begun = time.process_time()
+    assert launcher_of_command("sh", "-c", "torchrun train.py" + " '" * 500_000) == "torchrun"
+    assert launcher_of_command("sh", *["-c '"] * 100_000) == "program"
+    assert time.process_time() - begun < 0.5
 
 
 @given(st.lists(st.text(max_size=12), max_size=4), st.lists(st.text(max_size=12), max_size=3))
