@@ -1,5 +1,5 @@
-"""Keeps the forecasts fresh: lets a process of its own simulate the live state whenever that changed, or an expected
-change did not come.
+"""Keeps the forecasts fresh: lets a process of its own simulate the live state once a burst of changes is over, or an
+expected change did not come.
 
 Rule: nothing waits for a forecast; a forecast that cannot be made is absent, never wrong.
 """
@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 _PAUSE_S: Final = 2.0
 _SHARE: Final = 0.2
 """Largest share of one core that forecasting may take."""
+_CALM_S: Final = 1.0
+_LONGEST_BURST_S: Final = 10.0
 _LIMIT_S: Final = 60.0
 _RETRY_S: Final = 30.0
 _IDLE_S: Final = 10.0
@@ -58,6 +60,7 @@ class Forecaster:
                 self._view.forecasts = {}
                 self._is_due.clear()
                 continue
+            await calm(self._is_due)
             try:
                 async with _process(self._log) as process:
                     await self._serve(process)
@@ -77,6 +80,7 @@ class Forecaster:
             await asyncio.sleep(max(_PAUSE_S, laps[0] / _SHARE))
             if not await self._is_due_within(_IDLE_S):
                 return
+            await calm(self._is_due)
 
     def _forecast_pools(self) -> Sequence[str]:
         return [pool for pool in self._pools if 0 < len(self._view.live.cluster.jobs(pool)) <= _MOST_JOBS]
@@ -93,6 +97,15 @@ class Forecaster:
             async with asyncio.timeout(_LIMIT_S):
                 forecasts.update(await _answer(process, Question(pool=pool, position=self._view.position, now=now)))
         self._view.forecasts, self._view.forecast_at = forecasts, now
+
+
+async def calm(changed: asyncio.Event) -> None:
+    """Return once nothing has changed for a moment: until then others have more use of the cores; or if it goes on."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LONGEST_BURST_S):
+            while changed.is_set():
+                changed.clear()
+                await asyncio.sleep(_CALM_S)
 
 
 def seconds_until_stale(forecasts: Mapping[str, ExpectedTimes], now: float) -> float | None:

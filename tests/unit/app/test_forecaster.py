@@ -1,6 +1,11 @@
-"""How long a forecast holds while nothing happens."""
+"""How long a forecast holds while nothing happens, and what it waits for where much does."""
 
-from voda.app.forecaster import seconds_until_stale
+import asyncio
+
+import pytest
+
+from tests.virtual_time import now_s, virtually
+from voda.app.forecaster import calm, seconds_until_stale
 from voda.simulator.whatif.forecast import ExpectedTimes
 
 NOW = 1_000.0
@@ -18,3 +23,25 @@ def test_forecast_when_the_first_instant_told_is_over_holds_no_longer() -> None:
 def test_forecast_when_it_tells_no_instant_holds_for_ever() -> None:
     assert seconds_until_stale({}, NOW) is None
     assert seconds_until_stale({"a": ExpectedTimes(position=1)}, NOW) is None
+
+
+async def calm_after(changes: int, every_s: float) -> float:
+    """Return how long it takes to be calm where so many changes come."""
+    changed = asyncio.Event()
+
+    async def change() -> None:
+        for _ in range(changes):
+            changed.set()
+            await asyncio.sleep(every_s)
+
+    changing = asyncio.create_task(change())
+    await asyncio.sleep(0)
+    began = now_s()
+    await calm(changed)
+    changing.cancel()
+    return now_s() - began
+
+
+@pytest.mark.parametrize(("changes", "calm_s"), [(1, 1.0), (10, 5.0), (1_000, 10.0)])
+def test_burst_of_changes_is_over_before_anything_is_forecast_unless_it_goes_on(changes: int, calm_s: float) -> None:
+    assert virtually(calm_after(changes, 0.4)) == pytest.approx(calm_s)
