@@ -124,7 +124,9 @@ def idle(state: ClusterState, scene: Scene) -> Iterator[str]:
         room = sum(max(0, left) // size for name, left in free.items() if name not in job.refusals)
         if not job.workers and _may_run(job) and room >= job.spec.min_replicas:
             yield f"{job_id} waits for {job.spec.min_replicas} x {size} GPUs, free are {free}"
-        if job.workers and _may_run(job) and job.backoff is None and room and planned < job.spec.max_replicas:
+        # One of which replicas are done keeps its size: see voda/planner/done_replicas.py.
+        may_grow = _may_run(job) and job.backoff is None and not job.done
+        if job.workers and may_grow and room and planned < job.spec.max_replicas:
             yield f"{job_id} has {planned} of up to {job.spec.max_replicas} x {size} GPUs, free are {free}"
 
 

@@ -106,6 +106,11 @@ def test_job_that_cannot_use_what_is_free_may_wait(fields: Mapping[str, Any], sc
     assert list(invariants.idle(a_log(workers={}, **fields), scene)) == []
 
 
+def test_job_of_which_replicas_are_done_need_not_grow() -> None:
+    job = a_job("a", uid="uid-a", max_replicas=3, workers={0: "n1"}, done=(1,), done_of=2)
+    assert list(invariants.idle(a_log(job=job), a_scene(an_index(0)))) == []
+
+
 def test_index_that_succeeded_need_not_run() -> None:
     scene = a_scene(an_index(0))
     state = a_log(planned=6)
