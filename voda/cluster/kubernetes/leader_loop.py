@@ -157,7 +157,7 @@ class LeaderLoop:
             jobs = list(self._log.live_jobs())
             with log_unexpected("sweeping", "refusals"):
                 self._gates.retry_refused({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
-            self._inventory.dirty_jobs.update(self.actuator.unsettled())
+            self._inventory.dirty_jobs.update(self.actuator.unsettled(self.actuator.desired))
             self._wake.set()
 
     async def _watch_stalls(self) -> None:

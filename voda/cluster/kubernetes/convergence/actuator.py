@@ -114,13 +114,9 @@ class Actuator:
         """Return the jobs whose delay after a failure is over."""
         return self._backoff.due(self._clock.now())
 
-    def unsettled(self) -> Sequence[str]:
-        """Return the jobs that time alone may change."""
-        return list(filter(self.is_unsettled, self.desired))
-
-    def is_unsettled(self, job_id: str) -> bool:
-        """Say whether time alone may change a job: pods of it are being deleted, or wait for a node."""
-        return any(map(_is_transient, self._pods(job_id).values()))
+    def unsettled(self, job_ids: Iterable[str]) -> Sequence[str]:
+        """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
+        return [job_id for job_id in job_ids if any(map(_is_transient, self._pods(job_id).values()))]
 
     def starting(self) -> Sequence[str]:
         """Return the jobs that are to run and of which no worker holds GPUs yet."""

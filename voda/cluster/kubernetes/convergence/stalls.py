@@ -215,7 +215,7 @@ class StallWatch:
                 continue
             self._read_again.reset(job_id)
             if stall.reason == recorded_stall:
-                if not stall.reason and not self.actuator.is_unsettled(job_id):
+                if not stall.reason and not self.actuator.unsettled([job_id]):
                     self._settled[job_id] = desired.get(job_id)
                 continue
             reason, since = before.get(job_id, ("", now))

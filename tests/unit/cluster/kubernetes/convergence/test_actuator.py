@@ -178,7 +178,7 @@ async def test_wishes_when_leadership_ends_are_forgotten() -> None:
     stage.actuator.stand_down()
     stage.wire.is_down = False
     await asyncio.sleep(100)
-    await stage.actuator.converge(["a", *stage.actuator.due(), *stage.actuator.unsettled()])
+    await stage.actuator.converge(["a", *stage.actuator.due(), *stage.actuator.unsettled(["a"])])
     assert not is_suspended(stage)
 
 
