@@ -145,6 +145,20 @@ class ControlPlane:
             *flags,
         )
 
+    def start_another_scheduler(self, name: str, configuration: Mapping[str, Any]) -> None:
+        """Start one more kube-scheduler, with a KubeSchedulerConfiguration of its own; `stop(name)` ends it."""
+        client = {"kubeconfig": str(self.kubeconfig()), "qps": 1000, "burst": 2000}
+        whole = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": client,
+            "leaderElection": {"leaderElect": False},
+            **configuration,
+        }
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(whole))
+        self._run(name, f"--config={path}", "--secure-port=0", program="kube-scheduler")
+
     def install(self, *definitions: str) -> None:
         """Install CustomResourceDefinitions, and return when what they define is served."""
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -222,11 +236,15 @@ class ControlPlane:
         """Return what a part said."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def _run(self, name: str, *flags: str) -> None:
+    def _run(self, name: str, *flags: str, program: str = "") -> None:
         assert name not in self._processes, f"{name} runs already"
         with (self.folder / f"{name}.log").open("ab") as said:
             self._processes[name] = subprocess.Popen(
-                [str(self._assets / name), *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self.folder
+                [str(self._assets / (program or name)), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self.folder,
             )
 
     def _write_secrets(self) -> None:
