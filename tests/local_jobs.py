@@ -226,6 +226,6 @@ class FakeNvml:
         self.shown[index] = replace(self.shown[index], **fields)
 
 
-def cards(count: int, model: str = "NVIDIA H200") -> list[Card]:
+def cards(count: int, model: str = "NVIDIA H200", *, memory_mib: int = 0) -> list[Card]:
     """Return healthy GPUs."""
-    return [Card(index=index, uuid=f"GPU-{index}{index}", model=model) for index in range(count)]
+    return [Card(index=index, uuid=f"GPU-{index}{index}", model=model, memory_mib=memory_mib) for index in range(count)]

@@ -16,6 +16,7 @@ from msgspec import Struct
 from voda import config
 from voda.accounts import Account, Accounts
 from voda.api.unix_socket import MOST_BYTES
+from voda.app.gpu_sharing import GpuShares, GpuSharing
 from voda.app.reachability import program_warnings
 from voda.application.backend import CallerLimits
 from voda.auth.local_users import own_name
@@ -23,10 +24,19 @@ from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import Clock
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.context import LocalClusterConfig
-from voda.cluster.local.devices import Device, GpuMonitor, cpu_slots, find_gpus, gpu_pools, open_driver
+from voda.cluster.local.devices import (
+    Device,
+    GpuMonitor,
+    cpu_slots,
+    find_gpus,
+    gpu_pools,
+    open_driver,
+    share_devices,
+)
 from voda.cluster.local.isolation.cgroups import DEVICES, Cgroups, group_prefix
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.cluster.local.isolation.limits import role_limits
+from voda.cluster.local.isolation.mps import mps_folder
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
@@ -75,6 +85,9 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     """Of commands beside replicas, as CallerLimits has them."""
     pids_limit: int = 16_384
     """Most processes and threads of a replica, where the kernel can be told; 0: as many as it wants."""
+    gpu_sharing: GpuSharing = "auto"
+    """Whether jobs that ask for a part of a GPU get it: auto = where NVIDIA MPS runs, plain = also where nothing
+    divides a GPU, off = each gets one alone."""
     halts_on_exit: bool = False
     """Whether jobs are halted when the service ends; otherwise they train on, and the next start takes them over."""
 
@@ -175,6 +188,11 @@ class Machine:
             )
         self.pools: Mapping[str, Sequence[Device]] = self._divided(found)
 
+    def gpu_shares(self) -> GpuShares:
+        """Return what decides which jobs get a part of a GPU."""
+        has_gpus = any(map(share_devices, self.pools.values()))
+        return GpuShares(self._options.gpu_sharing, has_gpus=has_gpus, mps=lambda: bool(self._mps()))
+
     def description(self) -> Sequence[str]:
         pools = [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
         return [*pools, limits_line(self.cgroups)]
@@ -218,11 +236,16 @@ class Machine:
                     account=account,
                     cgroups=self.cgroups,
                     pids_limit=self._options.pids_limit or None,
+                    mps=self._mps,
                     health=GpuMonitor(self._driver, devices) if devices[0].is_gpu else None,
                 )
             )
             for pool, devices in self.pools.items()
         }
+
+    def _mps(self) -> str:
+        # Its server has clients of one user at a time: those of others would wait until the first have ended.
+        return "" if self._options.is_multi_user else mps_folder(self._options.environment)
 
     def _node(self, pool: str, devices: Sequence[Device]) -> Node:
         host = platform.node() or "localhost"
@@ -230,7 +253,7 @@ class Machine:
         labels = {"voda.dev/accelerator": model, "kubernetes.io/hostname": host}
         # A node is in one pool, so a machine of several GPU models is several nodes.
         name = host if len(self.pools) == 1 else f"{host}-{pool}"
-        return Node(name=name, pool=pool, gpus=Gpus(len(devices)), labels=labels)
+        return Node(name=name, pool=pool, gpus=Gpus(len(devices)), labels=labels, devices=share_devices(devices))
 
     def _divided(self, found: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
         if not found:

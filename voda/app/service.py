@@ -173,6 +173,7 @@ class MachineService:
             limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
+            counted=self.machine.gpu_shares().counted,
         )
 
     def see(self, event: Event) -> None:
@@ -364,8 +365,7 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         service.url = await stack.enter_async_context(serving(app, options.host, options.port, tls=options.tls))
         if service.socket is not None:
             await stack.enter_async_context(serving_socket(app, service.socket))
-        works = (service.view.run(), service.log_health.follow(), forecaster.run())
-        tasks = [group.create_task(work) for work in works]
+        tasks = [*map(group.create_task, (service.view.run(), service.log_health.follow(), forecaster.run()))]
         stack.callback(lambda: [task.cancel() for task in tasks])
         tune_garbage_collector()
         yield service, group
@@ -376,7 +376,7 @@ def _leadership(service: MachineService, me: str) -> Leadership:
         return service.home.identity(service.clock.new_id)
 
     epochs = LeaderEpochs(service.store, service.clock, machine)
-    lease, telemetry = lease_of(service.durable, clock=service.clock), service.telemetry
+    telemetry, lease = service.telemetry, lease_of(service.durable, clock=service.clock)
     leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, telemetry=telemetry)
     telemetry.show("election")
     telemetry.read(lambda: leadership_gauges(is_leading=leadership.is_leading, epoch=leadership.epoch))

@@ -290,6 +290,8 @@ class JobSubmitter:
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
         # Of as few nodes as will do, and of no jobs: a submit costs the same however many there are.
+        if spec.share is not None:
+            return
         cluster = self._backend.view.live.cluster
         nodes = cluster.nodes(spec.pool).values()
         rooms = accumulate(node.usable_gpus // spec.gpus_per_replica for node in nodes)

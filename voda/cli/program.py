@@ -49,6 +49,13 @@ class ProgramOptions:
         int | None,
         Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="A process for each.", default_text="1"),
     ] = None
+    gpu_milli: Annotated[
+        int | None,
+        Option("--gpu-milli", metavar="N", min=10, max=990, help="A part of one GPU: thousandths of its compute."),
+    ] = None
+    gpu_memory: Annotated[
+        str, Option("--gpu-memory", metavar="4Gi", help="And of its memory; without it, as much as others leave.")
+    ] = ""
     env: Annotated[
         list[str] | None, Option("--env", metavar="NAME=VALUE", help="A variable; may be given several times.")
     ] = None
@@ -77,7 +84,7 @@ class ProgramOptions:
         given = ["print"] if is_printed else []
         given += [field.name for field in fields(self) if getattr(self, field.name) not in ("", None, [])]
         if given:
-            option = given[0].replace("gpus", "gpus-per-worker").replace("_", "-")
+            option = ("gpus-per-worker" if given[0] == "gpus" else given[0]).replace("_", "-")
             raise InvalidInput(f"--{option} is for a program after --: a manifest says it itself")
 
 
@@ -115,6 +122,8 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
             name=name,
             workers=options.workers,
             gpus_per_worker=1 if options.gpus is None else options.gpus,
+            gpu_milli=options.gpu_milli or 0,
+            gpu_memory=options.gpu_memory,
             env=dict(variables(options.export or (), options.env_file or (), options.env or (), config.environment())),
             env_from_file=dict(files_of_variables(options.env_from_file or ())),
             workdir=options.workdir,

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.plan import Action
+from voda.domain.shares import SharingNode
 from voda.events.types import ExitCause, JobCancelRequested, JobCompleted, JobFailed, Observation
 
 Notice = Observation | JobCancelRequested
@@ -39,6 +40,8 @@ class Observed(Struct, frozen=True, kw_only=True):
     wait for room, or for each other."""
     sizes: Mapping[str, int] = {}
     """job id -> workers that the cluster keeps of it, where users can change that on the cluster too."""
+    shares: Mapping[str, SharingNode] | None = None
+    """Node -> which jobs have which parts of its cards, by job id; None where the cluster gives jobs no such parts."""
     underway: Mapping[str, Sequence[str]] = {}
     """job id -> nodes of its workers, where the cluster itself goes on until it has them there: to say it again is no
     use."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from voda.domain.dependency import Dependency
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job_array import ArrayTask
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
@@ -42,6 +42,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_replicas: int = 1
     requested_replicas: int = 0
     gpus_per_replica: Gpus = Gpus(1)
+    share: GpuRequest | None = None
+    """The part of one card that its one worker gets, which then has no whole GPU; None: it gets whole ones."""
     epochs: int = 0
     priority: int = 0
     """Higher goes first, whatever the policy; in a pool with virtual clusters, inside of the job's own."""
@@ -220,12 +222,15 @@ def validated(spec: JobSpec) -> JobSpec:
             f"job {spec.job_id[:80]!r}: a job id has 1 to 128 of a-z, 0-9, '-' and '_', and begins and ends"
             " with a letter or digit"
         )
-    least = {"min_replicas": 1, "gpus_per_replica": 1, "max_replicas": spec.min_replicas, "epochs": 0}
+    gpus = 0 if spec.share else 1
+    least = {"min_replicas": 1, "gpus_per_replica": gpus, "max_replicas": spec.min_replicas, "epochs": 0}
     for field, bound in least.items():
         if (value := getattr(spec, field)) < bound:
             raise InvalidInput(f"job {spec.job_id}: {field} is {value}, expected {bound} or more")
     if spec.max_replicas > MOST_REPLICAS:
         raise InvalidInput(f"job {spec.job_id}: max_replicas is {spec.max_replicas}, expected {MOST_REPLICAS} or less")
+    if spec.share is not None and (not spec.share.is_share or spec.max_replicas > 1 or spec.gpus_per_replica):
+        raise InvalidInput(f"job {spec.job_id}: a part of a card is for one worker without whole GPUs")
     if not spec.min_replicas <= spec.requested <= spec.max_replicas:
         raise InvalidInput(
             f"job {spec.job_id}: requested_replicas is {spec.requested}, expected"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice, GpuRequest
 
 
 class PodShares(Struct, frozen=True, kw_only=True):
@@ -76,6 +76,17 @@ class SharingNode(Struct, kw_only=True):
                     is_whole=False,
                 )
         return ""
+
+    def copy(self) -> "SharingNode":
+        """Return the account as it is now."""
+        return SharingNode(devices=self.devices, version=self.version, pods=dict(self.pods))
+
+    def has_room_beside_others(self, request: GpuRequest) -> bool:
+        """Return whether a card of which somebody has a share, and nobody all, has so much left."""
+        return any(
+            not left.is_whole and left.milli >= max(1, request.milli) and left.memory_mib >= request.memory_mib
+            for left in self.free()
+        )
 
     def used_cards(self) -> int:
         """Return how many of its cards are not wholly free."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never, get_args
 
 from voda.domain.cells import EVERYBODY
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import CardShare, GpuRequest
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events import types as facts
@@ -131,14 +131,16 @@ def shares_text(containers: Mapping[str, CardShare]) -> str:
     return "; ".join(f"for {name} {_share(share)}" for name, share in containers.items()) or "nothing"
 
 
-def _share(share: CardShare) -> str:
-    request = share.request
-    cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
-    if request.devices:
-        return cards
+def request_text(request: GpuRequest) -> str:
+    """Return what a share is: `250 milli and 4,096 MiB`."""
     parts = [f"{request.milli} milli"] if request.milli else []
     parts += [f"{request.memory_mib:,} MiB"] if request.memory_mib else []
-    return f"{' and '.join(parts)} of {cards}"
+    return " and ".join(parts)
+
+
+def _share(share: CardShare) -> str:
+    cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
+    return cards if share.request.devices else f"{request_text(share.request)} of {cards}"
 
 
 def _of_job(fact: _JobObservation) -> str:
@@ -201,6 +203,7 @@ def per_node(nodes: Iterable[str]) -> str:
 def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
+    gpus = f" with {request_text(spec.share)} of a card" if spec.share else gpus
     epochs = f", {counted(spec.epochs, 'epoch')}" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
     array = f", task {spec.array.index} of {spec.array.name}[{spec.array.indices}]" if spec.array else ""

@@ -6,15 +6,18 @@ worker, and its GPUs are the limit of the worker's container; without a limit, e
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from voda.domain.errors import InvalidField
+from voda.domain.gpus import GpuRequest, request_of_core
 from voda.domain.job import MOST_REPLICAS
 from voda.kinds.base import JobManifest, refuse_outside, replicas_path
-from voda.kinds.pod_template import MOST_GPUS, Quantity
+from voda.kinds.pod_template import MOST_GPUS, ContainerResources, Quantity
 from voda.manifests.programs import expand_container
+from voda.programs.program_manifest import SHARE_CORE, SHARE_MEMORY
 
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 # Setting -> its annotation and its variables, the newer name first.
@@ -35,6 +38,8 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
 
+_CORE: Final = (SHARE_CORE, "elasticgpu.com/gpu-core")
+_MEMORY: Final = (SHARE_MEMORY, "elasticgpu.com/gpu-memory")
 # Shares of a GPU (elasticgpu.io/gpu-core: 100 is one card; aliyun.com/gpu-mem is GiB) are no count of GPUs.
 _SHARES = ("core", "mem", "percent")
 
@@ -176,6 +181,48 @@ def is_gpu_count(resource: str) -> bool:
 def is_gpu_share(resource: str) -> bool:
     """Return whether a resource is part of a GPU, such as elasticgpu.io/gpu-core."""
     return "gpu" in resource and any(share in resource for share in _SHARES)
+
+
+def share_path(job: JobManifest) -> str:
+    """Return the path of the part of a card that the workers' container asks for; empty: it asks for none."""
+    index, container = job.main_container(job.resized_role)
+    path = f"{job.path(job.resized_role)}.template.spec.containers[{index}].resources"
+    resources = container.resources
+    if resources is None:
+        return ""
+    given = {"limits": resources.limits or {}, "requests": resources.requests or {}}
+    shares = (*_CORE, *_MEMORY)
+    return next((f"{path}.{kind}[{name}]" for kind, each in given.items() for name in shares if name in each), "")
+
+
+def share_request(job: JobManifest) -> GpuRequest:
+    """Return the part of a card, or the whole cards, that the workers' container asks for.
+
+    Raises:
+        ValueError: it asks for what no card has, or in two ways.
+    """
+    _, container = job.main_container(job.resized_role)
+    resources = container.resources or ContainerResources()
+    core, memory_mib = (_share(resources, names) for names in (_CORE, _MEMORY))
+    return request_of_core(core, memory_mib)
+
+
+def _share(resources: ContainerResources, names: Sequence[str]) -> int:
+    limits, requests = resources.limits or {}, resources.requests or {}
+    used = [name for name in names if name in limits or name in requests]
+    if len(used) > 1:
+        raise ValueError(f"it asks for {used[0]} and for {used[1]}, expected one of them: they are the same resource")
+    if not used:
+        return 0
+    limit = limits.get(used[0], requests.get(used[0], 0))
+    if str(requests.get(used[0], limit)) != str(limit):
+        raise ValueError(
+            f"{used[0]}: its request is {requests[used[0]]!r:.40} and its limit {limit!r:.40}, expected the same"
+        )
+    text = str(limit).strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ValueError(f"{used[0]}: expected a whole number from 0, got {text[:40]!r}")
+    return int(text)
 
 
 def names_resource(job: JobManifest, resource: str) -> bool:

@@ -19,6 +19,7 @@ from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
+from voda.planner.share_jobs import place_shares
 from voda.planner.start_backoff import with_backed_off_last
 from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
 from voda.policies import POLICIES, Policy
@@ -41,18 +42,21 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     eligible = without_done(eligible)
     eligible, stuck = with_backed_off_last(eligible, now)
     eligible = with_closed_nodes(eligible, now)
-    candidates, impossible = feasible_view(eligible)
+    #    Jobs with a part of a card come before policies: the cards that they share are not for others.
+    left, shares = place_shares(eligible)
+    candidates, impossible = feasible_view(left)
     # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
     if view.cells is not None:
         last = {job_id for job_id in stuck if eligible.jobs[job_id].spec.priority != view.jobs[job_id].spec.priority}
         placed = decide_in_cells(candidates, policy, now, last=last)
     else:
         placed = _decide_on_nodes(candidates, policy, placer, now)
+    placement = {**placed.placement, **shares.placement}
     # 3. Every job gets one reason.
     left_out = {**impossible, **placed.left_out}
-    reasons = {**placed.reasons, **left_out}
+    reasons = {**placed.reasons, **left_out, **shares.reasons}
     reasons |= {
-        job_id: f"{reasons[job_id]}; {why}" if job_id in placed.placement or job_id in left_out else f"waits: {why}"
+        job_id: f"{reasons[job_id]}; {why}" if job_id in placement or job_id in left_out else f"waits: {why}"
         for job_id, why in stuck.items()
     }
     return Plan(
@@ -63,10 +67,10 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         placer=placer.name,
         decided_at=now,
         cause=cause,
-        placement=with_done(view, placed.placement),
+        placement=with_done(view, placement),
         guaranteed=cells_with_done(view, placed.guaranteed, ""),
         devices=cells_with_done(view, placed.devices, ()),
-        reasons={**_with_drains(reasons, placed.placement, sorted(view.drains)), **held},
+        reasons={**_with_drains(reasons, placement, sorted(view.drains)), **held},
     )
 
 

@@ -23,11 +23,14 @@ from voda.programs.launchers import (
     program_in_command,
     script_in_command,
 )
-from voda.programs.program_manifest import ProgramJob
+from voda.programs.program_manifest import MILLI_PER_CORE, ProgramJob
 from voda.programs.search_path import close_file, close_program, search_path
 from voda.text import seconds_of
 
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+_MEMORY: Final = re.compile(r"([0-9]{1,9})(Mi|Gi|Ti)B?")
+_MOST_MILLI: Final = 990
+_MOST_MEMORY_MIB: Final = 16 << 20
 _MOST_WORKERS: Final = 4_096
 _LONGEST_DEFAULT_NAME: Final = 40
 _MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -44,6 +47,10 @@ class Program:
     workers: str | int = field(default="", kw_only=True)
     """Such as "2", or "1-4" for an elastic job."""
     gpus_per_worker: int = field(default=1, kw_only=True)
+    gpu_milli: int = field(default=0, kw_only=True)
+    """A part of one GPU in place of whole ones: thousandths of its compute, a multiple of 10."""
+    gpu_memory: str = field(default="", kw_only=True)
+    """And of its memory: "4Gi", "500Mi"."""
     env: Mapping[str, object] = field(default_factory=dict, kw_only=True)
     env_from_file: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Secrets: variable -> file of this machine, which the job reads at each start."""
@@ -100,12 +107,15 @@ def start_of(options: Program) -> ProgramStart:
         least=least,
         most=most,
         gpus_per_worker=options.gpus_per_worker,
+        gpu_milli=options.gpu_milli,
+        gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
         env=tuple((name, str(value)) for name, value in options.env.items()),
         env_files=_env_files(options),
         working_dir=_folder(options),
         time_limit_s=_time_limit_s(options.time) if options.time else 0,
         image=options.image,
     )
+    _refuse_odd_share(options, most, choice.launcher)
     _refuse_unrunnable(words, options)
     how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
     hint = "" if options.launcher else "; --launcher chooses another"
@@ -117,6 +127,27 @@ def start_of(options: Program) -> ProgramStart:
         warning=_not_on_path(words, choice.launcher, options) or _unusable_file(job.env_files),
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
     )
+
+
+def _refuse_odd_share(options: Program, most: int, launcher: Launcher) -> None:
+    """Refuse a part of a GPU that no program can have."""
+    if not options.gpu_milli and not options.gpu_memory:
+        return
+    if options.gpu_milli % MILLI_PER_CORE or not 0 <= options.gpu_milli <= _MOST_MILLI:
+        raise InvalidInput(f"--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got {options.gpu_milli}")
+    if options.gpus_per_worker != 1 or most > 1 or launcher != "plain":
+        raise InvalidInput(
+            "--gpu-milli and --gpu-memory are for a plain program with one worker: leave out --gpus-per-worker,"
+            " --workers and other launchers than --launcher plain"
+        )
+
+
+def _memory_mib(text: str) -> int:
+    match = _MEMORY.fullmatch(text.strip())
+    mib = int(match[1]) * {"Mi": 1, "Gi": 1 << 10, "Ti": 1 << 20}[match[2]] if match else 0
+    if not 0 < mib <= _MOST_MEMORY_MIB:
+        raise InvalidInput(f"--gpu-memory: expected memory of a GPU such as 4Gi or 500Mi, got {text[:40]!r}")
+    return mib
 
 
 def _time_limit_s(text: str) -> int:

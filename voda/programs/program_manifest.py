@@ -18,6 +18,11 @@ LAUNCHER: Final = "voda.dev/launcher"
 ENV_FILE: Final = "voda.dev/env-from-file."
 """Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
 
+SHARE_CORE: Final = "elasticgpu.io/gpu-core"
+"""Resource: hundredths of the compute of a card."""
+SHARE_MEMORY: Final = "elasticgpu.io/gpu-memory"
+"""Resource: MiB of the memory of that card."""
+MILLI_PER_CORE: Final = 10
 _GRACE_S: Final = 20
 """For a checkpoint: below the 30 s after which a pod is killed."""
 _DISCOVERY: Final = "/etc/mpi/discover_hosts.sh"
@@ -36,6 +41,10 @@ class ProgramJob:
     most: int = 1
     gpus_per_worker: int = 1
     """Also the processes of a worker, 1 at least; 0: a worker needs no GPU."""
+    gpu_milli: int = 0
+    """Of a part of one card in place of whole ones: thousandths of its compute."""
+    gpu_memory_mib: int = 0
+    """Of such a part: memory of that card."""
     env: tuple[tuple[str, str], ...] = ()
     env_files: tuple[tuple[str, str], ...] = ()
     """Variables with the files on one machine that hold their values."""
@@ -142,7 +151,11 @@ def _image(job: ProgramJob) -> dict[str, Any]:
 
 
 def _resources(job: ProgramJob) -> dict[str, Any]:
-    return {"resources": {"limits": {"nvidia.com/gpu": job.gpus_per_worker}}} if job.gpus_per_worker else {}
+    limits = {SHARE_CORE: job.gpu_milli // MILLI_PER_CORE, SHARE_MEMORY: job.gpu_memory_mib}
+    if not any(limits.values()):
+        limits = {"nvidia.com/gpu": job.gpus_per_worker}
+    asked = {name: amount for name, amount in limits.items() if amount}
+    return {"resources": {"limits": asked}} if asked else {}
 
 
 def _run_policy(job: ProgramJob) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class LiveCluster(Projection):
         self.changed_pools.clear()
         self.shares.apply(event)
         super().apply(event)
+        if isinstance(event.data, facts.ShareAssigned | facts.ShareReleased):
+            self.changed_pools.update(name for name, pool in self._pools.items() if event.data.node in pool.nodes)
         self.position = event.position
 
     def pools(self) -> tuple[str, ...]:
@@ -100,6 +102,7 @@ class LiveCluster(Projection):
             led_at=live_pool.led_at,
             drains=dict(live_pool.drains),
             cells=self.cells(pool),
+            shares=self.shares.accounts(live_pool.nodes),
             cells_revision=live_pool.cells_revision,
             gangs=dict(live_pool.gangs),
             gangs_version=live_pool.gangs_version,

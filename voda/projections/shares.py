@@ -4,7 +4,7 @@ Rule: a fact that gives more of a card than is left of it, or a second account t
 ever gives more than 1,000 milli or its memory, whatever was recorded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -45,6 +45,10 @@ class ShareAccounts(Projection):
     def of(self, pod_uid: str) -> PodShares | None:
         """Return what a pod has."""
         return self.pods(self.node_of(pod_uid)).get(pod_uid)
+
+    def accounts(self, nodes: Collection[str]) -> dict[str, SharingNode]:
+        """Return the accounts of these nodes as they are now."""
+        return {name: account.copy() for name, account in self._nodes.items() if name in nodes}
 
     def without_shared_cards(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
         """Return the nodes as policies for whole GPUs see them: a card of which somebody has a share is others'."""

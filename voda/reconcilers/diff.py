@@ -13,6 +13,7 @@ from functools import cache
 
 from voda.cluster.port import Observed
 from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.job import Job
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
 
@@ -178,8 +179,16 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
             continue
         # The log does not know yet that a job has ended: do not start it for a plan that still has it.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
-            gaps.append(_JobGap(job_id, job.spec.gpus_per_replica, planned, workers, done))
+            gaps.append(_JobGap(job_id, _gpus_per_worker(job, planned, observed), planned, workers, done))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
+
+
+def _gpus_per_worker(job: Job, planned: Sequence[str], observed: Observed) -> Gpus:
+    """Return the GPUs that must be free for each worker; one for a part of a card that no shared card has left."""
+    if job.spec.share is None:
+        return job.spec.gpus_per_replica
+    account = (observed.shares or {}).get(planned[0])
+    return NO_GPUS if account is not None and account.has_room_beside_others(job.spec.share) else Gpus(1)
 
 
 def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str], done: Collection[int] = ()) -> bool:
@@ -210,7 +219,8 @@ def _indices(size: int) -> tuple[int, ...]:
 
 
 def _free(observed: Observed) -> dict[str, Gpus]:
-    free = {name: node.usable_gpus for name, node in observed.nodes.items()}
+    shared = {name: account.used_cards() for name, account in (observed.shares or {}).items()}
+    free = {name: Gpus(node.usable_gpus - shared.get(name, 0)) for name, node in observed.nodes.items()}
     for job_id, workers in observed.workers.items():
         gpus = observed.gpus_per_replica[job_id] if workers else NO_GPUS
         for node in workers.values():

@@ -10,6 +10,7 @@ from typing import Final
 from voda.cluster.port import Notice, Observed
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
+from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.events import types as facts
 
@@ -20,15 +21,17 @@ _END_CAUSES: Final[Mapping[type, facts.ExitCause]] = {facts.JobCompleted: "finis
 def missing_facts(state: ClusterState, observed: Observed) -> tuple[Notice, ...]:
     """Return the facts that lead from the state of the log to the state of the cluster.
 
-    Nodes first, then job by job: its object, its end, exits of workers; starts of workers last, so that the log never
-    has a node with more workers than it holds. The reconciler stops workers of jobs that are not live; here is only
-    their exit.
+    Nodes first, then job by job: its object, its end, exits of workers, then shares of cards; starts of workers last,
+    so that the log never has a node with more workers than it holds. The reconciler stops workers of jobs that are not
+    live; here is only their exit.
     """
     missing: list[Notice] = [*_nodes(state.nodes, observed.nodes)]
     for job_id in sorted(state.jobs):
         missing += _job(state, state.jobs[job_id], observed)
     for job_id in sorted(state.outlived):
         missing += _late_exits(state.outlived[job_id], observed)
+    for name, account in sorted((observed.shares or {}).items()):
+        missing += _shares(name, state.shares.get(name, SharingNode()), account)
     return tuple(sorted(missing, key=lambda fact: isinstance(fact, facts.WorkerStarted)))
 
 
@@ -41,6 +44,16 @@ def _nodes(recorded: Mapping[str, Node], present: Mapping[str, Node]) -> Iterato
                 yield facts.NodeLeft(name=name, pool=node.pool, reason="not there any more")
             case before, Node() as node if before != node:
                 yield facts.NodeChanged(node=node)
+
+
+def _shares(node: str, recorded: SharingNode, present: SharingNode) -> Iterator[facts.ShareFact]:
+    """Yield the releases first, so that no card is full when it is assigned."""
+    for uid, pod in sorted(recorded.pods.items()):
+        if uid not in present.pods or present.pods[uid].containers != pod.containers:
+            yield facts.ShareReleased(node=node, pod_uid=uid, pod=pod.pod, reason="its worker is gone")
+    for uid, pod in sorted(present.pods.items()):
+        if uid not in recorded.pods or recorded.pods[uid].containers != pod.containers:
+            yield facts.ShareAssigned(node=node, pod_uid=uid, pod=pod.pod, containers=pod.containers)
 
 
 def _job(state: ClusterState, job: Job, observed: Observed) -> Iterator[Notice]:

@@ -134,7 +134,8 @@ class _Families:
             )
         for state in ("allocated", "idle", "foreign", "unavailable"):
             self.gpus.add_metric([pool, state], total[state])
-        least = min((job.spec.gpus_per_replica for job in jobs if _waits(job)), default=0)
+        waiting = (job.spec.gpus_per_replica for job in jobs if job.spec.share is None and _waits(job))
+        least = min(waiting, default=0)
         idle = (_states(node, used[node.name])["idle"] for node in nodes)
         self.fragmented.add_metric([pool], sum(gpus for gpus in idle if gpus < least))
 

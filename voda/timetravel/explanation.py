@@ -15,6 +15,7 @@ from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.planner.decide import decide
 from voda.planner.eligibility import held_jobs
+from voda.planner.share_jobs import card_text
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
 from voda.text import counted
@@ -84,6 +85,8 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """By the plan that would be decided now."""
     reason: str = ""
     """Given by the plan in force; of a job that is halted or has ended, why it is or has."""
+    card: str = ""
+    """Which part of which card it has, and beside whom; empty: none, or whole ones."""
     obstacle: str = ""
     """What keeps it from running as planned, as far as the log says; empty: nothing."""
     next_reason: str = ""
@@ -136,11 +139,12 @@ def explain_live(
         planned=state.plan.placement.get(job_id, ()),
         next=plan.placement.get(job_id, ()),
         reason=_reason(state, job),
+        card=card_text(state.shares, job_id) if job.spec.share is not None else "",
         next_reason=plan.reasons.get(job_id, ""),
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
-        shortage=shortage(state, job, plan) if waits and job_id not in held else None,
+        shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.share is None else None,
         suggestions=tuple(_suggestions(state, job, at, policies=policies, placer=placer))
         if waits and (job_id not in held or job.is_halted)
         else (),
@@ -210,6 +214,9 @@ def _suggestions(
         return []
     if job.is_halted:
         return [f"waits until it is resumed: voda resume {job.spec.job_id}"]
+    if job.spec.share is not None:
+        # Policies have no say; its reason names what is left.
+        return []
     suggestions: list[str] = []
     policy = policies[state.settings.policy]
     if (never := _never_fits(state, job.spec)) is not None:

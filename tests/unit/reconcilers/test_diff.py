@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.cluster.port import Observed
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, Placement, ResizeJob, StartJob, StopJob
+from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState, Estimate
 from voda.events.types import JobCompleted
 from voda.reconcilers.diff import diff
@@ -323,3 +324,33 @@ def test_diff_when_a_job_waits_for_its_next_try_starts_nothing_of_it() -> None:
     shown = Observed(nodes={"n1": a_node("n1")}, workers={}, gpus_per_replica={})
     assert diff(state, shown) == (StartJob(job_id="a", nodes=("n1",)),)
     assert diff(state, replace(shown, retries={"a": 1008.0})) == ()
+
+
+# ---- parts of cards
+
+
+def shares_of(**cards: int) -> SharingNode:
+    """Return the account of a node of two cards; job -> the card of which it has 600 milli."""
+    pods = {
+        job_id: PodShares(
+            pod=job_id,
+            containers={"share": CardShare(cards=(card,), request=GpuRequest(milli=600))},
+            assigned_at=0.0,
+        )
+        for job_id, card in cards.items()
+    }
+    return SharingNode(devices=(GpuDevice(), GpuDevice()), pods=pods)
+
+
+def test_share_starts_once_a_card_has_room_and_whole_workers_once_no_share_is_on_theirs() -> None:
+    nodes = [a_node("n1", gpus=2)]
+    share = a_job("s", share=GpuRequest(milli=400), gpus_per_replica=Gpus(0))
+    state = a_state(jobs=[a_job("a"), share], placement={"s": ("n1",), "a": ("n1",)})
+
+    def started(workers: Workers, account: SharingNode) -> set[str]:
+        return {action.job_id for action in diff(state, replace(seen(workers, nodes), shares={"n1": account}))}
+
+    assert started({}, shares_of()) == {"s", "a"}
+    assert started({"d": at("n1")}, shares_of()) == {"d"}  # it is stopped first
+    assert started({}, shares_of(x=0, y=1)) == {"s"}
+    assert started({}, shares_of(x=0)) == {"s", "a"}

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.types import (
     ExitCause,
@@ -203,3 +204,28 @@ def test_resync_when_a_failed_worker_is_tried_again_later_says_when() -> None:
     assert missing_facts(believing({0: "n1"}, ("n1",)), observed) == (
         WorkerExited(job_id="a", workers=(0,), cause="failed", retry_at=1008.0),
     )
+
+
+def an_account(**cards: int) -> SharingNode:
+    """Return the account of a node of two cards; job -> the card of which it has 250 milli."""
+    pods = {
+        job_id: PodShares(
+            pod=f"default/{job_id}",
+            containers={"share": CardShare(cards=(card,), request=GpuRequest(milli=250))},
+            assigned_at=0.0,
+        )
+        for job_id, card in cards.items()
+    }
+    return SharingNode(devices=(GpuDevice(), GpuDevice()), pods=pods)
+
+
+def test_shares_when_the_log_has_others_are_released_before_those_of_the_cluster_are_assigned() -> None:
+    believed = replace(believing({}, ()), shares={"n1": an_account(a=0, b=1)})
+    shown = replace(showing({}), shares={"n1": an_account(b=0, c=1)})
+    facts = [(type(fact).__name__, getattr(fact, "pod_uid", "")) for fact in missing_facts(believed, shown)]
+    assert facts == [("ShareReleased", "a"), ("ShareReleased", "b"), ("ShareAssigned", "b"), ("ShareAssigned", "c")]
+    assert missing_facts(believed, replace(shown, shares={"n1": an_account(a=0, b=1)})) == ()
+
+
+def test_shares_when_the_cluster_gives_jobs_none_stay_as_the_log_has_them() -> None:
+    assert missing_facts(replace(believing({}, ()), shares={"n1": an_account(a=0)}), showing({})) == ()

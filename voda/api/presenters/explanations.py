@@ -1,5 +1,6 @@
 """Explanations as the API shows them."""
 
+from voda.api.presenters.jobs import share_of
 from voda.api.schemas.base import instant, view_of
 from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.projections.history import FinishedJob
@@ -18,6 +19,7 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
         max_replicas=spec.max_replicas,
         requested_replicas=spec.requested,
         gpus_per_replica=spec.gpus_per_replica,
+        share=share_of(spec),
         shortage=view_of(ShortageView, shortage) if shortage else None,
         expected_start_at=instant(expected_start_at),
         next_try_at=instant(explanation.next_try_at),

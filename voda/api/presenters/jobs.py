@@ -16,11 +16,13 @@ from voda.api.schemas.jobs import (
     ArrayView,
     DependencyView,
     ForecastView,
+    GpuShareView,
     JobView,
     ProgressView,
     WorkerView,
 )
 from voda.application.read_model import ReadModel
+from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
 from voda.simulator.whatif.forecast import ExpectedTimes
@@ -77,6 +79,7 @@ def job_of(
         max_replicas=spec.max_replicas,
         requested_replicas=spec.requested,
         gpus_per_replica=spec.gpus_per_replica,
+        share=share_of(spec),
         replicas=job.replicas,
         gpus=job.gpus,
         planned_replicas=len(record.planned),
@@ -245,3 +248,8 @@ class JobJsonCache:
         jobs = self._view.job_registry.jobs()
         if len(self._cache) > len(jobs) + _SPARE:
             self._cache = {job_id: rendered for job_id, rendered in self._cache.items() if job_id in jobs}
+
+
+def share_of(spec: JobSpec) -> GpuShareView | None:
+    """Return the part of a card that a job asks for; None: whole GPUs."""
+    return None if spec.share is None else view_of(GpuShareView, spec.share)

@@ -67,7 +67,7 @@ def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanVi
 def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     """Return node -> job id -> GPUs that the job's workers hold there."""
     gpus: dict[str, Counter[str]] = defaultdict(Counter)
-    for job in jobs:
+    for job in (job for job in jobs if job.spec.gpus_per_replica):
         for node in job.workers.values():
             gpus[node][job.spec.job_id] += job.spec.gpus_per_replica
     return gpus

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from voda.api.schemas.base import Instant, View
+from voda.api.schemas.jobs import GpuShareView
 from voda.domain.job import Phase
 
 
@@ -77,6 +78,10 @@ class ExplanationView(View, frozen=True, kw_only=True):
         str,
         Meta(description="That of the job: by the plan in force; once it has ended, why it failed or was canceled."),
     ]
+    share: Annotated[GpuShareView | None, Meta(description="As of the job: the part of a card that it asks for.")] = (
+        None
+    )
+    card: Annotated[str, Meta(description="Which part of which card it has now, and beside whom; empty: none.")] = ""
     obstacle: Annotated[str, Meta(description="What keeps it from running as planned; empty: nothing.")]
     next_reason: Annotated[str, Meta(description="By the plan that would be decided now.")] = ""
     program_failures: Annotated[int, Meta(description="As of the job, now: how often its program failed.")] = 0

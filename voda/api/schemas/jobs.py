@@ -60,6 +60,13 @@ class ArrayTaskView(View, frozen=True, kw_only=True):
     at_once: Annotated[int, Meta(description="So many tasks may be at work at once; 0 = all.")]
 
 
+class GpuShareView(View, frozen=True, kw_only=True):
+    """A part of one card."""
+
+    milli: Annotated[int, Meta(description="Thousandths of its compute.")]
+    memory_mib: int
+
+
 class JobView(View, frozen=True, kw_only=True):
     """One job, live or ended."""
 
@@ -85,6 +92,9 @@ class JobView(View, frozen=True, kw_only=True):
     max_replicas: int
     requested_replicas: int
     gpus_per_replica: int
+    share: Annotated[
+        GpuShareView | None, Meta(description="The part of one card that it gets, which then has no whole GPU.")
+    ] = None
     replicas: Annotated[int, Meta(description="Workers observed.")]
     gpus: Annotated[int, Meta(description="They hold: `gpu_s` goes on by so many a second after `counted_at`.")] = 0
     planned_replicas: Annotated[int, Meta(description="By the plan in force.")]

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
-from voda.cli.render.job_text import NOT_CONSIDERED, interruption, next_try, state
+from voda.cli.render.job_text import NOT_CONSIDERED, gpus_text, interruption, next_try, state
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, number_are, span
@@ -75,13 +75,15 @@ def _head(job: ExplanationView, when: FormatInstant) -> str:
 
 
 def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
-    gpus = "" if job.gpus_per_replica == 1 else f" of {counted(job.gpus_per_replica, 'GPU')} each"
+    gpus = gpus_text(job) + (" each" if job.gpus_per_replica > 1 else "")
     decided_by = f"policy {job.policy}, placer {job.placer}"
     yield f"at position {job.position}, {when(job.at)}; {decided_by}"
     yield (
         f"has {counted(len(job.nodes), 'replica')}{gpus}: {per_node(job.nodes)};"
         f" minimum {job.min_replicas}, maximum {job.max_replicas}, requested {job.requested_replicas}"
     )
+    if job.card:
+        yield f"card: {job.card}"
     if job.planned != job.nodes:
         yield f"the plan in force gives it {counted(len(job.planned), 'replica')}: {per_node(job.planned)}"
     if job.program_failures:

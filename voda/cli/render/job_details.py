@@ -26,6 +26,7 @@ from voda.cli.render.job_text import (
     exactly,
     forecast,
     gpu_hours,
+    gpus_text,
     has_ended,
     interruption,
     launcher,
@@ -183,7 +184,7 @@ def _origin(job: JobView) -> Iterator[tuple[str, str]]:
 
 
 def _size(job: JobView) -> str:
-    gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
+    gpus = gpus_text(job)
     nodes = per_node(worker.node for worker in job.workers)
     has = f"{job.replicas}{gpus} on {nodes}" if job.replicas else "none"
     planned = ""

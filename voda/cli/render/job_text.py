@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from voda.api.schemas.explanations import ExplanationView
 from voda.api.schemas.jobs import JobView
+from voda.domain.gpus import GpuRequest
 from voda.domain.job import Phase
+from voda.events.event_text import request_text
 from voda.text import counted, short, since, time_of_day, until
 
 if TYPE_CHECKING:
@@ -109,6 +111,13 @@ def replicas(job: JobView) -> str:
     """Return current/min/max replicas; `2>3/1/4` when the plan in force gives it another number."""
     planned = f">{job.planned_replicas}" if job.planned_replicas != job.replicas and not has_ended(job) else ""
     return f"{job.replicas}{planned}/{job.min_replicas}/{job.max_replicas}"
+
+
+def gpus_text(job: JobView | ExplanationView) -> str:
+    """Return what each worker has of GPUs, after its number: ` of 2 GPUs`; empty where it is one."""
+    if job.share is not None:
+        return f" with {request_text(GpuRequest(milli=job.share.milli, memory_mib=job.share.memory_mib))} of a card"
+    return "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
 
 
 def progress(job: JobView) -> str:

@@ -21,7 +21,7 @@ from voda.cli.manifests import (
     without_dependencies_on,
 )
 from voda.cli.options import Output
-from voda.cli.render.job_text import exactly
+from voda.cli.render.job_text import exactly, gpus_text
 from voda.cli.render.terminal import note, plain, print_answer
 from voda.domain.errors import AlreadyExists, InvalidInput, PermanentError, VodaError
 from voda.text import counted
@@ -142,7 +142,7 @@ def _text(done: SubmissionView, *, was_known: bool, is_program: bool) -> str:
     noun = "worker" if is_program else "replica"
     size = f"{job.min_replicas} to {job.max_replicas} {noun}s" if job.max_replicas > job.min_replicas else ""
     size = size or counted(job.max_replicas, noun)
-    gpus = "" if job.gpus_per_replica == 1 else f" of {job.gpus_per_replica} GPUs"
+    gpus = gpus_text(job)
     # Neither is a word of somebody who wrote no manifest.
     kind = "" if is_program else f"{job.kind}, "
     pool = "" if is_program and job.pool == _DEFAULT_POOL else f", pool {job.pool}"

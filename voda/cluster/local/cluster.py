@@ -109,6 +109,7 @@ class LocalCluster:
             retries={
                 job_id: now + pause_s for job_id, record in jobs.items() if (pause_s := restart_in_s(record, now))
             },
+            shares={self._config.node.name: self._context.slots.shares()},
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )
 
@@ -167,6 +168,10 @@ class LocalCluster:
     def _add(self, record: LocalJobRecord, account: Account | None = None) -> LocalJob:
         for index, names in record.devices.items():
             self._context.slots.hold(record.job_id, index, names)
+        if record.share is not None and record.devices:
+            spec = self._config.jobs(record.job_id)
+            pod = f"{spec.namespace if spec else 'default'}/{record.job_id}"
+            self._context.slots.hold_share(record.job_id, pod, record.share)
         job = LocalJob(self._context, self._folder(record.job_id, account), record)
         self.jobs[record.job_id] = job
         return job

@@ -13,6 +13,7 @@ from voda.cluster.local.context import JobState, LocalContext
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.isolation.job_environment import user_variables
 from voda.cluster.local.isolation.limits import Limits, launcher_limits
+from voda.cluster.local.isolation.mps import share_variables
 from voda.cluster.local.processes.replica import ReplicaCommand
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
@@ -72,12 +73,16 @@ def limits_of(state: JobState, run_spec: RunSpec, replica: str) -> Limits:
         limits = run_spec.limits.get(run_spec.role_of(replica), Limits())
         index = index_of(run_spec, record, replica)
         devices = [] if index is None else [record.devices[index]]
+        devices += [context.slots.names_of(record.share)] if record.share is not None else []
     gpus = context.slots.minors(name for names in devices for name in names)
     return replace(limits, pids=context.config.pids_limit, gpus=gpus)
 
 
 def visible(context: LocalContext, record: LocalJobRecord, indices: Sequence[int]) -> tuple[str, ...]:
     """Return the GPUs of some workers, as CUDA_VISIBLE_DEVICES names them; empty on CPU slots."""
+    if record.share is not None:
+        # By uuid, since MPS' server may count GPUs in another order.
+        return tuple(context.slots.devices[name].uuid or name for name in context.slots.names_of(record.share))
     return context.slots.visible(name for index in indices for name in record.devices.get(index, ()))
 
 
@@ -86,6 +91,9 @@ def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, i
         return {}
     # As NVML counts them, whatever the order of their speeds.
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if record.share is not None:
+        only = {"CUDA_VISIBLE_DEVICES": ",".join(visible(context, record, [0]))}
+        return {**order, **only, **share_variables(record.share.request, context.config.mps())}
     if index is None:
         return {**order, "CUDA_VISIBLE_DEVICES": "", "VODA_DEVICES_FILE": str(folder.mpi / "devices")}
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(context, record, [index]))}

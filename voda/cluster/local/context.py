@@ -56,6 +56,8 @@ class LocalClusterConfig:
     run_spec: Callable[[JobSpec], RunSpec] = run_spec_of
     health: GpuMonitor | None = None
     """Reads the GPUs' health; None without GPUs."""
+    mps: Callable[[], str] = str
+    """Returns the folder of the pipes of NVIDIA's MPS, for jobs with a part of a GPU; empty: it does not run."""
     transport: Transport | None = None
     """How mpirun gets into a worker; None: found out when the cluster opens."""
     cgroups: Cgroups = field(default_factory=Cgroups)

@@ -14,12 +14,14 @@ from typing import Final
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import TRY_AGAIN_S, JobState
+from voda.cluster.local.devices import CONTAINER
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
-from voda.events.types import RETRIED_CAUSES, ExitCause, WorkerExited
+from voda.domain.job import JobSpec
+from voda.events.types import RETRIED_CAUSES, ExitCause, ShareAssigned, ShareReleased, WorkerExited
 from voda.untrusted_files import UnsafeFile
 
 _SPARE_S: Final = 5.0
@@ -47,8 +49,7 @@ class DeviceClaims:
             ClusterUnavailable: the folder cannot be written.
         """
         context, record = self._state.context, self._state.record
-        per_worker = run_spec.spec.gpus_per_replica
-        devices = context.slots.take(record.job_id, new, per_worker, barred=context.barred, node=context.node)
+        devices = self._take_devices(run_spec, new)
         before = record.state, record.size
         try:
             self._record(run_spec, devices, size)
@@ -57,12 +58,34 @@ class DeviceClaims:
             for index, names in devices.items():
                 context.slots.release(record.job_id, index, names)
                 record.devices.pop(index, None)
+            self._release_share()
             record.state, record.size = before
             self._withdraw(new)
             if isinstance(error, UnsafeFile):
                 raise
             raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
+        if record.share is not None:
+            shares = {CONTAINER: record.share}
+            pod = _pod(run_spec.spec)
+            context.tell(ShareAssigned(node=context.node, pod_uid=record.job_id, pod=pod, containers=shares))
         self._set_launcher_limits()
+
+    def _take_devices(self, run_spec: RunSpec, new: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
+        """Return worker index -> the devices that it gets whole; note the part of a job that asks for a part of one."""
+        context, record, spec = self._state.context, self._state.record, run_spec.spec
+        if spec.share is None:
+            return context.slots.take(
+                record.job_id, new, spec.gpus_per_replica, barred=context.barred, node=context.node
+            )
+        record.share = context.slots.take_share(
+            record.job_id, _pod(spec), spec.share, barred=context.barred, node=context.node
+        )
+        return dict.fromkeys(new, ())
+
+    def _release_share(self) -> bool:
+        """Give the job's part of a card back, and return whether it had one."""
+        self._state.record.share = None
+        return self._state.context.slots.release_share(self._state.record.job_id)
 
     def terminate(self, workers: Iterable[int]) -> None:
         """Let no more processes of these workers in, and tell those that run to end."""
@@ -109,8 +132,15 @@ class DeviceClaims:
             record.leaving.discard(index)
             self._kill_at.pop(index, None)
             by_cause.setdefault(self._causes.pop(index, (record.cause, None)), []).append(index)
-        if by_cause:
+        has_released = not record.devices and self._release_share()
+        if by_cause or has_released:
             self._state.save()
+        if has_released:
+            spec = context.config.jobs(record.job_id)
+            pod = _pod(spec) if spec is not None else ""
+            reason = "its worker is gone"
+            context.tell(ShareReleased(node=context.node, pod_uid=record.job_id, pod=pod, reason=reason))
+        if by_cause:
             self._set_launcher_limits()
         pause_s = 0.0 if record.ended else restart_in_s(record, context.now())
         retry_at = context.now() + pause_s if pause_s else None
@@ -219,6 +249,10 @@ class DeviceClaims:
         if until > record.forgiven_until + 1.0:
             record.forgiven_until = until
             self._state.save()
+
+
+def _pod(spec: JobSpec) -> str:
+    return f"{spec.namespace}/{spec.job_id}"
 
 
 def _is_used(folder: JobFolder, worker: str, gpus: Iterable[str]) -> bool:

@@ -1,6 +1,7 @@
 """The devices of this machine, GPUs as NVIDIA's driver shows them (NVML) or CPU slots, and which worker holds which.
 
-Rules: a device has one holder at a time, and a worker keeps its devices until it is gone. The driver is only read; a
+Rules: a device has one holder at a time, or several that have parts of it, and a worker keeps its devices until it is
+gone. The driver is only read; a
 GPU counts as healthy where the driver refuses an answer, so that an odd driver costs no GPU; a broken GPU stays broken
 until voda restarts. A GPU is in use by others if two looks in a row show a compute process on it while no worker holds
 it: a worker that has just ended may show for a moment.
@@ -11,14 +12,20 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from voda.domain.errors import ActionRefused
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.shares import PodShares, SharingNode
+from voda.events.event_text import request_text
 
 _log = logging.getLogger(__name__)
+CONTAINER: Final = "share"
+"""Of a job with a part of a card, in the account of cards."""
+MPS_SERVER: Final = "nvidia-cuda-mps-server"[:15]
 # Errors of the program rather than of the GPU, as NVIDIA's guide to Xid errors has them.
 _PROGRAM_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 
@@ -32,6 +39,8 @@ class Device(Struct, frozen=True, kw_only=True):
     uuid: str = ""
     minor: int | None = None
     """Of a GPU, the number of its file /dev/nvidiaN; None: not known."""
+    memory_mib: int = 0
+    """Of a GPU; 0: not known."""
 
 
 def cpu_slots(count: int) -> tuple[Device, ...]:
@@ -40,15 +49,51 @@ def cpu_slots(count: int) -> tuple[Device, ...]:
 
 
 class Slots:
-    """Which worker holds which device."""
+    """Which worker holds which device, whole or a part of it."""
 
     def __init__(self, devices: Iterable[Device]) -> None:
         self.devices: Mapping[str, Device] = {device.name: device for device in devices}
         self._holders: dict[str, tuple[str, int]] = {}
+        self._shares = SharingNode(devices=share_devices(self.devices.values()))
+        """By job id; what a job has of a device that is not known any more is on none."""
 
     def hold(self, job_id: str, index: int, names: Sequence[str]) -> None:
         """Note that a worker holds these devices already, whether or not they are (still) known."""
         self._holders.update(dict.fromkeys(names, (job_id, index)))
+
+    def hold_share(self, job_id: str, pod: str, share: CardShare) -> None:
+        """Note that a job has this part of a device already."""
+        self._shares.pods[job_id] = PodShares(pod=pod, containers={CONTAINER: share}, assigned_at=0.0)
+
+    def take_share(self, job_id: str, pod: str, request: GpuRequest, *, barred: Iterable[str], node: str) -> CardShare:
+        """Give a job a part of one device, of those that no worker holds whole.
+
+        Raises:
+            ActionRefused: none has so much left.
+        """
+        from voda.sharing.accounts import choose_card
+
+        closed = {*barred, *self._holders}
+        cards = [card for card, name in enumerate(self.devices) if name in closed]
+        chosen = choose_card({node: self._shares}, request, closed={node: cards})
+        if chosen is None:
+            raise ActionRefused(f"job {job_id}: needs {request_text(request)} of one card of node {node}, none has it")
+        share = CardShare(cards=(chosen[1],), request=request)
+        self.hold_share(job_id, pod, share)
+        return share
+
+    def release_share(self, job_id: str) -> bool:
+        """Note that a job has no part of a device any more, and return whether it had one."""
+        return self._shares.pods.pop(job_id, None) is not None
+
+    def shares(self) -> SharingNode:
+        """Return what jobs have parts of, as it is now."""
+        return self._shares.copy()
+
+    def names_of(self, share: CardShare) -> tuple[str, ...]:
+        """Return the names of the devices of a share."""
+        names = tuple(self.devices)
+        return tuple(names[card] for card in share.cards if card < len(names))
 
     def take(
         self, job_id: str, indices: Iterable[int], per_worker: Gpus, *, barred: Iterable[str], node: str
@@ -66,7 +111,8 @@ class Slots:
             ActionRefused: there are too few.
         """
         wanted = sorted(indices)
-        free = [name for name in self.devices if name not in self._holders and name not in set(barred)]
+        closed = {*barred, *self.held()}
+        free = [name for name in self.devices if name not in closed]
         if len(free) < len(wanted) * per_worker:
             raise ActionRefused(
                 f"job {job_id}: needs {len(wanted) * per_worker} more GPUs on node {node}, {len(free)} free"
@@ -83,7 +129,9 @@ class Slots:
                 del self._holders[name]
 
     def held(self) -> frozenset[str]:
-        return frozenset(self._holders)
+        """Return the devices that workers hold, whole or a part of them."""
+        shared = (self.names_of(share) for pod in self._shares.pods.values() for share in pod.containers.values())
+        return frozenset(self._holders).union(*shared)
 
     def minors(self, names: Iterable[str]) -> frozenset[int] | None:
         """Return the minor numbers of the GPUs among these devices; None where one of them is not known."""
@@ -95,6 +143,11 @@ class Slots:
     def visible(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return what CUDA_VISIBLE_DEVICES shall name for these devices; empty where they are CPU slots."""
         return tuple(name for name in names if name not in self.devices or self.devices[name].is_gpu)
+
+
+def share_devices(devices: Iterable[Device]) -> tuple[GpuDevice, ...]:
+    """Return devices as cards to share; CPU slots are none."""
+    return tuple(GpuDevice(memory_mib=device.memory_mib) for device in devices if device.is_gpu)
 
 
 class Card(Struct, frozen=True, kw_only=True):
@@ -109,6 +162,7 @@ class Card(Struct, frozen=True, kw_only=True):
     processes: int = 0
     """Compute processes on it."""
     minor: int | None = None
+    memory_mib: int = 0
 
 
 Driver = Callable[[], Sequence[Card]]
@@ -130,7 +184,10 @@ def find_gpus(driver: Driver, *, visible: str | None = None) -> tuple[Device, ..
     if visible is not None:
         named = [word.strip() for word in visible.split(",")]
         cards = [card for card in cards if _is_named(card, named)]
-    return tuple(Device(name=str(card.index), model=card.model, uuid=card.uuid, minor=card.minor) for card in cards)
+    return tuple(
+        Device(name=str(card.index), model=card.model, uuid=card.uuid, minor=card.minor, memory_mib=card.memory_mib)
+        for card in cards
+    )
 
 
 def gpu_pools(devices: Sequence[Device]) -> Mapping[str, Sequence[Device]]:
@@ -185,6 +242,7 @@ class NvmlDriver:
         self._uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in self._handles]
         self._models = [pynvml.nvmlDeviceGetName(handle) for handle in self._handles]
         self._minors = [self._minor(handle) for handle in self._handles]
+        self._memory_mib = [self._memory(handle) for handle in self._handles]
         self._by_bus = {pynvml.nvmlDeviceGetPciInfo(handle).busId: at for at, handle in enumerate(self._handles)}
         self._events = self._registered()
 
@@ -196,7 +254,9 @@ class NvmlDriver:
         handle, nvml = self._handles[index], self._nvml
         problem, processes = f"it reported Xid {xid}" if xid is not None else "", 0
         try:
-            processes = len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+            found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            # The server of MPS outlives its last client.
+            processes = sum(1 for each in found if _command(getattr(each, "pid", 0)) != MPS_SERVER)
         except nvml.NVMLError as error:
             problem = problem or self._loss(error)
         try:
@@ -214,6 +274,7 @@ class NvmlDriver:
             problem=problem,
             processes=processes,
             minor=self._minors[index],
+            memory_mib=self._memory_mib[index],
         )
 
     def _minor(self, handle: object) -> int | None:
@@ -221,6 +282,12 @@ class NvmlDriver:
             return int(self._nvml.nvmlDeviceGetMinorNumber(handle))
         except self._nvml.NVMLError:
             return None
+
+    def _memory(self, handle: object) -> int:
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20
+        except (self._nvml.NVMLError, AttributeError):
+            return 0
 
     def _loss(self, error: Exception) -> str:
         """Return what an error says of the GPU itself; empty where the driver merely refuses an answer."""
@@ -251,6 +318,14 @@ class NvmlDriver:
             if xid not in _PROGRAM_XIDS and bus in self._by_bus:
                 xids[self._by_bus[bus]] = xid
         return xids
+
+
+def _command(pid: int) -> str:
+    """Return the name of a process as the kernel keeps it, its first 15 characters; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _is_named(card: Card, named: Sequence[str]) -> bool:

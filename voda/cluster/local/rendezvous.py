@@ -183,7 +183,7 @@ def free_port() -> int:
 
 def agent_environment(run_spec: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
     """Return what the agent of replica `index` is told of the others, of which `size` run and meet at `port`."""
-    processes = run_spec.processes or run_spec.spec.gpus_per_replica
+    processes = run_spec.processes or max(1, run_spec.spec.gpus_per_replica)
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
     if run_spec.index_variable:
         env[run_spec.index_variable] = str(index)

@@ -1,5 +1,9 @@
 """NVIDIA's library as it is used, with a driver that answers, one that loses a GPU, and none; and what comes of it."""
 
+import os
+import shutil
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +11,7 @@ import pynvml
 import pytest
 
 from tests.local_jobs import FakeNvml, cards
+from tests.waiting import wait_until
 from voda.cluster.local.devices import Card, GpuMonitor, find_gpus, gpu_pools, open_driver
 
 
@@ -64,6 +69,25 @@ def test_driver_when_all_is_well_shows_cards(answers: Answers) -> None:
         (0, "GPU-0", "NVIDIA H200", "", 1),
         (1, "GPU-1", "NVIDIA H200", "", 0),
     ]
+
+
+def test_server_of_mps_is_no_user_of_a_gpu(answers: Answers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = tmp_path / "nvidia-cuda-mps-server"
+    shutil.copy(shutil.which("sleep") or "sleep", server)
+    with subprocess.Popen([server, "100"]) as process:
+        try:
+            found = [SimpleNamespace(pid=process.pid), SimpleNamespace(pid=os.getpid())]
+            monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _handle: found)
+            wait_until(lambda: [card.processes for card in open_driver()()] == [1, 1])
+        finally:
+            process.kill()
+
+
+def test_driver_when_it_knows_the_memory_of_a_gpu_says_so(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {0: 80 << 30, 1: 40 << 30}
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda handle: SimpleNamespace(total=sizes[handle]))
+    assert [card.memory_mib for card in open_driver()()] == [81_920, 40_960]
+    assert [device.memory_mib for device in find_gpus(open_driver())] == [81_920, 40_960]
 
 
 def test_driver_when_a_gpu_is_lost_or_has_bad_memory_says_so(answers: Answers) -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from voda.cli.command_group import command
 from voda.cli.options import (
@@ -38,6 +38,12 @@ class MachineArguments:
         int,
         Option("--pids-limit", metavar="N", help="Processes and threads of a replica, at most; 0 = no limit."),
     ] = 16_384
+    gpu_sharing: Annotated[
+        Literal["auto", "plain", "off"],
+        Option(
+            "--gpu-sharing", metavar="auto|plain|off", help="Parts of GPUs: where MPS runs, also without it, or never."
+        ),
+    ] = "auto"
     halt_on_exit: Annotated[
         bool, Option("--halt-on-exit", help="Halt the jobs on exit; they resume with the next voda up.")
     ] = False
@@ -158,6 +164,7 @@ def _options(machine: MachineArguments, decisions: DecisionArguments, access: Ac
         jobs_per_user=access.jobs_per_user,
         command_idle_s=access.exec_idle,
         command_s=access.exec_time,
+        gpu_sharing=machine.gpu_sharing,
         halts_on_exit=machine.halt_on_exit,
     )
 

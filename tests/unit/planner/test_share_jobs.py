@@ -1,0 +1,126 @@
+"""Jobs that ask for a part of a card: who gets one, which whole cards that takes from others, and why one waits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.builders import a_job, a_node, a_state
+from tests.unit.planner.virtual_clusters.pools import some_cells
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.job import Job
+from voda.domain.plan import Plan
+from voda.domain.shares import PodShares, SharingNode
+from voda.domain.state import ClusterState
+from voda.placement import PLACERS
+from voda.planner.decide import decide
+from voda.policies import POLICIES
+
+CARD = GpuDevice(memory_mib=16_000)
+
+
+def a_share_job(job_id: str, milli: int, memory_mib: int = 0, **fields: Any) -> Job:
+    request = GpuRequest(milli=milli, memory_mib=memory_mib)
+    return a_job(job_id, share=request, gpus_per_replica=Gpus(0), **fields)
+
+
+def running(job_id: str, *, workers: int, least: int = 1, most: int = 4) -> Job:
+    nodes = dict.fromkeys(range(workers), "n1")
+    return a_job(job_id, workers=nodes, min_replicas=least, max_replicas=most)
+
+
+def a_machine(*jobs: Job, cards: int = 2, held: Mapping[str, tuple[int, int]] | None = None) -> ClusterState:
+    """Return a machine of cards; `held` is job or pod -> the card of which it has how many milli."""
+    pods = {
+        uid: PodShares(
+            pod=f"default/{uid}",
+            containers={"share": CardShare(cards=(card,), request=GpuRequest(milli=milli))},
+            assigned_at=0.0,
+        )
+        for uid, (card, milli) in (held or {}).items()
+    }
+    account = SharingNode(devices=(CARD,) * cards, pods=pods)
+    node = a_node("n1", gpus=cards, devices=account.devices, foreign_gpus=account.used_cards())
+    placement = {job.spec.job_id: tuple(job.workers.values()) for job in jobs if job.workers}
+    return replace(a_state(jobs=jobs, nodes=[node], placement=placement), shares={"n1": account})
+
+
+def planned(state: ClusterState) -> Plan:
+    return decide(state, POLICIES["elastic-fifo"], PLACERS["steady"], 100.0, cause="test")
+
+
+def test_share_when_a_card_is_free_gets_a_part_of_it_and_others_the_rest() -> None:
+    plan = planned(a_machine(a_share_job("nb", 250), a_job("train", max_replicas=4)))
+    assert plan.placement == {"nb": ("n1",), "train": ("n1",)}
+    assert plan.reasons["nb"] == "gets 250 milli of a card that was whole, on n1"
+
+
+def test_share_when_elastic_jobs_have_all_cards_makes_them_shrink_to_no_less_than_their_minimum() -> None:
+    plan = planned(a_machine(running("train", workers=2), a_share_job("nb", 250)))
+    assert {job: len(nodes) for job, nodes in plan.placement.items()} == {"train": 1, "nb": 1}
+    plan = planned(a_machine(running("train", workers=2, least=2), a_share_job("nb", 250)))
+    assert {job: len(nodes) for job, nodes in plan.placement.items()} == {"train": 2}
+    assert plan.reasons["nb"] == "waits: needs 250 milli of one card; other jobs need all whole ones"
+
+
+def test_shares_when_they_fit_on_one_card_take_one_card_alone() -> None:
+    jobs = [a_share_job(f"nb{number}", 250) for number in range(4)]
+    plan = planned(a_machine(running("train", workers=2), *jobs))
+    assert len(plan.placement["train"]) == 1
+    assert plan.placement.keys() == {"train", "nb0", "nb1", "nb2", "nb3"}
+    assert plan.reasons["nb3"] == "gets 250 milli of a card that others share, on n1"
+
+
+def test_share_when_a_shared_card_has_room_needs_no_other() -> None:
+    plan = planned(a_machine(running("train", workers=1, least=1), a_share_job("nb", 400), held={"pod": (1, 600)}))
+    assert plan.placement == {"train": ("n1",), "nb": ("n1",)}
+    state = a_machine(running("train", workers=1, least=1), a_share_job("nb", 500), held={"pod": (1, 600)})
+    assert planned(state).reasons["nb"] == (
+        "waits: needs 500 milli of one card; a shared one has at most 400 milli and 16,000 MiB left, and other jobs"
+        " need all whole ones"
+    )
+
+
+def test_share_that_runs_stays_and_says_which_part_of_which_card_it_has() -> None:
+    runs = a_share_job("nb", 250, workers={0: "n1"})
+    plan = planned(a_machine(runs, a_job("big", priority=9, max_replicas=2), held={"nb": (1, 250), "pod": (1, 100)}))
+    assert plan.placement == {"nb": ("n1",), "big": ("n1",)}
+    assert plan.reasons["nb"] == "has 250 milli of card 1 of n1, beside default/pod (100 milli of card 1)"
+
+
+def test_share_comes_after_waiting_jobs_of_higher_priority_or_that_came_before_it() -> None:
+    for fields in ({"priority": 1, "submitted_at": 5.0}, {"submitted_at": 1.0}):
+        share = a_share_job("nb", 250, submitted_at=2.0)
+        plan = planned(a_machine(share, a_job("big", min_replicas=2, max_replicas=2, **fields)))
+        assert plan.placement == {"big": ("n1", "n1")}
+    later = a_job("big", min_replicas=2, max_replicas=2, submitted_at=3.0)
+    assert planned(a_machine(a_share_job("nb", 250, submitted_at=2.0), later)).placement == {"nb": ("n1",)}
+
+
+def test_share_when_it_is_halted_canceled_or_its_node_drained_gets_nothing() -> None:
+    halted = a_share_job("nb", 250, workers={0: "n1"}, halt_reason="halted by ada")
+    canceled = a_share_job("nb", 250, workers={0: "n1"}, is_canceling=True)
+    for job in (halted, canceled):
+        assert planned(a_machine(job, held={"nb": (0, 250)})).placement == {}
+    state = a_machine(a_share_job("nb", 250, workers={0: "n1"}), held={"nb": (0, 250)})
+    drained = replace(state, nodes={"n1": replace(state.nodes["n1"], is_draining=True)}, drains={"n1": "new fan"})
+    plan = planned(drained)
+    assert plan.placement == {}
+    assert plan.reasons["nb"] == "waits: needs 250 milli of one card; no node has cards to share; n1 is drained"
+
+
+def test_share_when_it_asks_for_more_memory_than_any_card_has_waits_and_says_so() -> None:
+    plan = planned(a_machine(a_share_job("nb", 250, memory_mib=20_000)))
+    assert plan.reasons["nb"] == "waits: needs 250 milli and 20,000 MiB of one card; no card is large enough"
+
+
+def test_share_in_a_pool_with_virtual_clusters_waits_and_takes_no_card() -> None:
+    state = replace(a_machine(a_share_job("nb", 250), a_job("train")), cells=some_cells({"vision": {"node": 1}}))
+    plan = planned(state)
+    assert "nb" not in plan.placement
+    assert plan.reasons["nb"].startswith("waits: it asks for a part of a card, and the virtual clusters of its pool")
+
+
+def test_plans_without_shares_do_not_depend_on_accounts() -> None:
+    state = a_machine(running("train", workers=2), a_job("other"))
+    assert planned(state) == planned(replace(state, shares={}))
