@@ -59,6 +59,8 @@ SPARSE = (
     "CellsSpec",
     "Dependency",
     "Estimate",
+    "GangPod",
+    "GangRequest",
     "GpuDevice",
     "GpuRequest",
     "Job",
@@ -68,9 +70,11 @@ SPARSE = (
     "PhysicalCellSpec",
     "PhysicalClusterSpec",
     "PinSpec",
+    "PlacedGang",
     "QuotaSpec",
     "Settings",
     "VirtualClusterSpec",
+    "WorkerCells",
 )
 
 

@@ -48,8 +48,6 @@ class LiveCluster(Projection):
         self.changed_pools.clear()
         self.shares.apply(event)
         super().apply(event)
-        if isinstance(event.data, facts.ShareAssigned | facts.ShareReleased):
-            self.changed_pools.update(name for name, pool in self._pools.items() if event.data.node in pool.nodes)
         self.position = event.position
 
     def pools(self) -> tuple[str, ...]:
@@ -146,9 +144,7 @@ class LiveCluster(Projection):
         self.position = 0
         self.shares.rebase()
         for pool in self._pools.values():
-            pool.plan = replace(pool.plan, based_on=0)
-            pool.undecided = dict.fromkeys(pool.undecided, 0)
-            pool.gangs_version = 0
+            pool_changes.rebase(pool)
 
     def _pool(self, name: str) -> LivePool:
         """Return a pool to read; an unknown one is empty, and stays unknown."""
@@ -193,13 +189,7 @@ def _ended(live: LiveCluster, fact: facts.JobEnd, event: Event) -> None:
         if job.workers:
             pool.outlived[fact.job_id] = replace(job, phase=END_PHASES[type(fact)])
             live._outlived_in[fact.job_id] = pool
-        pool.undecided.pop(fact.job_id, None)
-        pool.placed_at.pop(fact.job_id, None)
-        pool.reclaimed_at.pop(fact.job_id, None)
-        # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
-        if fact.job_id in pool.plan.reasons and fact.job_id not in pool.plan.placement:
-            reasons = {job_id: reason for job_id, reason in pool.plan.reasons.items() if job_id != fact.job_id}
-            pool.plan = replace(pool.plan, reasons=reasons)
+        pool_changes.forget_job(pool, fact.job_id)
 
 
 def _resolve(live: LiveCluster, job_id: str, position: int) -> None:

@@ -103,6 +103,23 @@ def note_placed(
             placed_at[job_id] = at
 
 
+def forget_job(pool: LivePool, job_id: str) -> None:
+    """Drop what is noted of a job that has ended, beside its workers."""
+    for noted in (pool.undecided, pool.placed_at, pool.reclaimed_at):
+        noted.pop(job_id, None)
+    # A plan releases only what it placed, so the reason of a job that never was would stay for ever.
+    if job_id in pool.plan.reasons and job_id not in pool.plan.placement:
+        reasons = {other: reason for other, reason in pool.plan.reasons.items() if other != job_id}
+        pool.plan = replace(pool.plan, reasons=reasons)
+
+
+def rebase(pool: LivePool) -> None:
+    """Make this state the beginning of another log."""
+    pool.plan = replace(pool.plan, based_on=0)
+    pool.undecided = dict.fromkeys(pool.undecided, 0)
+    pool.gangs_version = 0
+
+
 def note_surplus(pool: LivePool, job: Job, at: float) -> None:
     """Note which workers of a job are at work though the plan has them no more."""
     if not (pool.cells.virtual_clusters or pool.reclaimed_at):
