@@ -145,7 +145,7 @@ def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
             time.sleep(0.1)
 
     until(lambda: job()["progress"]["epochs_done"] >= 1, "an epoch of one agent")
-    stage.voda("scale", "admin/digits-torch", "--min", "2", "--max", "2")
+    stage.voda("scale", f"{job()['user']}/digits-torch", "--min", "2", "--max", "2")
     until(lambda: job()["phase"] != "Running", "the end")
     seen = job()
     assert seen["phase"] == "Completed", seen

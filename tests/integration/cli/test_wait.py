@@ -12,6 +12,7 @@ from voda.events.types import (
     JobCompleted,
     JobFailed,
     JobHaltRequested,
+    ProgramFailed,
     WorkerExited,
     WorkerStarted,
 )
@@ -69,6 +70,13 @@ def test_wait_for_halted_ends_when_the_workers_are_gone(server: Server) -> None:
 def test_wait_when_time_is_up_exits_with_124_and_says_what_is_left(server: Server) -> None:
     done = server.voda("wait", "digits", "bert", "--timeout", "1s", exit_code=124)
     assert done.stderr == "voda: not completed after 1s: digits is running, bert is waiting\n"
+
+
+def test_wait_when_time_is_up_for_a_program_that_fails_says_which_try_it_waits_for(server: Server) -> None:
+    failed = ProgramFailed(job_id="digits", replica="launcher", reason="exit code 1", next_try=2, most_tries=7)
+    server.happens(failed)
+    said = server.voda("wait", "digits", "--timeout", "1s", exit_code=124).stderr
+    assert said == "voda: not completed after 1s: digits is running, its program failed: try 2 of 7\n"
 
 
 def test_wait_follows_the_run_that_its_name_meant(server: Server) -> None:

@@ -13,8 +13,8 @@ from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteLog
 from voda.cli.http.retry import retry_while_away
-from voda.cli.render.job_text import exactly, has_ended, state
-from voda.cli.render.terminal import note, plain
+from voda.cli.render.job_text import exactly, has_ended, next_try, state
+from voda.cli.render.terminal import note, now, plain
 from voda.cli.watch.lists import JobFilters, fetch_jobs, names_of_tasks
 from voda.client.job_wait import STEPS
 from voda.domain.errors import NotFound, VodaError
@@ -55,8 +55,14 @@ async def wait_for(client: Client, jobs: Sequence[str] | str, goal: str, *, limi
     except TimeoutError:
         if limit_s is None:
             raise
-        left = ", ".join(f"{job.job_id} is {state(job).lower()}" for job in waiting.values())
+        left = ", ".join(f"{job.job_id} is {_standing(job)}" for job in waiting.values())
         raise TimedOut(f"not {goal} after {short(limit_s)}: {left or 'the server does not answer'}") from None
+
+
+def _standing(job: JobView) -> str:
+    """Return the state of a job that is not where it shall be, with the tries of a program that fails."""
+    tries = next_try(job, now()) if job.program_failures else ""
+    return f"{state(job).lower()}{f', its program failed: {tries}' if tries else ''}"
 
 
 async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: dict[str, JobView]) -> bool:
