@@ -18,6 +18,7 @@ _TORCH_MODULES: Final = frozenset({"torch.distributed.run", "torch.distributed.l
 _MOST_WORDS: Final = 16
 _MOST_SCRIPT: Final = 4_096
 """Characters of a script that are looked at: the rest may be a megabyte, and costs time at every start of voda."""
+_STARTERS: Final = frozenset({"env", "nice", "nohup", "time"})
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 
@@ -42,6 +43,7 @@ def _commands(words: Sequence[str]) -> Iterator[str]:
     """Yield the words that may be commands: the first, Python's module, those before `--` of `voda run`, of a script
     all.
     """
+    words = _without_starters(words)
     name = PurePath(words[0]).name if words else ""
     if name in _SHELLS:
         for word in words[1:_MOST_WORDS]:
@@ -51,6 +53,18 @@ def _commands(words: Sequence[str]) -> Iterator[str]:
         yield from (word.rpartition("=")[2] for word in own)
     else:
         yield from words[: 3 if "-m" in words[1:2] else 1]
+
+
+def _without_starters(words: Sequence[str]) -> Sequence[str]:
+    """Return a command without what only starts it: `env A=1 nice -n 5 torchrun train.py` is `torchrun train.py`."""
+    at = 0
+    while at < len(words) and (PurePath(words[at]).name in _STARTERS or (at and _is_option(words[at]))):
+        at += 1
+    return words[at:]
+
+
+def _is_option(word: str) -> bool:
+    return not word or word.startswith("-") or "=" in word or word.isdigit()
 
 
 def _split(script: str) -> Sequence[str]:

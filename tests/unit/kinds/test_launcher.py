@@ -43,6 +43,10 @@ def test_launcher_of_a_program_is_the_one_it_was_submitted_with(
         (["voda", "run", "--launcher=torchrun", "--", "train.py"], "torchrun"),
         (["python", "train.py", "--backend", "mpirun"], "program"),
         (["sh", "-c", "# torchrun would do\nexec ./train"], "program"),
+        (["env", "-u", "A", "B=1", "nice", "-n", "5", "/usr/bin/torchrun", "train.py"], "program"),
+        (["env", "B=1", "nice", "-n", "5", "/usr/bin/torchrun", "train.py"], "torchrun"),
+        (["nohup", "sh", "-c", "torchrun train.py"], "torchrun"),
+        (["env"] * 1_000, "program"),
         ([], "program"),
     ],
 )
