@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,7 +23,9 @@ from voda.api.schemas.virtual_clusters import (
 from voda.application.lookup import pool_state
 from voda.auth.tokens import Authenticator, Role
 from voda.clock import VirtualClock
+from voda.domain.errors import StoreUnavailable
 from voda.events.types import JobSubmitted, NodeJoined, NodeLeft, VirtualClustersApplied
+from voda.log.memory import MemoryStore
 from voda.manifests.virtual_clusters import read_virtual_clusters, virtual_clusters_yaml
 
 PATH = "/api/v1/virtual-clusters"
@@ -198,6 +200,37 @@ async def test_reconfigurations_when_two_come_at_once_are_applied_once() -> None
         texts = (TWO_TEAMS, TWO_TEAMS.replace("node: 2", "node: 1"))
         answers = await asyncio.gather(*(apply(service, text) for text in texts))
         assert sorted(answer.status for answer in answers) == [200, 409]
+        assert len(await facts(service)) == 1
+
+
+class FailingStore(MemoryStore):
+    """A log that cannot be reached at times, or whose answer to an append is lost."""
+
+    fails: Literal["", "before", "after"] = ""
+
+    async def append(self, stream: str, *args: Any, **options: Any) -> int:
+        if self.fails == "before":
+            raise StoreUnavailable("the log does not answer")
+        position = await super().append(stream, *args, **options)
+        if self.fails == "after" and stream.startswith("cells."):
+            raise StoreUnavailable("the log does not answer")
+        return position
+
+
+@pytest.mark.parametrize(("fails", "recorded"), [("before", 0), ("after", 1)])
+async def test_virtual_clusters_when_the_log_does_not_answer_are_applied_once_or_not_at_all(
+    fails: Literal["before", "after"], recorded: int
+) -> None:
+    store = FailingStore()
+    async with a_service(store=store, nodes=NODES) as service:
+        store.fails = fails
+        answer = await apply(service)
+        assert (answer.status, answer.as_a(Problem).detail) == (503, "the log does not answer")
+        assert answer.headers["Retry-After"] == "1"
+        store.fails = ""
+        assert len(await facts(service)) == recorded
+        again = (await apply(service)).as_a(ApplyView)
+        assert (again.is_applied, again.revision) == (not recorded, 1)
         assert len(await facts(service)) == 1
 
 

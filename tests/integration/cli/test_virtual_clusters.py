@@ -72,6 +72,27 @@ def test_virtual_clusters_when_applied_are_listed_and_described(nodes: Server, t
         nodes.voda("vc", "describe", "audio")
 
 
+def test_policy_of_a_virtual_cluster_is_shown_and_changed(nodes: Server, tmp_path: Path) -> None:
+    nodes.voda("vc", "apply", written(tmp_path, TWO_TEAMS))
+    exported = nodes.voda("vc", "export").stdout
+    before = "virtual cluster vision of pool default: policy elastic-fifo\n"
+    assert nodes.voda("settings", "--vc", "vision").stdout == before
+    assert nodes.voda("settings", "--vc", "vision", "--policy", "ffdl").stdout == (
+        "virtual cluster vision of pool default: policy elastic-fifo -> ffdl\n"
+    )
+    assert nodes.voda("settings", "--vc", "vision", "--policy", "").stdout.endswith("ffdl -> elastic-fifo\n")
+    assert nodes.voda("vc", "apply", "-", input=exported).stdout == "pool default: it is so already\n"
+    assert nodes.voda("settings", "--vc", "default", "--policy", "ffdl").stdout.endswith("elastic-fifo -> ffdl\n")
+    shown = {line.split()[0]: line.split()[2:4] for line in nodes.voda("vc", "list").stdout.splitlines()[1:]}
+    assert shown == {"vision": ["2", "node"], "speech": ["4", "node.gpu"], "default": ["4", "node.gpu"]}
+    with pytest.raises(InvalidInput, match="but ratelimit_s of its pool only"):
+        nodes.voda("settings", "--vc", "vision", "--ratelimit", "3")
+    with pytest.raises(InvalidInput, match=r"virtualClusters\.vision\.policy"):
+        nodes.voda("settings", "--vc", "vision", "--policy", "elastic-fivo")
+    with pytest.raises(NotFound, match="'audio' is not known"):
+        nodes.voda("settings", "--vc", "audio", "--policy", "ffdl")
+
+
 def test_virtual_clusters_when_exported_are_applied_again_without_a_change(nodes: Server, tmp_path: Path) -> None:
     nodes.voda("vc", "apply", written(tmp_path, TWO_TEAMS))
     exported = nodes.voda("vc", "export").stdout

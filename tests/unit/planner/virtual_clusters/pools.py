@@ -10,6 +10,7 @@ from voda.domain.cells import (
     CellTypeSpec,
     PhysicalCellSpec,
     PhysicalClusterSpec,
+    PinSpec,
     QuotaSpec,
     VirtualClusterSpec,
 )
@@ -39,11 +40,13 @@ def some_cells(
     *,
     physical: PhysicalClusterSpec | None = None,
     policies: Mapping[str, str] | None = None,
+    pins: Mapping[str, str] | None = None,
 ) -> CellsSpec:
-    """Return virtual clusters; `quotas`: virtual cluster -> cell type -> number."""
+    """Return virtual clusters; `quotas`: virtual cluster -> cell type -> number, `pins`: virtual cluster -> its pin."""
     clusters = {
         name: VirtualClusterSpec(
             virtual_cells=tuple(QuotaSpec(cell_type=kind, cell_number=number) for kind, number in cells.items()),
+            pinned_cells=tuple(PinSpec(pinned_cell_id=pin) for owner, pin in (pins or {}).items() if owner == name),
             policy=(policies or {}).get(name, ""),
         )
         for name, cells in quotas.items()

@@ -113,6 +113,18 @@ def test_plan_when_an_equal_priority_comes_lets_it_wait_with_a_reason() -> None:
     )
 
 
+def test_plan_when_its_own_jobs_of_higher_priority_hold_a_part_says_what_is_left_and_what_would_do() -> None:
+    pool = replace(a_pool({"vision": {"node": 4}}, nodes=FOUR), pool="a100")
+    state = submitted(pool, "higher", "vision", priority=5, min_replicas=8, max_replicas=8)
+    state = submitted(state, "another", "vision", priority=5, min_replicas=5, max_replicas=5)
+    state = replanned(replace(state, plan=replace(state.plan, pool="a100")))
+    state = replanned(submitted(state, "job", "vision", min_replicas=4, max_replicas=4))
+    assert state.plan.reasons["job"] == (
+        "waits: virtual cluster vision has 4 of its 4 a100 nodes in use by its own jobs of higher priority;"
+        " idle cells would fit 3 workers, it needs 4 at least"
+    )
+
+
 def test_plan_when_a_gang_is_larger_than_the_quota_says_so() -> None:
     state = submitted(a_pool(HALVES, nodes=FOUR), "blocker", "speech", min_replicas=8, max_replicas=8)
     state = replanned(submitted(state, "large", "vision", min_replicas=9, max_replicas=9))

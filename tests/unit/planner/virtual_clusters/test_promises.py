@@ -25,15 +25,33 @@ from voda.cells.book import CellBook
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import GangRequest
 from voda.cells.scheduling import decide
+from voda.domain.cells import PhysicalCellSpec
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.recovery import recover
 
 CLUSTERS = ("vision", "speech", "default")
 NAMES = ("n1", "n2", "n3", "n4")
 QUOTAS: tuple[dict[str, dict[str, int]], ...] = (
+    {"vision": {"rack.node": 1}, "speech": {"rack.node": 1}},
     {"vision": {"rack": 1}, "speech": {"rack.node": 1}},
     {"vision": {"rack.node": 1, "rack.node.switch": 1}, "speech": {"rack.node": 1}},
     {"vision": {"rack.node": 2}, "speech": {"rack.node.switch": 3}},
+)
+
+PINS = {"vision": "lab"}
+"""Only the first quotas have it."""
+PHYSICAL = replace(
+    SWITCHES,
+    physical_cells=(
+        SWITCHES.physical_cells[0],
+        replace(
+            SWITCHES.physical_cells[1],
+            cell_children=(
+                PhysicalCellSpec(cell_address="n3"),
+                PhysicalCellSpec(cell_address="n4", pinned_cell_id="lab"),
+            ),
+        ),
+    ),
 )
 
 JOB = st.fixed_dictionaries(
@@ -43,6 +61,7 @@ JOB = st.fixed_dictionaries(
         "min_replicas": st.integers(1, 4),
         "more": st.integers(0, 6),
         "gpus_per_replica": st.sampled_from((1, 1, 2, 4)),
+        "is_pinned": st.booleans(),
     }
 )
 STEP = st.one_of(
@@ -73,6 +92,8 @@ class Pool:
             self.number += 1
             fields = {name: value[name] for name in ("priority", "min_replicas", "gpus_per_replica")}
             most = value["min_replicas"] + value["more"]
+            if value["is_pinned"] and value["cluster"] in PINS and value["priority"] >= 0:
+                fields["pinned_cell"] = PINS[value["cluster"]]
             self.state = submitted(self.state, f"j{self.number}", value["cluster"], max_replicas=most, **fields)
             self.concerns = {value["cluster"]}
         elif kind == "end" and self.state.jobs:
@@ -84,14 +105,19 @@ class Pool:
             self.state = replace(self.state, nodes={**self.state.nodes, value: a_node(value, **changed)})
             self.concerns = set(CLUSTERS)
         elif kind == "apply":
-            self.state = replace(self.state, cells=some_cells(value, physical=SWITCHES))
+            self.state = replace(self.state, cells=some_cells(value, physical=PHYSICAL, pins=pins_of(value)))
             self.concerns = set(CLUSTERS)
         elif kind == "reach":
             self.state = reached(self.state)
 
 
 def a_new_pool() -> Pool:
-    return Pool(a_pool(QUOTAS[0], nodes=[a_node(name) for name in NAMES], physical=SWITCHES))
+    state = a_pool(QUOTAS[0], nodes=[a_node(name) for name in NAMES])
+    return Pool(replace(state, cells=some_cells(QUOTAS[0], physical=PHYSICAL, pins=PINS)))
+
+
+def pins_of(quotas: dict[str, dict[str, int]]) -> dict[str, str]:
+    return PINS if quotas == QUOTAS[0] else {}
 
 
 def book_of(state: ClusterState) -> CellBook:
@@ -119,11 +145,14 @@ def test_plan_when_the_cells_of_a_guaranteed_gang_are_free_has_it(steps: list[An
         book = book_of(pool.state)
         for job_id, job in pool.state.jobs.items():
             spec = job.spec
-            if spec.priority >= 0 and not size(pool.state, job_id):
+            if spec.pinned_cell and (spec.virtual_cluster, spec.pinned_cell) not in book.quotas.pin_views:
+                assert not size(pool.state, job_id)
+            elif spec.priority >= 0 and not size(pool.state, job_id):
                 request = GangRequest(
                     name=f"{job_id} again",
                     virtual_cluster=spec.virtual_cluster,
                     members=((spec.min_replicas, spec.gpus_per_replica),),
+                    pin=spec.pinned_cell,
                 )
                 assert isinstance(decide(book, request, spec.gpus_per_replica), GangWaits), (job_id, steps)
 
@@ -158,6 +187,7 @@ def test_plan_when_made_holds_whole_minima_only_and_guarantees_lowest_indices(st
             quotas = plan.guaranteed.get(job_id, ())
             assert not quotas or (all(quotas) and spec.min_replicas <= len(quotas) <= len(nodes))
             assert spec.priority >= 0 or not quotas
+            assert not spec.pinned_cell or (set(nodes) == {"n4"} and len(quotas) == len(nodes))
 
 
 @settings(max_examples=30)

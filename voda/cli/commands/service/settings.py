@@ -4,7 +4,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import Output, OutputOption, ServerOptions, complete_policies, complete_pools, provided
+from voda.cli.options import (
+    Output,
+    OutputOption,
+    ServerOptions,
+    complete_policies,
+    complete_pools,
+    complete_virtual_clusters,
+    provided,
+)
 from voda.cli.parameters import Argument, Option
 from voda.text import short, size
 
@@ -123,11 +131,20 @@ class SettingsArguments:
 
 
 @command("settings")
-def settings(
+def settings(  # noqa: PLR0913 - whose they are, and what is to change
     *,
     where: ServerOptions,
     pool: Annotated[str, Argument(help="By default the only one; all are shown.", autocompletion=complete_pools)] = "",
     named: Annotated[str, Option("--pool", help="The same.", autocompletion=complete_pools)] = "",
+    cluster: Annotated[
+        str,
+        Option(
+            "--vc",
+            metavar="NAME",
+            help="Of this virtual cluster: its policy; '' = the pool's.",
+            autocompletion=complete_virtual_clusters,
+        ),
+    ] = "",
     change: SettingsArguments,
     output: OutputOption = "table",
 ) -> None:
@@ -139,10 +156,26 @@ def settings(
       voda settings --policy elastic-tiresias --ratelimit 10
       voda settings a100 --placer packed -o json
       voda settings --retention 14d --retention-size 100GB
+      voda settings --vc vision --policy elastic-srjf
     """
+    from voda.cli.commands.service.vc import set_policy_of
     from voda.cli.http.client import call_server
 
+    if cluster:
+        policy = _only_policy(change.given())
+        call_server(where, lambda client: set_policy_of(client, cluster, pool or named, policy, output))
+        return
     call_server(where, lambda client: _show(client, pool or named, change.given(), output))
+
+
+def _only_policy(change: dict[str, object]) -> str | None:
+    """Return the policy to set, None = it stays; InvalidInput where other settings are to change."""
+    from voda.domain.errors import InvalidInput
+
+    policy = change.pop("policy", None)
+    if change:
+        raise InvalidInput(f"--vc: a virtual cluster has a policy of its own, but {', '.join(change)} of its pool only")
+    return None if policy is None else str(policy)
 
 
 @command("set-policy")

@@ -131,6 +131,34 @@ def export(where: ServerOptions, pool: PoolOption = "") -> None:
     call_server(where, lambda client: _export(client, pool))
 
 
+async def set_policy_of(client: "Client", name: str, pool: str, policy: str | None, output: Output) -> None:
+    """Show the policy of a virtual cluster, or let it have another; empty: the pool's."""
+    from msgspec.structs import replace
+
+    from voda.api.schemas.virtual_clusters import SpecificationView, VirtualClusterView
+    from voda.cli.http.client import decode, resource_path
+    from voda.domain.cells import VirtualClusterSpec
+    from voda.manifests.virtual_clusters import virtual_clusters_yaml
+
+    path, params = resource_path("virtual-clusters", name), {"pool": pool} if pool else None
+    answer = await client.ask("GET", path, params=params)
+    before = after = decode(answer.body, VirtualClusterView)
+    if policy is not None:
+        of_pool = {"pool": before.pool}
+        found = decode((await client.ask("GET", "/cells/specification", params=of_pool)).body, SpecificationView)
+        clusters = dict(found.specification.virtual_clusters)
+        clusters[name] = replace(clusters.get(name, VirtualClusterSpec()), policy=policy)
+        text = virtual_clusters_yaml(replace(found.specification, virtual_clusters=clusters), before.pool)
+        # Changed by somebody else meanwhile, it is refused.
+        query = _apply_query(before.pool, found.revision, dry_run=False, force=False)
+        headers = {"Content-Type": "application/yaml"}
+        await client.ask("PUT", "/virtual-clusters", params=query, headers=headers, body=text.encode())
+        answer = await client.ask("GET", path, params=of_pool)
+        after = decode(answer.body, VirtualClusterView)
+    change = after.policy if policy is None or after.policy == before.policy else f"{before.policy} -> {after.policy}"
+    _print(answer.body, output, [name], lambda: f"virtual cluster {name} of pool {after.pool}: policy {change}")
+
+
 def _apply_query(pool: str, revision: int | None, *, dry_run: bool, force: bool) -> dict[str, str | int]:
     given: dict[str, str | int] = {"pool": pool} if pool else {}
     given |= {"revision": revision} if revision is not None else {}
