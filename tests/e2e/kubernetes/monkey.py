@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.e2e.kubernetes.replica import Replica
-from tests.e2e.kubernetes.wishes import AWAY, Wish, a_wish, answer_of, id_of
+from tests.e2e.kubernetes.submissions import AWAY, Submission, a_submission, answer_of, id_of
 from tests.kube import client as api
 from tests.kube.client import Object, Refused, Resource
 from tests.kube.kubelet import RUNS_FOR_S
@@ -35,7 +35,7 @@ class Monkey:
     folder: Path
     log: str
     seed: int
-    wishes: list[Wish] = field(default_factory=list)
+    submissions: list[Submission] = field(default_factory=list)
     replicas: list[Replica] = field(default_factory=list)
     frozen: list[Replica] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
@@ -116,52 +116,56 @@ class Monkey:
         """Create an object by kubectl."""
         if self._is_crowded():
             return "(enough)"
-        job, wish = a_wish(self.chance, self.world.namespace)
+        job, submission = a_submission(self.chance, self.world.namespace)
         # Else a program may end before anybody leads, and its job is none that voda had to run.
-        if wish.ends or self.chance.random() < 0.3:
+        if submission.ends or self.chance.random() < 0.3:
             job["spec"].setdefault("runPolicy", {})["suspend"] = True
         made = await self.world.submit(job)
-        wish.uid = made["metadata"]["uid"]
-        self.wishes.append(wish)
-        return f"{wish.name} {wish.uid}"
+        submission.uid = made["metadata"]["uid"]
+        self.submissions.append(submission)
+        return f"{submission.name} {submission.uid}"
 
     async def submit(self) -> str:
         """Submit a job to the API, at times by both replicas at once."""
         if self._is_crowded():
             return "(enough)"
-        job, wish = a_wish(self.chance, self.world.namespace)
+        job, submission = a_submission(self.chance, self.world.namespace)
         key, is_doubled = f"{self.seed}-{next(self._numbers)}", self.chance.random() < 0.4
         asked = [self._submitted(job, key) for _ in range(2 if is_doubled else 1)]
         answers = [answer for answer in await asyncio.gather(*asked) if answer]
         assert len(set(answers)) <= 1, f"one key made {answers}"
         if not answers:
-            return f"{wish.name} refused"
-        wish.job_id = answers[0]
-        self.wishes.append(wish)
-        return f"{wish.name} {answers}"
+            return f"{submission.name} refused"
+        submission.job_id = answers[0]
+        self.submissions.append(submission)
+        return f"{submission.name} {answers}"
 
     async def delete(self) -> str:
         """Delete a job's object."""
         resource, found = await self._object()
         name, uid, job_id = found["metadata"]["name"], found["metadata"]["uid"], id_of(found)
-        wishes = [wish for wish in self.wishes if wish.uid == uid or (job_id and wish.job_id == job_id)]
-        for wish in wishes:
+        submissions = [
+            submission
+            for submission in self.submissions
+            if submission.uid == uid or (job_id and submission.job_id == job_id)
+        ]
+        for submission in submissions:
             # Where there is no answer, it is deleted or not.
-            wish.is_doubtful = True
+            submission.is_doubtful = True
         await self.world.client.delete(resource, name, self.world.namespace, uid=uid)
-        for wish in wishes:
-            wish.is_unwanted = True
+        for submission in submissions:
+            submission.is_unwanted = True
         return f"{name} {uid}"
 
     async def cancel(self) -> str:
         """Cancel a job by the API."""
-        wanted = [wish for wish in self.wishes if wish.job_id and not wish.is_unwanted]
+        wanted = [submission for submission in self.submissions if submission.job_id and not submission.is_unwanted]
         if not wanted:
             return "(none)"
-        wish = self.chance.choice(wanted)
-        wish.is_unwanted = True
-        await self._ask("DELETE", f"/api/v1/jobs/@{wish.job_id}")
-        return wish.job_id
+        submission = self.chance.choice(wanted)
+        submission.is_unwanted = True
+        await self._ask("DELETE", f"/api/v1/jobs/@{submission.job_id}")
+        return submission.job_id
 
     async def scale(self) -> str:
         """Change a job's size by hand."""
@@ -302,7 +306,7 @@ class Monkey:
         ]
 
     def _is_crowded(self) -> bool:
-        return sum(not wish.is_unwanted and not wish.ends for wish in self.wishes) >= _MOST_JOBS
+        return sum(not submission.is_unwanted and not submission.ends for submission in self.submissions) >= _MOST_JOBS
 
     def _replica(self) -> Replica:
         leaders = [replica for replica in self.replicas if replica.leads]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.kubernetes.monkey import Monkey
 from tests.e2e.kubernetes.service import refuse_unverified
-from tests.e2e.kubernetes.wishes import Wish
+from tests.e2e.kubernetes.submissions import Submission
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.world import DEADLINE_S, World
@@ -105,14 +105,14 @@ async def settle(monkey: Monkey) -> None:
 
 
 async def differences(monkey: Monkey) -> list[str]:
-    """Return in what wishes, log and cluster differ."""
+    """Return in what submissions, log and cluster differ."""
     job_registry, live = JobRegistry(), LiveCluster()
     for event in await events_of(monkey.log):
         job_registry.apply(event)
         live.apply(event)
     objects = await _objects(monkey.world)
     found = [
-        *(told for wish in monkey.wishes if (told := _unfulfilled(wish, job_registry))),
+        *(told for submission in monkey.submissions if (told := _unfulfilled(submission, job_registry))),
         *_orphans(objects, job_registry),
     ]
     pods = await monkey.world.client.list(api.PODS, monkey.world.namespace)
@@ -131,22 +131,22 @@ async def differences(monkey: Monkey) -> list[str]:
     return found
 
 
-def _unfulfilled(wish: Wish, job_registry: JobRegistry) -> str:
+def _unfulfilled(submission: Submission, job_registry: JobRegistry) -> str:
     """Return what is wrong about what became of a job; empty if nothing is."""
-    job_id = wish.job_id or job_registry.submission(adoption_id(wish.uid))
+    job_id = submission.job_id or job_registry.submission(adoption_id(submission.uid))
     record = job_registry.job(job_id) if job_id else None
-    if wish.is_unwanted:
+    if submission.is_unwanted:
         is_over = record is None or not record.is_live
-        return "" if is_over else f"{wish} is live"
-    if wish.is_doubtful and (record is None or record.phase is Phase.CANCELED):
+        return "" if is_over else f"{submission} is live"
+    if submission.is_doubtful and (record is None or record.phase is Phase.CANCELED):
         return ""
     if record is None:
-        return f"{wish} was lost"
-    if wish.job_id and record.phase is Phase.FAILED and "is not the job's" in record.reason:
+        return f"{submission} was lost"
+    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in record.reason:
         # Somebody was faster with an object of that name, by kubectl.
         return ""
-    expected = (Phase.COMPLETED,) if wish.ends else (Phase.RUNNING, Phase.COMPLETED)
-    return "" if record.phase in expected else f"{wish} is {record.phase}: {record.reason} {record.last_error}"
+    expected = (Phase.COMPLETED,) if submission.ends else (Phase.RUNNING, Phase.COMPLETED)
+    return "" if record.phase in expected else f"{submission} is {record.phase}: {record.reason} {record.last_error}"
 
 
 def _orphans(objects: Mapping[str, Object], job_registry: JobRegistry) -> Iterator[str]:
@@ -181,7 +181,7 @@ async def check(monkey: Monkey) -> None:
         event.data.job_id for event in events if isinstance(event.data, JobCompleted | JobFailed | JobCanceled)
     )
     assert [job_id for job_id, times in ended.items() if times > 1] == []
-    wished = [wish.job_id or adoption_id(wish.uid) for wish in monkey.wishes]
+    wished = [submission.job_id or adoption_id(submission.uid) for submission in monkey.submissions]
     assert len(submitted) <= len(set(wished)) == len(wished)
     assert overfull(events) == []
     assert monkey.overfull == []

@@ -22,7 +22,7 @@ _LAUNCHERS: Final = {"nodeSelector": {"role": "launchers"}}
 
 
 @dataclass
-class Wish:
+class Submission:
     """One job that somebody asked for."""
 
     name: str
@@ -39,18 +39,18 @@ class Wish:
     """Whether its program ends by itself."""
 
 
-def a_wish(chance: random.Random, namespace: str) -> tuple[Object, Wish]:
+def a_submission(chance: random.Random, namespace: str) -> tuple[Object, Submission]:
     """Draw a job, and what is known of it."""
     number, least = chance.randrange(_NAMES), chance.randint(1, 2)
     sizes = {"workers": least, "least": least, "most": least + chance.randint(0, 3)}
     if chance.random() < 0.25:
         name = f"torch-{number}"
-        return a_pytorchjob(name, namespace, **sizes), Wish(name, "PyTorchJob")
+        return a_pytorchjob(name, namespace, **sizes), Submission(name, "PyTorchJob")
     name, ends = f"mpi-{number}", chance.random() < 0.4
     notes = {RUNS_FOR_S: str(chance.randint(2, 10))} if ends else {}
     policy = {"backoffLimit": 1_000}
     job = an_mpijob(name, namespace, **sizes, policy=policy, launcher_notes=notes, launcher_spec=_LAUNCHERS)
-    return job, Wish(name, "MPIJob", ends=ends)
+    return job, Submission(name, "MPIJob", ends=ends)
 
 
 async def answer_of(url: str, method: str, path: str, body: object, key: str) -> tuple[int, Any] | None:
