@@ -197,6 +197,10 @@ def check_binding(pod: Object, given: Mapping[str, Any]) -> None:
     if given.get("uid", metadata["uid"]) != metadata["uid"]:
         why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {metadata['uid']}"
         raise conflict("pods", name, f"StorageError: invalid object, {why}")
+    version = metadata["resourceVersion"]
+    if given.get("resourceVersion", version) != version:
+        why = f"ResourceVersion in precondition: {given['resourceVersion']}, in object meta: {version}"
+        raise conflict("pods", name, f"StorageError: invalid object, Precondition failed: {why}")
     if "deletionTimestamp" in metadata:
         raise conflict(what, name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):

@@ -145,12 +145,17 @@ class MemoryWorld(StandInWorld):
         self._replicas = 0
 
     def replica(
-        self, wire: Wire, pools: Mapping[str, Mapping[str, Any]] | None = None, *, skew_s: float = 0.0
+        self,
+        wire: Wire,
+        pools: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        skew_s: float = 0.0,
+        **settings: Any,
     ) -> "Replica":
         """Return another replica of voda on this cluster, which does not run yet."""
         self._replicas += 1
         clock = CountingClock(f"replica-{self._replicas}", skew_s)
-        return Replica(self, clock, wire, pools or {POOL: {"ratelimitSeconds": 0.0}})
+        return Replica(self, clock, wire, {"pools": pools or {POOL: {"ratelimitSeconds": 0.0}}, **settings})
 
     def workers(self) -> Sequence[Object]:
         """Return all pods that voda places."""
@@ -165,13 +170,11 @@ class MemoryWorld(StandInWorld):
 class Replica:
     """One replica: voda's service as composed, without its HTTP server; when its block ends, mirrors are right."""
 
-    def __init__(
-        self, world: MemoryWorld, clock: CountingClock, wire: Wire, pools: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, world: MemoryWorld, clock: CountingClock, wire: Wire, settings: Mapping[str, Any]) -> None:
         fields = {
             "cluster": {"defaultPool": "", "relistSeconds": 60.0},
             "leader": {"namespace": world.namespace},
-            "pools": pools,
+            **settings,
         }
         self.wire = wire
         self._world = world

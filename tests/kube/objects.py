@@ -21,7 +21,7 @@ def a_node(name: str, gpus: int = 8, pool: str = "v100", **changes: Any) -> Obje
         gpus: allocatable; 0 = it has none.
         pool: the label's value; empty = it has no such label.
         changes: `cpu` ("64") and `memory` ("256Gi") allocatable, `resource` by which the GPUs go (nvidia.com/gpu),
-            `labels`, `taints` as {key, value, effect}.
+            `labels`, `taints` as {key, value, effect}, `amounts` of other resources.
     """
     own = {"kubernetes.io/hostname": name, **({POOL: pool} if pool else {}), **changes.get("labels", {})}
     amounts = {
@@ -31,6 +31,7 @@ def a_node(name: str, gpus: int = 8, pool: str = "v100", **changes: Any) -> Obje
         "ephemeral-storage": "1Ti",
     }
     amounts |= {changes.get("resource", GPU): str(gpus)} if gpus else {}
+    amounts |= changes.get("amounts", {})
     return {
         "metadata": {"name": name, "labels": own},
         "spec": {"taints": [dict(taint) for taint in changes.get("taints", ())]},

@@ -40,6 +40,7 @@ _TAGS: Final = {
     "Events": "The log: all that ever happened, and what happens.",
     "Service": "The server itself.",
     "HiveD": "kube-scheduler's extender and the inspection of microsoft/hivedscheduler.",
+    "Extender": "kube-scheduler's extender for pods that share cards, as elastic-gpu-scheduler had it.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
 _OF_HTTP: Final = frozenset({400})

@@ -5,6 +5,7 @@ Rule: use cases and routes reach the outside world through this record alone.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from voda.application.hived.pod_scheduler import PodScheduler
 from voda.application.job_folders import FolderKeeper
@@ -20,6 +21,10 @@ from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
 from voda.manifests.text import MOST_BYTES
 from voda.metrics import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    # It works with a backend itself.
+    from voda.application.sharing.share_extender import ShareExtender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,8 @@ class Backend:
     """What users run beside replicas; None: the cluster runs no such commands."""
     pod_scheduler: PodScheduler | None = None
     """Schedules pods with HiveD's annotations; None: the cluster has no pods."""
+    shares: "ShareExtender | None" = None
+    """Answers kube-scheduler for pods that ask for cards; None: this voda does not."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
+from voda.domain.shares import FreeCard
 from voda.sharing.nodes import CPU, FIRST_DEVICE, MEMORY, GpuNode, Ints, NodeRows, hardware_of
 from voda.sharing.pod import PodPlacement
 
@@ -50,6 +51,19 @@ class Fleet:
         if (self.free[row] + demand > self.hardware.total[row]).any():
             raise ValueError(f"node {placement.node}: {placement.request} on {placement.devices} was not taken there")
         self._change(row, demand)
+
+    def put_free(self, node: str, cards: Sequence[FreeCard]) -> None:
+        """Let so much be free of a node's cards, whatever was; its CPU and memory stay as they are."""
+        row = self.row_of[node]
+        self._change(row, self.with_free(row, cards) - self.free[row])
+
+    def with_free(self, row: int, cards: Sequence[FreeCard]) -> Ints:
+        """Return what is free on a node, as a row of `free`, if so much of its cards were."""
+        width = self.hardware.device_memory.shape[1]
+        free: Ints = self.free[row].copy()
+        free[FIRST_DEVICE : FIRST_DEVICE + len(cards)] = [card.milli for card in cards]
+        free[FIRST_DEVICE + width : FIRST_DEVICE + width + len(cards)] = [card.memory_mib for card in cards]
+        return free
 
     def _change(self, row: int, by: Ints) -> None:
         self.free[row] += by

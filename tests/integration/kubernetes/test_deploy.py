@@ -156,7 +156,7 @@ async def answers(client: Client, rights: Sequence[Right], namespace: str) -> di
 
 
 EXEC = (Right("get", "pods/exec"), Right("create", "pods/exec"))
-HIVED = (Right("get", "pods"), Right("create", "pods/binding"))
+BINDING = (Right("get", "pods"), Right("create", "pods/binding"))
 NAMESPACES = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("vision", "speech")]
 
 
@@ -168,7 +168,7 @@ async def rights_of(plane: ControlPlane, *arguments: str, namespaces: Sequence[s
     config = yaml.safe_load(deployed.service_account_kubeconfig(plane, "sqlite", *arguments).read_text())
     try:
         async with Client(plane, config["users"][0]["user"]["token"]) as client:
-            asked = (*NEEDED, *DENIED, *EXEC, *HIVED)
+            asked = (*NEEDED, *DENIED, *EXEC, *BINDING)
             said = [await answers(client, asked, namespace) for namespace in namespaces]
             return [{right for right, is_allowed in each.items() if is_allowed} for each in said]
     finally:
@@ -184,8 +184,9 @@ async def test_value_for_commands_in_pods_adds_the_rights_to_them_alone(unused: 
     assert await rights_of(unused, "--set", "exec.enabled=true") == [{*NEEDED, *EXEC}]
 
 
-async def test_value_for_pods_of_hived_adds_the_right_to_bind_pods(unused: ControlPlane) -> None:
-    assert await rights_of(unused, "--set", "hived.enabled=true") == [{*NEEDED, *HIVED}]
+@pytest.mark.parametrize("value", ["hived.enabled", "extender.enabled"])
+async def test_value_for_pods_that_voda_schedules_adds_the_right_to_bind_pods(value: str, unused: ControlPlane) -> None:
+    assert await rights_of(unused, "--set", f"{value}=true") == [{*NEEDED, *BINDING}]
 
 
 async def test_rights_to_jobs_when_namespaces_are_named_end_there(unused: ControlPlane) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.application.backend import CallerLimits
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ParameterValue
 from voda.kinds.registry import KINDS
@@ -25,6 +26,7 @@ from voda.manifests.yaml_text import read
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import check_parameters
+from voda.sharing.raters import RATERS
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
@@ -125,6 +127,18 @@ class ExecSettings(_SettingsPart, frozen=True):
     most_seconds: float = CallerLimits().command_s
 
 
+class SharingSettings(_SettingsPart, frozen=True):
+    """Whether voda is kube-scheduler's extender for pods that ask for cards or shares of them."""
+
+    enabled: bool = False
+    rater: str = "fgd"
+    """What chooses node and card, of voda/sharing/raters."""
+    core_resources: tuple[str, ...] = SHARE_RESOURCES.core
+    """Names of hundredths of a card; a container uses one of them."""
+    memory_resources: tuple[str, ...] = SHARE_RESOURCES.memory
+    """Names of MiB of a card."""
+
+
 class PoolSettings(_SettingsPart, frozen=True):
     """What a pool is set to whenever a replica takes the lead; what is left out stays as the log has it."""
 
@@ -154,7 +168,13 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     metrics_folder: str = ""
     jobs_per_user: int = 1_000
     exec: ExecSettings = ExecSettings()
+    sharing: SharingSettings = SharingSettings()
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
+
+    def pool_rule(self) -> PoolRule:
+        """Return which nodes form which pools, and by which resources they share cards."""
+        names = ShareResources(core=self.sharing.core_resources, memory=self.sharing.memory_resources)
+        return structs.replace(self.cluster.pool_rule(), share_resources=names)
 
     def caller_limits(self) -> CallerLimits:
         """Return how much one caller may ask for."""
@@ -210,9 +230,24 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
     for name, span_s in (("idle", options.exec.idle_seconds), ("most", options.exec.most_seconds)):
         if not 1 <= span_s <= _LONGEST_EXEC_S:
             raise InvalidInput(f"exec.{name}Seconds is {span_s:g}, expected 1 to {_LONGEST_EXEC_S}")
+    _check_sharing(options.sharing)
     for name, pool in options.pools.items():
         _check_pool(name, pool)
     return options
+
+
+def _check_sharing(sharing: SharingSettings) -> None:
+    try:
+        RATERS.choose(sharing.rater)
+    except InvalidInput as error:
+        raise InvalidInput(f"sharing.rater: {error}") from error
+    for name, resources in (("coreResources", sharing.core_resources), ("memoryResources", sharing.memory_resources)):
+        if not resources:
+            raise InvalidInput(f"sharing.{name} is empty, expected the name of an extended resource")
+        for number, resource in enumerate(resources):
+            _match(f"sharing.{name}[{number}]", resource, _KEY, "the name of an extended resource")
+    if both := sorted({*sharing.core_resources} & {*sharing.memory_resources}):
+        raise InvalidInput(f"sharing.coreResources and sharing.memoryResources both have {both[0]}")
 
 
 def _check_leader(options: KubernetesOptions) -> None:

@@ -8,6 +8,7 @@ Rule: nothing is decided here; what is built here is only wired.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
 from voda.app.kubernetes.pools import Pools
+from voda.app.kubernetes.sharing import Sharing
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
@@ -112,7 +114,9 @@ class KubernetesService:
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
-        self.backend = self._backend()
+        backend = self._backend()
+        self.shares = Sharing(backend, self.mirror, self.kubernetes.inventory.sharing, options.sharing)
+        self.backend = dataclasses.replace(backend, shares=self.shares.extender)
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )
@@ -187,6 +191,7 @@ class KubernetesService:
             group.create_task(self.reporter.run())
             group.create_task(snapshots.run())
             group.create_task(PodWatch(self.pod_scheduler).run())
+            group.create_task(self.shares.lead())
             if self.options.metrics_folder:
                 watcher = Watcher(store=self.store, clock=self.clock, actor="metrics")
                 folder = Path(self.options.metrics_folder)
@@ -295,7 +300,7 @@ class KubernetesService:
     def _setup(self) -> KubernetesSetup:
         cluster = self.options.cluster
         return KubernetesSetup(
-            rule=cluster.pool_rule(),
+            rule=self.options.pool_rule(),
             clock=self.clock,
             log=self.jobs,
             namespaces=cluster.namespaces,

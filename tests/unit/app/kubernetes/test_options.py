@@ -85,6 +85,11 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("pools: [", "no valid YAML"),
         ("pools: {a100: {policy: lifo}}", "pools.a100.policy: policy 'lifo' is not known"),
         ("pools: {a100: {placer: anywhere}}", "pools.a100.placer: placer 'anywhere' is not known"),
+        ("sharing: {rater: tight}", "sharing.rater: rater 'tight' is not known"),
+        ("sharing: {coreResources: []}", "sharing.coreResources is empty, expected the name of an extended resource"),
+        ("sharing: {memoryResources: [a b]}", r"sharing.memoryResources\[0\] is 'a b', expected the name of an"),
+        ("sharing: {coreResources: [a/b], memoryResources: [a/b]}", "sharing.memoryResources both have a/b"),
+        ("sharing: {coreResource: []}", "sharing.coreResource is unknown here, expected one of enabled, rater"),
         ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds is -1, expected 0"),
         ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100: policy 'lifo' is not known"),
         ("pools: {a100: {parameters: {fifo: {x: 1}}}}", "pools.a100: fifo has no parameter 'x': it has none"),
@@ -135,3 +140,10 @@ def test_file_that_is_none_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"#" * 1_000_001)
     with pytest.raises(InvalidInput, match="log has more than 1000000 bytes"):
         read_options(tmp_path / "log")
+
+
+def test_names_of_shared_cards_reach_the_rule_by_which_nodes_are_read(tmp_path: Path) -> None:
+    text = "sharing: {enabled: true, coreResources: [example.com/core]}"
+    rule = reading(tmp_path, text).pool_rule()
+    assert rule.share_resources.core == ("example.com/core",)
+    assert rule.share_resources.memory == ("elasticgpu.io/gpu-memory", "elasticgpu.com/gpu-memory")

@@ -19,6 +19,7 @@ from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
 from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, index, is_held, object_key, worker_of
 from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
+from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
@@ -40,6 +41,7 @@ class Inventory:
     ) -> None:
         self.job = job
         self.stock = NodeStock(rule, self._is_worker_in)
+        self.sharing = SharingPods(rule.share_resources)
         self.dirty_jobs: set[str] = set()
         """Jobs about which something changed."""
         self._past = past
@@ -69,6 +71,7 @@ class Inventory:
             self._pods[key] = now
             self.stock.add_pod(key, now)
             self._owners.add(key, now)
+        self.sharing.put(before, now)
         self._touch(job_id for pod in (before, now) if pod is not None and (job_id := self._job_of(pod)))
 
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:

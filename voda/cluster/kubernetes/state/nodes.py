@@ -13,7 +13,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
-from voda.cluster.kubernetes.state.shared_gpus import cards_of
+from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources, cards_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -48,6 +48,8 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     """Of devices that are GPUs; empty: only the resource counts."""
     pool_attribute: str = ""
     """Of devices; its value names the pool of a node without the label."""
+    share_resources: ShareResources = SHARE_RESOURCES
+    """By which nodes offer cards to share."""
 
 
 class NodeDevices(Struct, frozen=True):
@@ -67,7 +69,7 @@ def pool_of(node: NodeObject, rule: PoolRule, devices: NodeDevices = NO_DEVICES)
         return pool_name(value)
     if devices.product:
         return pool_name("-".join(devices.product.split()))
-    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(cards_of(node))
+    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(cards_of(node, rule.share_resources))
     return rule.default_pool or None if has_gpus else None
 
 
@@ -104,7 +106,7 @@ def as_node(
         is_schedulable=not (node.spec.unschedulable or any(_taints(node, rule, "NoSchedule"))),
         is_draining=node.metadata.deletion_timestamp is not None or any(_taints(node, rule, "NoExecute")),
         labels=_labels(node, rule),
-        devices=cards_of(node),
+        devices=cards_of(node, rule.share_resources),
     )
 
 

@@ -4,6 +4,7 @@
 groups that it uses. Rules: pure; what a pod asks for is read as it is meant, or refused in one sentence.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,9 +13,16 @@ from msgspec import Struct
 from voda.cluster.kubernetes.objects import KubeContainer, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import GpuDevice, GpuRequest, request_of_core
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus, request_of_core
 
+CARDS_OF: Final = "elasticgpu.io/container-"
+"""Begins the annotations of a pod that name the cards of its containers: elasticgpu.io/container-main: "0,2"."""
+ASSUMED: Final = "elasticgpu.io/assumed"
+"""Annotation and label of a pod whose cards are named: "true"."""
+_LONGEST_NAME: Final = 53
+"""Of a container: the name of an annotation has 63 characters at most."""
 _CORE_PER_CARD: Final = 100
+_INDEX: Final = re.compile(r"[0-9]{1,4}")
 _MOST_CARDS: Final = 1_024
 """More than any machine has; a kubelet that offers more is broken."""
 
@@ -50,7 +58,58 @@ def share_requests(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> Mapping
                 " to ask: a card is kept for a container as long as the pod lives"
             )
     found = ((container.name, _request(pod, container, names)) for container in pod.spec.containers)
-    return {name: request for name, request in found if request.count}
+    requests = {name: request for name, request in found if request.count}
+    if long := [name for name in requests if len(name) > _LONGEST_NAME]:
+        raise InvalidInput(
+            f"pod {pod.metadata.key}: the name of container {long[0]} has {len(long[0])} characters, expected at most"
+            f" {_LONGEST_NAME}: an annotation after it names its cards"
+        )
+    return requests
+
+
+def asks_for_cards(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> bool:
+    """Say whether any container names one of the resources, readably or not."""
+    known = (*names.core, *names.memory)
+    return any(
+        name in given
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+        for given in (container.resources.requests, container.resources.limits)
+        for name in known
+    )
+
+
+def card_annotations(containers: Mapping[str, CardShare]) -> Mapping[str, str]:
+    """Return the annotations that name the cards of containers."""
+    named = {f"{CARDS_OF}{name}": ",".join(map(str, share.cards)) for name, share in containers.items()}
+    return {**named, ASSUMED: "true"}
+
+
+def annotated_cards(pod: Pod, requests: Mapping[str, GpuRequest], devices: int) -> Mapping[str, CardShare] | None:
+    """Return the cards that a pod's annotations name, those left out that the node does not have (any more).
+
+    None where annotations are missing, or are not what the requests need.
+    """
+    found = {}
+    for name, request in requests.items():
+        cards = _indices(pod.metadata.annotations.get(f"{CARDS_OF}{name}", ""))
+        if len(set(cards)) != request.count or len(cards) != request.count:
+            return None
+        if share := share_on(CardShare(cards=cards, request=request), devices):
+            found[name] = share
+    return found
+
+
+def share_on(share: CardShare, devices: int) -> CardShare | None:
+    """Return what is left of a container's cards on a node that has so many; None where nothing is."""
+    left = tuple(card for card in share.cards if card < devices)
+    if len(left) == len(share.cards):
+        return share
+    return CardShare(cards=left, request=GpuRequest(devices=Gpus(len(left)))) if left else None
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    return tuple(int(part) for part in parts) if all(_INDEX.fullmatch(part) for part in parts) else ()
 
 
 def _request(pod: Pod, container: KubeContainer, names: ShareResources) -> GpuRequest:

@@ -77,6 +77,7 @@ def kept(inventory: Inventory) -> Any:
         "dirty",
         "job",
         "stock",
+        "sharing",
         "_past",
         "_job",
         "_is_worker_in",
@@ -86,9 +87,10 @@ def kept(inventory: Inventory) -> Any:
         "_owners",
     )
     parts = {"inventory": inventory, "stock": inventory.stock, "index": inventory._index, "owners": inventory._owners}
-    return {
+    found = {
         f"{part}.{key}": value for part, it in parts.items() for key, value in vars(it).items() if key not in left_out
     }
+    return {**found, "sharing": (inventory.sharing.by_uid, inventory.sharing.by_node)}
 
 
 def kept_of_pods(inventory: Inventory) -> Any:

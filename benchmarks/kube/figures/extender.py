@@ -1,0 +1,117 @@
+"""Pods that share cards of 1,000 nodes: how fast kube-scheduler places them with voda as its extender, and without.
+
+Latency is what one who asks for one pod after the other waits for filter, priorities and bind together.
+"""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from benchmarks.kube.options import Options
+from benchmarks.kube.plane import control_plane
+from benchmarks.kube.pods import Pods
+from benchmarks.kube.replica import Replica, serving
+from benchmarks.kube.seeding import add_nodes, in_parallel
+from benchmarks.kube.shares import Shares
+from benchmarks.table import Row
+from tests.kube import client as api
+from tests.kube.client import Client
+from tests.kube.control_plane import ControlPlane
+from tests.kube.sharing import a_card_node, a_sharing_pod, scheduler_configuration
+
+TITLE = "kube-scheduler's extender for shared GPUs"
+_NODES = 1_000
+_CARDS = 8
+_PODS = 2_000
+_ONE_BY_ONE = 300
+_GOAL_PER_S = 100.0
+_GOAL_SHARE = 0.8
+_GOAL_MS = 25.0
+_LABEL = "round"
+
+
+async def run(options: Options) -> Sequence[Row]:
+    """Return pods/s with and without the extender, and the latency of one pod."""
+    nodes, count, tries = options.scaled(_NODES, 10), options.scaled(_PODS, 50), options.scaled(_ONE_BY_ONE, 20)
+    settings = {"sharing": {"enabled": True, "rater": "binpack"}}
+    with control_plane() as plane, tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        async with Client(plane) as client:
+            await add_nodes(client, [a_card_node(f"gpu-{number:04}", _CARDS) for number in range(nodes)])
+            bare = await _rate(plane, client, "bare", count)
+            with serving(plane, home, str(home / "voda.db"), settings=settings, program=options.program) as replica:
+                await replica.until_leads()
+                latencies = await _latencies(client, replica, tries)
+                config = home / "scheduler.yaml"
+                config.write_text(scheduler_configuration(f"{replica.url}/scheduler", plane.kubeconfig()))
+                shares = Shares(plane, [replica])
+                extended = await _rate(plane, client, "extended", count, f"--config={config}")
+                return [*_rows(nodes, bare, extended, latencies), *shares.rows()]
+
+
+def _rows(nodes: int, bare: float, extended: float, latencies: Sequence[float]) -> Sequence[Row]:
+    ordered = sorted(latencies)
+    p99, median = (1000 * ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in (99, 50))
+    where = f"{nodes} nodes with {_CARDS} cards"
+    return [
+        Row(
+            what=f"pods placed by kube-scheduler with the extender, {where}",
+            figure=extended,
+            unit="/s",
+            goal=min(_GOAL_PER_S, _GOAL_SHARE * bare),
+            better="higher",
+            yardstick=f"the same without it ({bare:,.0f}/s)",
+            ratio=extended / bare,
+        ),
+        Row(what="filter, priorities and bind of one pod, p99", figure=p99, unit="ms", goal=_GOAL_MS),
+        Row(what="filter, priorities and bind of one pod, median", figure=median, unit="ms"),
+    ]
+
+
+async def _rate(plane: ControlPlane, client: Client, name: str, count: int, *flags: str) -> float:
+    """Let kube-scheduler place pods that are there already, and return pods/s from the first to the last."""
+    bodies = [
+        a_sharing_pod(f"{name}-{number}", "default", 50, scheduler="default-scheduler", labels={_LABEL: name})
+        for number in range(count)
+    ]
+    await in_parallel([partial(client.create, api.PODS, body) for body in bodies])
+    pods = Pods(client, _LABEL)
+    async with pods.followed():
+        plane.start_scheduler(*flags)
+        await pods.until(lambda: len(pods.bound.get(name, {})) == count, f"{count} pods are bound")
+        instants = pods.bound[name].values()
+        plane.stop("kube-scheduler")
+        names = [body["metadata"]["name"] for body in bodies]
+        await in_parallel([partial(client.delete, api.PODS, each, "default", grace_s=0) for each in names])
+        await pods.until_gone()
+    return (count - 1) / (max(instants) - min(instants))
+
+
+async def _latencies(client: Client, replica: Replica, tries: int) -> Sequence[float]:
+    """Place one pod after the other as kube-scheduler does, and return the seconds of each."""
+    names = [node["metadata"]["name"] for node in await client.list(api.NODES)]
+    found = []
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(verb: str, body: object) -> bytes:
+            async with session.post(f"{replica.url}/scheduler/{verb}", data=msgspec.json.encode(body)) as answer:
+                return await answer.read()
+
+        for number in range(tries):
+            pod = await client.create(api.PODS, a_sharing_pod(f"one-{number}", "default", 50))
+            meta = pod["metadata"]
+            began = time.perf_counter()
+            left = msgspec.json.decode(await ask("filter", {"Pod": pod, "NodeNames": names}))["NodeNames"]
+            scores = msgspec.json.decode(await ask("priorities", {"Pod": pod, "NodeNames": left}))
+            best = max(scores, key=lambda each: each["Score"])["Host"]
+            bound = {"PodName": meta["name"], "PodNamespace": "default", "PodUID": meta["uid"], "Node": best}
+            answer = msgspec.json.decode(await ask("bind", bound))
+            found.append(time.perf_counter() - began)
+            if answer["Error"]:
+                raise RuntimeError(f"pod {meta['name']} was not bound: {answer['Error']}")
+    return found

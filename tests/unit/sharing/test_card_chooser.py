@@ -1,0 +1,127 @@
+"""Nodes and cards chosen by the accounts of shares: followed as they change, by every rater, as if rated anew."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sharing import share, whole
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.shares import FreeCard, PodShares, SharingNode
+from voda.sharing.card_chooser import HIGHEST, CardChooser
+from voda.sharing.pod import PodRequest
+from voda.sharing.raters import RATERS
+
+CARD = GpuDevice(memory_mib=16_000)
+
+
+def accounts(nodes: int = 3, cards: int = 2) -> dict[str, SharingNode]:
+    return {f"n{number}": SharingNode(devices=(CARD,) * cards) for number in range(nodes)}
+
+
+def a_request(*containers: GpuRequest) -> PodRequest:
+    return PodRequest(containers=containers)
+
+
+def give(account: SharingNode, uid: str, request: GpuRequest, *cards: int) -> None:
+    """Give a pod its cards, as an event does."""
+    containers = {"main": CardShare(cards=cards, request=request)}
+    account.pods[uid] = PodShares(pod=f"ns/{uid}", containers=containers, assigned_at=0.0)
+    account.version += 1
+
+
+def chooser_of(found: dict[str, SharingNode], pod: PodRequest, rater: str = "binpack") -> CardChooser:
+    chooser = CardChooser(RATERS[rater])
+    chooser.follow(found, pod)
+    return chooser
+
+
+@pytest.mark.parametrize("rater", list(RATERS))
+@pytest.mark.parametrize("request_", [share(300), share(300, 4_000), share(0, 4_000), whole(1), whole(2)], ids=str)
+def test_any_rater_when_nothing_is_used_prefers_one_node_alone_and_picks_cards_there(
+    rater: str, request_: GpuRequest
+) -> None:
+    pod = a_request(request_)
+    chooser = chooser_of(accounts(), pod, rater)
+    found = chooser.preferences(["n2", "n0", "n1", "other"], pod, "u")
+    assert found.keys() == {"n0", "n1", "n2"}
+    assert sorted(found.values())[-2] < HIGHEST == max(found.values())
+    cards = chooser.cards(max(found, key=lambda name: found[name]), pod, "u")
+    assert cards is not None
+    assert [len(each) for each in cards] == [request_.count]
+
+
+def test_first_of_equal_nodes_is_preferred_whatever_the_order_of_the_question() -> None:
+    pod = a_request(share(300))
+    chooser = chooser_of(accounts(), pod)
+    assert chooser.preferences(["n2", "n1", "n0"], pod, "u") == {"n2": 9, "n1": 9, "n0": 10}
+
+
+def test_account_when_it_changes_is_followed() -> None:
+    found, pod = accounts(2, 1), a_request(share(600))
+    chooser = chooser_of(found, pod)
+    give(found["n0"], "a", share(600), 0)
+    chooser.follow(found, pod)
+    assert chooser.preferences(["n0", "n1"], pod, "u").keys() == {"n1"}
+    assert chooser.cards("n0", pod, "u") is None
+    found["n0"].pods.clear()
+    found["n0"].version += 1
+    found["n2"] = SharingNode(devices=(CARD, CARD))
+    del found["n1"]
+    chooser.follow(found, pod)
+    assert chooser.preferences(["n0", "n1", "n2"], pod, "u").keys() == {"n0", "n2"}
+
+
+def test_node_when_its_cards_change_is_read_anew() -> None:
+    found, pod = accounts(1, 1), a_request(share(300, 17_000))
+    chooser = chooser_of(found, pod)
+    assert chooser.refusals(["n0"], pod, "all")["n0"].reason == "the node's cards are too few or too small for all"
+    found["n0"].devices = (GpuDevice(memory_mib=20_000),)
+    chooser.follow(found, pod)
+    assert chooser.cards("n0", pod, "u") == ((0,),)
+
+
+def test_refusal_is_final_where_an_unused_node_would_not_do_either() -> None:
+    found, pod = accounts(2, 2), a_request(whole(2))
+    found["n1"].devices = (CARD,)
+    found["n2"] = SharingNode()
+    give(found["n0"], "a", share(100), 0)
+    said = chooser_of(found, pod).refusals(["n0", "n1", "n2", "n9"], pod, "it")
+    assert {name: each.is_final for name, each in said.items()} == {"n0": False, "n1": True, "n2": True, "n9": True}
+
+
+def test_pod_that_would_fit_without_others_is_seen_to_fit() -> None:
+    found, pod = accounts(1, 2), a_request(whole(1))
+    chooser = chooser_of(found, pod)
+    half, all_of_it = (FreeCard(milli=milli, memory_mib=16_000, is_whole=milli == 1000) for milli in (500, 1000))
+    assert not chooser.fits_with("n0", (half, half), pod)
+    assert chooser.fits_with("n0", (half, all_of_it), pod)
+    assert not chooser.fits_with("n9", (all_of_it,), pod)
+
+
+SHARES = st.builds(share, st.integers(1, 999), st.sampled_from([0, 2_000, 9_000]))
+STEPS = st.lists(st.tuples(st.one_of(SHARES, st.sampled_from([whole(1), whole(2)])), st.booleans()), max_size=12)
+
+
+@given(STEPS, st.sampled_from(["binpack", "spread", "topology"]))
+def test_chooser_that_follows_answers_as_one_that_reads_all_anew_and_gives_only_what_is_free(
+    steps: list[tuple[GpuRequest, bool]], rater: str
+) -> None:
+    found = accounts(3, 2)
+    names = list(found)
+    chooser = CardChooser(RATERS[rater])
+    for number, (request, leaves) in enumerate(steps):
+        pod = a_request(request)
+        chooser.follow(found, pod)
+        anew = chooser_of(found, pod, rater)
+        wanted = chooser.preferences(names, pod, "u")
+        assert wanted == anew.preferences(names, pod, "u")
+        for name in names:
+            assert chooser.cards(name, pod, "u") == anew.cards(name, pod, "u")
+        if wanted:
+            node = found[max(wanted, key=lambda name: wanted[name])]
+            [cards] = chooser.cards(max(wanted, key=lambda name: wanted[name]), pod, "u") or ()
+            assert node.refusal({"main": CardShare(cards=cards, request=request)}) == ""
+            give(node, f"u{number}", request, *cards)
+        if leaves and (node := found["n0"]).pods:
+            del node.pods[next(iter(node.pods))]
+            node.version += 1

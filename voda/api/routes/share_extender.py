@@ -1,0 +1,103 @@
+"""kube-scheduler's extender for pods that ask for cards or shares, under the paths of elastic-gpu-scheduler.
+
+Rule: what kube-scheduler is to show to users is in the answer's Error, with status 200: of any other status it tells no
+more than the number.
+"""
+
+from typing import Final
+
+from aiohttp import web
+
+from voda import __version__
+from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, RequestBody, Response, Routes
+from voda.api.requests import json_response, raw_body
+from voda.application.sharing.share_extender import ShareExtender
+from voda.auth.callers import Caller
+from voda.domain.errors import NotFound
+from voda.extender.wire import (
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+    HostPriority,
+)
+
+_ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
+_VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of kube-scheduler.")
+_BINDING: Final = RequestBody(of=None, description="ExtenderBindingArgs of kube-scheduler.")
+
+
+class ShareExtenderRoutes(Routes):
+    """The verbs."""
+
+    tag = "Extender"
+
+    @Operation(
+        "POST",
+        "/scheduler/filter",
+        roles=SCHEDULERS,
+        body=_ARGUMENTS,
+        answers=[Response(of=ExtenderFilterResult)],
+        problems=[404],
+    )
+    async def filter_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Of nodes, name those where the cards that a pod asks for are free."""
+        return json_response(await self._extender.filter(await raw_body(request, self.backend.limits)))
+
+    @Operation(
+        "POST",
+        "/scheduler/priorities",
+        roles=SCHEDULERS,
+        body=_ARGUMENTS,
+        answers=[Response(of=tuple[HostPriority, ...])],
+        problems=[404],
+    )
+    async def prioritize_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Say how much each node is preferred for a pod that asks for cards, 0 to 10."""
+        return json_response(await self._extender.prioritize(await raw_body(request, self.backend.limits)))
+
+    @Operation(
+        "POST",
+        "/scheduler/preemption",
+        roles=SCHEDULERS,
+        body=_VICTIMS,
+        answers=[Response(of=ExtenderPreemptionResult)],
+        problems=[404],
+    )
+    async def preempt_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Of nodes with victims, name those where the pod's cards are free once these have left."""
+        return json_response(await self._extender.preempt(await raw_body(request, self.backend.limits)))
+
+    @Operation(
+        "POST",
+        "/scheduler/bind",
+        roles=SCHEDULERS,
+        body=_BINDING,
+        answers=[Response(of=ExtenderBindingResult)],
+        problems=[404],
+    )
+    async def bind_with_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Give a pod its cards, and bind it."""
+        return json_response(await self._extender.bind(await raw_body(request, self.backend.limits)))
+
+    @Operation(
+        "GET",
+        "/scheduler/status",
+        description="Resource -> JSON, as text, of node -> its cards, as elastic-gpu-scheduler has it.",
+        roles=READERS | SCHEDULERS,
+        answers=[Response(of=dict[str, str])],
+        problems=[404],
+    )
+    async def get_card_status(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get what is left of the cards of all nodes."""
+        return json_response(self._extender.status())
+
+    @Operation("GET", "/version", roles=PUBLIC, answers=[Response(media_type=TEXT)])
+    async def get_version_text(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get voda's version."""
+        return web.Response(text=__version__)
+
+    @property
+    def _extender(self) -> ShareExtender:
+        if (extender := self.backend.shares) is None:
+            raise NotFound("this server does not extend kube-scheduler: set sharing.enabled of voda serve")
+        return extender

@@ -1,0 +1,122 @@
+"""Binds a pod that asks for cards: its share into the log, then its annotations, then its node.
+
+1. Read the pod: it is the one that kube-scheduler means, and nobody has bound it.
+2. Append `share.assigned` at the version of the node's account that the cards were chosen by.
+3. Name the cards in annotations, at the version of the pod that was read.
+4. Bind the pod, at the version that the annotations gave it.
+
+Rules: whoever dies between two steps leaves a share of a pod without a node; the next try uses it, or withdraws it. A
+share is taken from an unbound pod only once no earlier try can bind the pod any more: its version was changed.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from voda.application.backend import Backend
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.pod_binding import PodBinding
+from voda.cluster.kubernetes.state.shared_gpus import ShareResources, card_annotations, share_requests
+from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, VersionConflict, WrongState
+from voda.domain.gpus import CardShare
+from voda.domain.shares import SharingNode
+from voda.events.types import ShareAssigned, ShareReleased
+from voda.extender.share_placement import SharePlacement, SharingPod
+from voda.extender.wire import ExtenderBindingArgs
+from voda.projections.shares import ShareAccounts
+
+ACTOR: Final = "extender"
+_MOST_TRIES: Final = 20
+"""Of one call: each fails because somebody else went on."""
+
+
+class ShareBinder:
+    """Binds pods; `placement` answers from the accounts as they are now."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        pods: PodBinding,
+        names: ShareResources,
+        placement: Callable[[], Awaitable[SharePlacement]],
+    ) -> None:
+        self._backend = backend
+        self._pods = pods
+        self._names = names
+        self._placement = placement
+
+    async def bind(self, arguments: ExtenderBindingArgs) -> None:
+        """Bind a pod to the node that kube-scheduler chose.
+
+        Raises:
+            VodaError: it is not bound, and why.
+        """
+        for _ in range(_MOST_TRIES):
+            try:
+                await self._try(arguments)
+            except (ChangedMeanwhile, VersionConflict):
+                await self._backend.view.wait_for(await self._backend.store.position())
+            else:
+                return
+        key = f"{arguments.podnamespace}/{arguments.podname}"
+        raise ActionRefused(
+            f"pod {key} is not bound to {arguments.node}: one of them changed {_MOST_TRIES} times meanwhile"
+        )
+
+    async def _try(self, arguments: ExtenderBindingArgs) -> None:
+        pod = _checked(await self._pods.get(arguments.podnamespace, arguments.podname), arguments)
+        if pod.spec.node_name:
+            return
+        node, uid, former = arguments.node, pod.metadata.uid, self._accounts.node_of(pod.metadata.uid)
+        requests = share_requests(pod, self._names)
+        if not requests:
+            raise WrongState(f"pod {pod.metadata.key} asks for no cards: leave it to kube-scheduler to bind it")
+        if former not in ("", node):
+            pod = await self._pods.withdraw(pod, self._backend.clock.new_id())
+            await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
+        asking = SharingPod(uid=uid, key=pod.metadata.key, requests=requests)
+        shares = await self._assign(asking, node)
+        pod = await self._pods.name_cards(pod, card_annotations(shares))
+        await self._pods.bind(pod, node)
+
+    async def _assign(self, pod: SharingPod, node: str) -> Mapping[str, CardShare]:
+        """Have the pod's share of a node in the log, and return it."""
+        placement = await self._placement()
+        account = self._accounts.nodes.get(node, SharingNode())
+        had = account.pods.get(pod.uid)
+        shares = placement.cards(pod, node) if had is None else had.containers
+        if isinstance(shares, str):
+            raise WrongState(f"pod {pod.key} cannot be bound to node {node}: {shares}")
+        assigned = ShareAssigned(node=node, pod_uid=pod.uid, pod=pod.key, containers=shares)
+        facts: list[ShareAssigned | ShareReleased] = [assigned]
+        if had is not None:
+            # Recorded anew: whoever is about to take it away, since the pod was not bound for long, is refused.
+            reason = "it is about to be bound again"
+            facts.insert(0, ShareReleased(node=node, pod_uid=pod.uid, pod=pod.key, reason=reason))
+        await self._backend.record(*facts, actor=ACTOR, version=account.version)
+        given = self._accounts.pods(node).get(pod.uid)
+        if given is None or given.containers != shares:
+            raise ChangedMeanwhile(f"the share of pod {pod.key} on node {node} is void: cards or pod changed meanwhile")
+        return shares
+
+    async def _release(self, pod: Pod, node: str, reason: str) -> None:
+        meta, version = pod.metadata, self._accounts.nodes[node].version
+        fact = ShareReleased(node=node, pod_uid=meta.uid, pod=meta.key, reason=reason)
+        await self._backend.record(fact, actor=ACTOR, version=version)
+
+    @property
+    def _accounts(self) -> ShareAccounts:
+        return self._backend.view.live.cluster.shares
+
+
+def _checked(pod: Pod | None, arguments: ExtenderBindingArgs) -> Pod:
+    """Return the pod that is to be bound, or has that node already; raises where it is another, over or elsewhere."""
+    key = f"{arguments.podnamespace}/{arguments.podname}"
+    if pod is None:
+        raise NotFound(f"pod {key} is gone")
+    if pod.metadata.uid != arguments.poduid:
+        raise WrongState(f"pod {key} is another one by now: its uid is {pod.metadata.uid}, not {arguments.poduid}")
+    if pod.is_leaving or pod.is_over:
+        raise WrongState(f"pod {key} {'is being deleted' if pod.is_leaving else 'has ended'}: it is not bound any more")
+    if pod.spec.node_name not in ("", arguments.node):
+        raise WrongState(f"pod {key} is on node {pod.spec.node_name}, and cannot be bound to {arguments.node}")
+    return pod

@@ -1,0 +1,174 @@
+"""Where the account of a node and the cluster differ, and the facts that put it right. Pure.
+
+1. Shares of pods that ended, are gone, or are on another node are released; so are shares of pods that were not bound.
+2. Of cards that have been gone for long, what pods had is released, and the rest is assigned anew.
+3. Pods on the node that the account does not have are adopted, with the cards that their annotations name, else with
+   those that the rater chooses.
+
+Rule: nothing is adopted that would give more of a card than it has: such a pod keeps its node closed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.shared_gpus import (
+    ASSUMED,
+    ShareResources,
+    annotated_cards,
+    card_annotations,
+    share_on,
+    share_requests,
+)
+from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.domain.errors import InvalidInput
+from voda.domain.gpus import CardShare
+from voda.domain.shares import PodShares, SharingNode
+from voda.events.types import ShareAssigned, ShareReleased
+from voda.extender.share_placement import SharingPod
+from voda.projections.shares import ShareAccounts
+
+UNBOUND_S: Final = 60.0
+"""For so long a pod that is not bound keeps its share: kube-scheduler may be about to try again."""
+GONE_S: Final = 300.0
+"""For so long cards may be away: a kubelet that starts again offers none for a moment."""
+
+Choose = Callable[[SharingNode, SharingPod], Mapping[str, CardShare] | str]
+"""Returns the cards of a pod by the rater, on a node with that account, or why there are none."""
+
+
+class StaleShare(Struct, frozen=True):
+    """A share that its pod should not have."""
+
+    pod_uid: str
+    pod: str
+    reason: str
+    certainty: Literal["certain", "if gone", "if unbound"] = "certain"
+    """Whether the mirror is enough, or the API server has to be asked first."""
+
+
+class NodeToCorrect(Struct, frozen=True, kw_only=True):
+    """A node whose account may be wrong."""
+
+    name: str
+    account: SharingNode
+    names: ShareResources
+    choose: Choose
+    drops_lost: bool = False
+    """Whether the cards that it lacks have been gone for long."""
+
+
+class NodeFacts(Struct, frozen=True):
+    """The facts that put the account of a node right, in order."""
+
+    facts: Sequence[ShareReleased | ShareAssigned]
+    refused: Mapping[str, str]
+    """Pods that cannot be adopted, by uid, and why not."""
+
+
+def stale_shares(node: str, account: SharingNode, pods: Mapping[str, Pod], now: float) -> Iterator[StaleShare]:
+    """Yield the shares of a node that are to be released; `pods` are all of the mirror that ask for cards, by uid."""
+    for uid, shares in account.pods.items():
+        pod = pods.get(uid)
+        if pod is None:
+            yield StaleShare(uid, shares.pod, "the pod is gone", "if gone")
+        elif pod.is_over:
+            yield StaleShare(uid, shares.pod, "the pod has ended")
+        elif pod.spec.node_name not in ("", node):
+            yield StaleShare(uid, shares.pod, f"the pod was bound to node {pod.spec.node_name}")
+        elif not pod.spec.node_name and now - shares.assigned_at > UNBOUND_S:
+            yield StaleShare(uid, shares.pod, f"the pod was not bound within {UNBOUND_S:g} s", "if unbound")
+
+
+def has_lost_cards(account: SharingNode) -> bool:
+    """Say whether pods have shares of cards that the node does not have."""
+    return any(_is_lost(each, account) for each in account.pods.values())
+
+
+def unrecorded(account: SharingNode, pods: Mapping[str, Pod], names: ShareResources) -> Sequence[Pod]:
+    """Return those of the pods on a node that use cards of it without being in its account."""
+    lacking = [pod for uid, pod in pods.items() if uid not in account.pods]
+    return [pod for pod in lacking if _uses_some(pod, account, names)]
+
+
+def closed_nodes(accounts: ShareAccounts, pods: SharingPods) -> Mapping[str, str]:
+    """Return the nodes with pods whose cards the log does not know, and why they are closed: who knows what is left."""
+    found = {}
+    for node, there in pods.by_node.items():
+        if (account := accounts.nodes.get(node)) and (lacking := unrecorded(account, there, pods.names)):
+            found[node] = f"cards that pod {lacking[0].metadata.key} uses there are not recorded yet"
+    return found
+
+
+def node_facts(node: NodeToCorrect, *, stale: Sequence[StaleShare], lacking: Sequence[Pod]) -> NodeFacts:
+    """Return what is to be recorded of a node: shares that are stale, cards that are gone, pods that lack theirs."""
+    trial = SharingNode(devices=node.account.devices, pods=dict(node.account.pods))
+    facts: list[ShareReleased | ShareAssigned] = []
+    for each in stale:
+        if trial.pods.pop(each.pod_uid, None) is not None:
+            facts.append(ShareReleased(node=node.name, pod_uid=each.pod_uid, pod=each.pod, reason=each.reason))
+    for uid, shares in list(trial.pods.items()) if node.drops_lost else ():
+        if _is_lost(shares, trial):
+            facts += _without_lost(node.name, uid, shares, trial)
+    refused = {}
+    for pod in lacking:
+        uid, key, found = pod.metadata.uid, pod.metadata.key, _cards(pod, trial, node)
+        if isinstance(found, str):
+            refused[uid] = found
+        else:
+            facts.append(ShareAssigned(node=node.name, pod_uid=uid, pod=key, containers=found))
+            trial.pods[uid] = PodShares(pod=key, containers=found, assigned_at=0.0)
+    return NodeFacts(facts, refused)
+
+
+def lost_annotations(account: SharingNode, pods: Mapping[str, Pod]) -> Iterator[tuple[Pod, Mapping[str, str]]]:
+    """Yield the pods on a node whose annotations do not name the cards that the account has, and the right ones."""
+    for uid, pod in pods.items():
+        if (shares := account.pods.get(uid)) is None or pod.is_leaving:
+            continue
+        wanted = card_annotations(shares.containers)
+        requests = {name: share.request for name, share in shares.containers.items()}
+        named = annotated_cards(pod, requests, len(account.devices))
+        if named != shares.containers or pod.metadata.annotations.get(ASSUMED) != wanted[ASSUMED]:
+            yield pod, wanted
+
+
+def _is_lost(shares: PodShares, account: SharingNode) -> bool:
+    return any(max(share.cards) >= len(account.devices) for share in shares.containers.values())
+
+
+def _without_lost(
+    node: str, uid: str, shares: PodShares, trial: SharingNode
+) -> Iterator[ShareReleased | ShareAssigned]:
+    count = len(trial.devices)
+    lost = sorted({card for share in shares.containers.values() for card in share.cards if card >= count})
+    reason = f"card {', '.join(map(str, lost))} of the node is gone"
+    yield ShareReleased(node=node, pod_uid=uid, pod=shares.pod, reason=reason)
+    left = {name: share_on(share, count) for name, share in shares.containers.items()}
+    kept = {name: share for name, share in left.items() if share is not None}
+    del trial.pods[uid]
+    if kept:
+        trial.pods[uid] = PodShares(pod=shares.pod, containers=kept, assigned_at=shares.assigned_at)
+        yield ShareAssigned(node=node, pod_uid=uid, pod=shares.pod, containers=kept)
+
+
+def _uses_some(pod: Pod, account: SharingNode, names: ShareResources) -> bool:
+    """Say whether a pod uses cards that the node has, as far as its annotations tell."""
+    try:
+        requests = share_requests(pod, names)
+    except InvalidInput:
+        return True
+    return bool(requests) and annotated_cards(pod, requests, len(account.devices)) != {}
+
+
+def _cards(pod: Pod, trial: SharingNode, node: NodeToCorrect) -> Mapping[str, CardShare] | str:
+    try:
+        requests = share_requests(pod, node.names)
+    except InvalidInput as error:
+        return str(error)
+    named = annotated_cards(pod, requests, len(trial.devices))
+    if named is None:
+        return node.choose(trial, SharingPod(uid=pod.metadata.uid, key=pod.metadata.key, requests=requests))
+    return trial.refusal(named) or named

@@ -1,0 +1,125 @@
+"""kube-scheduler's extender for pods that ask for cards or shares: each verb, from bytes to the record answered.
+
+Rules: what kube-scheduler shows to users is one sentence; every replica answers, by its own fold of the log and its own
+mirror, and appends at the versions that it has read.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from voda.application.backend import Backend
+from voda.application.sharing.share_binder import ShareBinder
+from voda.application.sharing.share_corrections import closed_nodes
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.pod_binding import PodBinding
+from voda.cluster.kubernetes.state.shared_gpus import share_requests
+from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.domain.errors import ClusterUnavailable, InvalidInput, VodaError
+from voda.extender.share_placement import SharePlacement, SharingPod, card_states
+from voda.extender.wire import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    HostPriority,
+    read_arguments,
+)
+from voda.kubernetes_client.decoding import Unreadable, read
+from voda.projections.shares import ShareAccounts
+from voda.sharing.card_chooser import CardChooser
+
+
+@dataclass(kw_only=True)
+class ShareExtender:
+    """The verbs of one replica."""
+
+    backend: Backend
+    binding: PodBinding
+    pods: SharingPods
+    """Of this replica's mirror."""
+    chooser: CardChooser
+    is_synced: Callable[[], bool]
+    """Whether the mirror has read the cluster."""
+    _closed: Mapping[str, str] = field(default_factory=dict, init=False)
+    _closed_at: tuple[int, int] = field(default=(-1, -1), init=False)
+
+    def __post_init__(self) -> None:
+        self._binder = ShareBinder(self.backend, self.binding, self.pods.names, self._placement)
+
+    async def filter(self, body: bytes) -> ExtenderFilterResult:
+        """Return the nodes where the pod's cards are free, or in `error` why the question cannot be answered."""
+        try:
+            arguments = read_arguments(body, ExtenderArgs)
+            if arguments.nodenames is None:
+                raise InvalidInput("NodeNames is null: the extender must be configured with nodeCacheCapable: true")
+            return (await self._placement()).filter(self._pod(arguments.pod), arguments.nodenames)
+        except VodaError as error:
+            return ExtenderFilterResult(error=str(error))
+
+    async def prioritize(self, body: bytes) -> Sequence[HostPriority]:
+        """Return how much each node is preferred, 0 to 10.
+
+        Raises:
+            VodaError: the question cannot be answered.
+        """
+        arguments = read_arguments(body, ExtenderArgs)
+        return (await self._placement()).prioritize(self._pod(arguments.pod), arguments.names)
+
+    async def preempt(self, body: bytes) -> ExtenderPreemptionResult:
+        """Return the nodes, with their victims, where the pod's cards are free once these have left.
+
+        Raises:
+            VodaError: the question cannot be answered.
+        """
+        arguments = read_arguments(body, ExtenderPreemptionArgs)
+        return (await self._placement()).preempt(self._pod(arguments.pod), arguments)
+
+    async def bind(self, body: bytes) -> ExtenderBindingResult:
+        """Bind a pod, or say in `error` why it is not bound."""
+        try:
+            arguments = read_arguments(body, ExtenderBindingArgs)
+            if not all((arguments.podname, arguments.podnamespace, arguments.poduid, arguments.node)):
+                raise InvalidInput("expected PodName, PodNamespace, PodUID and Node, and one of them is missing")
+            await self._binder.bind(arguments)
+        except VodaError as error:
+            return ExtenderBindingResult(error=str(error))
+        return ExtenderBindingResult()
+
+    def status(self) -> Mapping[str, str]:
+        """Return resource -> JSON of node -> its cards, as elastic-gpu-scheduler has it."""
+        states = msgspec.json.encode(card_states(self._accounts.nodes)).decode()
+        return {self.pods.names.core[0]: states}
+
+    @property
+    def _accounts(self) -> ShareAccounts:
+        return self.backend.view.live.cluster.shares
+
+    def _pod(self, text: msgspec.Raw) -> SharingPod:
+        try:
+            pod = read(text, Pod)
+        except Unreadable as error:
+            raise InvalidInput(f"Pod cannot be read: {error}") from error
+        if not (uid := pod.metadata.uid):
+            raise InvalidInput(f"pod {pod.metadata.key or '?'} has no uid")
+        if pod.spec.node_name:
+            raise InvalidInput(f"pod {pod.metadata.key} names node {pod.spec.node_name} itself: it is not to be placed")
+        if not (requests := share_requests(pod, self.pods.names)):
+            names = ", ".join((*self.pods.names.core, *self.pods.names.memory))
+            raise InvalidInput(f"pod {pod.metadata.key} asks for no cards: expected some of {names}")
+        return SharingPod(uid=uid, key=pod.metadata.key, requests=requests, has_cards_on=self._accounts.node_of(uid))
+
+    async def _placement(self) -> SharePlacement:
+        if not self.is_synced():
+            raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
+        now = self.pods.changes, self.backend.view.position
+        if self._closed_at != now:
+            if closed_nodes(self._accounts, self.pods):
+                # The mirror may be ahead of the fold: another replica may have bound a pod just now.
+                await self.backend.view.wait_for(await self.backend.store.position())
+            now = self.pods.changes, self.backend.view.position
+            self._closed, self._closed_at = closed_nodes(self._accounts, self.pods), now
+        return SharePlacement(self.chooser, self._accounts.nodes, self._closed)

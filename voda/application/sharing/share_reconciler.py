@@ -1,0 +1,158 @@
+"""What the leader does about shares: compares the account of every node with the cluster, and puts right what differs.
+
+Level-triggered: each round looks at all there is, whatever happened. Rules: facts are appended at the version of the
+account that they follow from; a share is taken from a pod that is not there, or has no node, only once the API server
+has said so, and refuses whoever was about to bind it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from voda.application.backend import Backend
+from voda.application.sharing.share_corrections import (
+    GONE_S,
+    NodeToCorrect,
+    StaleShare,
+    closed_nodes,
+    has_lost_cards,
+    lost_annotations,
+    node_facts,
+    stale_shares,
+    unrecorded,
+)
+from voda.application.sharing.waiting_pods import WaitingPods
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.pod_binding import PodBinding
+from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.concurrency import log_unexpected
+from voda.domain.errors import (
+    ActionRefused,
+    ChangedMeanwhile,
+    NotFound,
+    StoreNotWritable,
+    TransientError,
+    VersionConflict,
+)
+from voda.domain.gpus import CardShare
+from voda.domain.shares import SharingNode
+from voda.extender.share_placement import SharePlacement, SharingPod
+from voda.projections.shares import ShareAccounts
+from voda.sharing.card_chooser import CardChooser
+from voda.sharing.raters import Rater
+
+_log = logging.getLogger(__name__)
+
+ACTOR: Final = "shares"
+_LOOK_S: Final = 1.0
+_LOOK_ANYWAY_S: Final = 10.0
+"""Also where nothing has changed: time passes, and calls fail."""
+
+
+@dataclass(kw_only=True)
+class ShareReconciler:
+    """Runs while this replica leads."""
+
+    backend: Backend
+    binding: PodBinding
+    pods: SharingPods
+    rater: Rater
+    _lost_since: dict[str, float] = field(default_factory=dict, init=False)
+    """Node -> when it was first seen without cards of which pods have shares."""
+    _refused: dict[str, str] = field(default_factory=dict, init=False)
+    """Uid of a pod that cannot be adopted -> why not, as it was logged."""
+
+    def __post_init__(self) -> None:
+        self._waiting = WaitingPods(binding=self.binding, pods=self.pods, chooser=CardChooser(self.rater))
+
+    async def run(self) -> None:
+        """Look at all nodes whenever something has changed, until cancelled."""
+        seen, looked_at = (-1, -1), 0.0
+        while True:
+            now = self.backend.clock.now()
+            state = self.pods.changes, self.backend.view.position
+            if state != seen or now - looked_at >= _LOOK_ANYWAY_S:
+                seen, looked_at = state, now
+                await self.step()
+            await asyncio.sleep(_LOOK_S)
+
+    async def step(self) -> None:
+        """Put all nodes right, one after the other, and wake pods; what fails is tried again in the next round."""
+        for node in sorted({*self._accounts.nodes, *self.pods.by_node}):
+            with log_unexpected("reconciling shares", node):
+                try:
+                    await self._reconcile(node)
+                except (VersionConflict, ChangedMeanwhile):
+                    continue
+                except (TransientError, ActionRefused, StoreNotWritable) as error:
+                    _log.warning("shares not reconciled node=%s reason=%s", node, error)
+        with log_unexpected("waking pods", "shares"):
+            await self._wake()
+
+    async def _wake(self) -> None:
+        closed = closed_nodes(self._accounts, self.pods)
+        try:
+            await self._waiting.wake(self._accounts, closed, self.backend.view.position, self.backend.clock.now())
+        except (TransientError, ActionRefused) as error:
+            _log.warning("waiting pods not woken reason=%s", error)
+
+    async def _reconcile(self, node: str) -> None:
+        account = self._accounts.nodes.get(node)
+        if account is None:
+            return
+        version, now = account.version, self.backend.clock.now()
+        stale = [each for each in stale_shares(node, account, self.pods.by_uid, now) if await self._is_confirmed(each)]
+        lacking = unrecorded(account, self.pods.on(node), self.pods.names) if account.devices else ()
+        lost = self._are_gone(node, account, now)
+        names, choose = self.pods.names, self._choose
+        wrong = NodeToCorrect(name=node, account=account, names=names, choose=choose, drops_lost=lost)
+        found = node_facts(wrong, stale=stale, lacking=lacking)
+        self._tell_refused(node, found.refused)
+        if found.facts:
+            await self.backend.record(*found.facts, actor=ACTOR, version=version)
+        for pod, annotations in list(lost_annotations(account, self.pods.on(node))):
+            await self._restore(pod, annotations)
+
+    async def _is_confirmed(self, share: StaleShare) -> bool:
+        """Say whether a share may be taken away; of a pod without a node, whoever was about to bind it is refused."""
+        if share.certainty == "certain":
+            return True
+        namespace, _, name = share.pod.partition("/")
+        pod = await self.binding.get(namespace, name)
+        if pod is None or pod.metadata.uid != share.pod_uid:
+            return True
+        if share.certainty == "if gone" or pod.spec.node_name:
+            return False
+        await self.binding.withdraw(pod, self.backend.clock.new_id())
+        return True
+
+    async def _restore(self, pod: Pod, annotations: Mapping[str, str]) -> None:
+        try:
+            await self.binding.name_cards(pod, annotations)
+            _log.info("annotations restored pod=%s", pod.metadata.key)
+        except NotFound:
+            return
+
+    def _are_gone(self, node: str, account: SharingNode, now: float) -> bool:
+        if not has_lost_cards(account):
+            self._lost_since.pop(node, None)
+            return False
+        return now - self._lost_since.setdefault(node, now) >= GONE_S
+
+    def _choose(self, account: SharingNode, pod: SharingPod) -> Mapping[str, CardShare] | str:
+        return SharePlacement(CardChooser(self.rater), {"": account}, {}).cards(pod, "")
+
+    def _tell_refused(self, node: str, refused: Mapping[str, str]) -> None:
+        for uid, reason in refused.items():
+            if self._refused.get(uid) != reason:
+                self._refused[uid] = reason
+                _log.warning(
+                    "pod not recorded, so its node takes no others node=%s uid=%s reason=%s", node, uid, reason
+                )
+        self._refused = {uid: reason for uid, reason in self._refused.items() if uid in self.pods.by_uid}
+
+    @property
+    def _accounts(self) -> ShareAccounts:
+        return self.backend.view.live.cluster.shares

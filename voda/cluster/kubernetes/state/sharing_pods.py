@@ -1,0 +1,46 @@
+"""The pods that ask for cards or shares of them: by uid, and those that are bound by node.
+
+Rule: a pod that has ended holds nothing of its node; one that is leaving holds it until it is gone.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.shared_gpus import ShareResources, asks_for_cards
+
+_NO_PODS: Final[Mapping[str, Pod]] = {}
+
+
+class SharingPods:
+    """An index of the inventory's pods."""
+
+    def __init__(self, names: ShareResources) -> None:
+        self.names = names
+        self.by_uid: dict[str, Pod] = {}
+        self.changes = 0
+        """How often it has changed."""
+        self._holding: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
+
+    def put(self, before: Pod | None, now: Pod | None) -> None:
+        """Take in a change of a pod."""
+        if before is not None and self.by_uid.pop(before.metadata.uid, None) is not None:
+            self.changes += 1
+            self._holding[before.spec.node_name].pop(before.metadata.uid, None)
+            if not self._holding[before.spec.node_name]:
+                del self._holding[before.spec.node_name]
+        if now is not None and asks_for_cards(now, self.names):
+            self.changes += 1
+            self.by_uid[now.metadata.uid] = now
+            if now.spec.node_name and not now.is_over:
+                self._holding[now.spec.node_name][now.metadata.uid] = now
+
+    @property
+    def by_node(self) -> Mapping[str, Mapping[str, Pod]]:
+        """Node -> the pods that hold something of it, by uid."""
+        return self._holding
+
+    def on(self, node: str) -> Mapping[str, Pod]:
+        """Return the pods that hold something of a node, by uid."""
+        return self._holding.get(node, _NO_PODS)

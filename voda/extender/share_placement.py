@@ -1,0 +1,173 @@
+"""What the extender answers for pods that ask for cards or shares of them: filter, prioritize, preempt, status.
+
+Pure: all follows from the accounts of the nodes. Rule: a pod that has its cards already, since an earlier try to bind
+it came so far, fits on their node and prefers it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest
+from voda.domain.shares import SharingNode
+from voda.extender.wire import (
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    HostPriority,
+    MetaPod,
+    MetaVictims,
+    read_pod,
+)
+from voda.sharing.card_chooser import HIGHEST, CardChooser
+from voda.sharing.pod import PodRequest
+
+_MILLI_PER_CORE: Final = 10
+"""`gpu-core` counts hundredths of a card."""
+
+
+class SharingPod(Struct, frozen=True, kw_only=True):
+    """A pod that asks for cards or shares."""
+
+    uid: str
+    key: str
+    """`namespace/name`."""
+    requests: Mapping[str, GpuRequest]
+    """By container, in the pod's order; those that ask for none are left out."""
+    has_cards_on: str = ""
+    """Node whose account has it already; empty: none."""
+
+    @property
+    def request(self) -> PodRequest:
+        """Return what raters read."""
+        return PodRequest(containers=tuple(self.requests.values()))
+
+    def text(self) -> str:
+        """Return what it asks for, such as `main (gpu-core 50, gpu-memory 4096)`."""
+        return ", ".join(f"{name} ({_in_words(each)})" for name, each in self.requests.items())
+
+
+class CardState(Struct, frozen=True, rename="pascal"):
+    """What /scheduler/status says of a card, under the names of elastic-gpu-scheduler."""
+
+    core_available: int
+    memory_available: int
+    core_total: int
+    memory_total: int
+
+
+class SharePlacement:
+    """Answers from the accounts of nodes; `closed` are nodes that take no pod now, and why."""
+
+    def __init__(self, chooser: CardChooser, accounts: Mapping[str, SharingNode], closed: Mapping[str, str]) -> None:
+        self._chooser = chooser
+        self._accounts = accounts
+        self._closed = closed
+
+    def filter(self, pod: SharingPod, names: Sequence[str]) -> ExtenderFilterResult:
+        """Return the nodes where the pod's cards are free, and why they are not on each of the others."""
+        wanted = self._preferences(pod, names)
+        left = [name for name in names if name not in wanted and name not in self._closed]
+        refused = self._chooser.refusals(left, pod.request, pod.text())
+        closed = {name: self._closed[name] for name in names if name in self._closed and name not in wanted}
+        return ExtenderFilterResult(
+            node_names=tuple(wanted),
+            failed_nodes={name: each.reason for name, each in refused.items() if not each.is_final} | closed,
+            failed_and_unresolvable_nodes={name: each.reason for name, each in refused.items() if each.is_final},
+        )
+
+    def has_room(self, pod: SharingPod) -> bool:
+        """Say whether the pod's cards are free on some node."""
+        return bool(self._preferences(pod, tuple(self._accounts)))
+
+    def prioritize(self, pod: SharingPod, names: Sequence[str]) -> Sequence[HostPriority]:
+        """Return how much each node is preferred; those without room the least."""
+        wanted = self._preferences(pod, names)
+        return [HostPriority(name, wanted.get(name, 0)) for name in names]
+
+    def preempt(self, pod: SharingPod, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
+        """Return the nodes, with kube-scheduler's victims, where the pod's cards are free once these have left."""
+        self._chooser.follow(self._accounts, pod.request)
+        victims = _victims(arguments)
+        return ExtenderPreemptionResult(
+            {name: each for name, each in victims.items() if self._fits_without(pod, name, each)}
+        )
+
+    def cards(self, pod: SharingPod, node: str) -> Mapping[str, CardShare] | str:
+        """Return the cards of each container on a node, or why it gets none there."""
+        if node in self._closed:
+            return self._closed[node]
+        self._chooser.follow(self._accounts, pod.request)
+        found = self._chooser.cards(node, pod.request, pod.uid)
+        if found is None:
+            return self._chooser.refusals([node], pod.request, pod.text())[node].reason
+        return {
+            name: CardShare(cards=cards, request=request)
+            for (name, request), cards in zip(pod.requests.items(), found, strict=True)
+        }
+
+    def _preferences(self, pod: SharingPod, names: Sequence[str]) -> Mapping[str, int]:
+        self._chooser.follow(self._accounts, pod.request)
+        open_ = [name for name in names if name not in self._closed]
+        wanted = self._chooser.preferences(open_, pod.request, pod.uid)
+        if pod.has_cards_on not in names:
+            return wanted
+        return {**{name: min(each, HIGHEST - 1) for name, each in wanted.items()}, pod.has_cards_on: HIGHEST}
+
+    def _fits_without(self, pod: SharingPod, node: str, victims: MetaVictims) -> bool:
+        account, leaving = self._accounts.get(node), {each.uid for each in victims.pods}
+        if account is None or node in self._closed:
+            return False
+        staying = {uid: each for uid, each in account.pods.items() if uid not in leaving}
+        free = SharingNode(devices=account.devices, pods=staying).free()
+        return self._chooser.fits_with(node, free, pod.request)
+
+
+def card_states(accounts: Mapping[str, SharingNode]) -> Mapping[str, Sequence[CardState]]:
+    """Return node -> its cards, of nodes that have any."""
+    return {
+        name: [
+            CardState(
+                core_available=left.milli // _MILLI_PER_CORE,
+                memory_available=left.memory_mib,
+                core_total=MILLI_PER_DEVICE // _MILLI_PER_CORE,
+                memory_total=device.memory_mib,
+            )
+            for left, device in zip(account.free(), account.devices, strict=True)
+        ]
+        for name, account in accounts.items()
+        if account.devices
+    }
+
+
+class _Metadata(Struct, frozen=True):
+    uid: str = ""
+
+
+class _SentVictim(Struct, frozen=True):
+    uid: str = msgspec.field(name="UID", default="")
+    metadata: _Metadata = _Metadata()
+
+
+class _SentVictims(Struct, frozen=True, rename="pascal"):
+    pods: tuple[_SentVictim, ...] | None = None
+    disruptions: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+def _victims(arguments: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
+    """Return the victims of each node: an extender that keeps nodes is sent their uids, any other one whole pods."""
+    sent = arguments.nodenametometavictims or arguments.nodenametovictims or {}
+    read = {name: read_pod(each, _SentVictims) for name, each in sent.items()}
+    return {
+        name: MetaVictims([MetaPod(pod.uid or pod.metadata.uid) for pod in each.pods or ()], each.disruptions)
+        for name, each in read.items()
+    }
+
+
+def _in_words(request: GpuRequest) -> str:
+    if request.devices:
+        return f"{request.devices} whole card{'s' if request.devices > 1 else ''}"
+    asked = {"gpu-core": request.milli // _MILLI_PER_CORE, "gpu-memory": request.memory_mib}
+    return ", ".join(f"{name} {amount}" for name, amount in asked.items() if amount)

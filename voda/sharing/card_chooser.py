@@ -1,0 +1,137 @@
+"""Chooses nodes and cards for pods by the accounts of shares, as the log has them.
+
+The arrays that raters read follow the accounts: a node is read again only where its account has changed. CPU and memory
+of nodes count as endless: whoever asks has looked at them. Rule: the choice follows from accounts, rater, request, uid.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from voda.domain.gpus import CardShare, GpuDevice
+from voda.domain.shares import FreeCard, SharingNode
+from voda.sharing.demand import Demand
+from voda.sharing.fleet import Fleet
+from voda.sharing.joint import RatedNodes, rate
+from voda.sharing.nodes import GpuNode, NodeRows
+from voda.sharing.placement import PodPlacer
+from voda.sharing.pod import PodRequest
+from voda.sharing.raters import Rater, RatingContext, TieBreaking
+
+HIGHEST: Final = 10
+"""How much the best node is preferred; the worst one 0."""
+_ENDLESS: Final = 10**9
+_FEWEST_CHANGES: Final = 100
+"""What is expected of the next pods is worked out anew after so many changes of nodes, or a tenth of the pods."""
+_NO_CARDS: Final = "the node has no cards to share"
+
+
+class CardRefusal(Struct, frozen=True):
+    """Why a pod does not fit on a node."""
+
+    reason: str
+    is_final: bool
+    """Whether it would not fit either if nobody used the node's cards."""
+
+
+class CardChooser:
+    """Follows the accounts of nodes, and rates nodes for pods by them."""
+
+    def __init__(self, rater: Rater) -> None:
+        self._rater = rater
+        self._names: list[str] = []
+        self._devices: list[tuple[GpuDevice, ...]] = []
+        self._versions: list[int] = []
+        """Of the accounts, as they were read; -1 = not read yet."""
+        self._fleet = Fleet(())
+        self._context = RatingContext(demand=Demand((), self._fleet.hardware))
+        self._placer = PodPlacer(self._fleet, rater, self._context)
+        self._unused = self._placer
+        """Rates the nodes as if nobody used them."""
+        self._changes_left = 0
+
+    def follow(self, accounts: Mapping[str, SharingNode], pod: PodRequest) -> None:
+        """Read what changed in the accounts; before any question about them. `pod` is about to be asked for."""
+        # Of a thousand nodes one has changed, so lists are compared, which costs next to nothing.
+        names, devices = list(accounts), [each.devices for each in accounts.values()]
+        versions = [each.version for each in accounts.values()]
+        if names != self._names or devices != self._devices:
+            self._begin(names, devices)
+        if versions != self._versions:
+            for name, before, now in zip(names, self._versions, versions, strict=True):
+                if before != now:
+                    self._fleet.put_free(name, accounts[name].free())
+                    self._changes_left -= 1
+            self._versions = versions
+        if self._changes_left <= 0:
+            self._expect(accounts, pod)
+
+    def preferences(self, names: Sequence[str], pod: PodRequest, uid: str) -> Mapping[str, int]:
+        """Return how much each node is preferred, 0 to 10, 10 of the best alone; where it does not fit it has none."""
+        rated, row_of = self._placer.rated(pod, uid), self._fleet.row_of
+        asked = np.array([row_of.get(name, -1) for name in names], dtype=np.int64)
+        places = np.flatnonzero((asked >= 0) & (rated.scores[asked] > -np.inf)) if len(row_of) else asked[:0]
+        if not len(places):
+            return {}
+        rows = asked[places]
+        scores, ties = rated.scores[rows], rated.ties[rows]
+        lowest, highest = scores.min(), scores.max()
+        equal = scores >= highest - (self._rater.tolerance if isinstance(self._rater, TieBreaking) else 0.0)
+        wanted = np.where(equal, HIGHEST - 1, np.floor((HIGHEST - 1) * (scores - lowest) / max(highest - lowest, 1e-9)))
+        # As everywhere, the first of equal nodes wins.
+        best = np.flatnonzero(equal & (ties >= ties[equal].max()))
+        wanted[best[rows[best].argmin()]] = HIGHEST
+        fitting = [names[place] for place in places.tolist()]
+        return dict(zip(fitting, wanted.astype(int).tolist(), strict=True))
+
+    def refusals(self, names: Sequence[str], pod: PodRequest, asked: str) -> Mapping[str, CardRefusal]:
+        """Return why a pod does not fit on nodes that `preferences` left out; `asked` is what it asks for, in words."""
+        # Few sentences, the same for many nodes: kube-scheduler counts equal ones together.
+        none = CardRefusal(_NO_CARDS, is_final=True)
+        final = CardRefusal(f"the node's cards are too few or too small for {asked}", is_final=True)
+        full = CardRefusal(f"too little is left of the node's cards for {asked}", is_final=False)
+        unused, row_of, counts = self._unused.rated(pod), self._fleet.row_of, self._fleet.hardware.device_counts
+        return {
+            name: none
+            if (row := row_of.get(name)) is None or not counts[row]
+            else (full if unused.scores[row] > -np.inf else final)
+            for name in names
+        }
+
+    def cards(self, node: str, pod: PodRequest, uid: str) -> Sequence[tuple[int, ...]] | None:
+        """Return the cards of each container on a node, empty of those that ask for none; None: it does not fit."""
+        row, rated = self._fleet.row_of.get(node), self._placer.rated(pod, uid)
+        if row is None or rated.scores[row] == -np.inf:
+            return None
+        return tuple(tuple(np.flatnonzero(each).tolist()) for each in rated.picked[:, row])
+
+    def fits_with(self, node: str, free: Sequence[FreeCard], pod: PodRequest) -> bool:
+        """Say whether a pod would fit on a node if so much of its cards were free."""
+        if (row := self._fleet.row_of.get(node)) is None:
+            return False
+        rows = NodeRows(self._fleet.hardware, np.array([row]), self._fleet.with_free(row, free)[None])
+        rated: RatedNodes = rate(rows, pod, self._rater, self._context)
+        return bool(rated.scores[0] > -np.inf)
+
+    def _begin(self, names: list[str], devices: list[tuple[GpuDevice, ...]]) -> None:
+        nodes = [
+            GpuNode(name=name, cpu_milli=_ENDLESS, memory_mib=_ENDLESS, devices=each)
+            for name, each in zip(names, devices, strict=True)
+        ]
+        self._fleet, self._changes_left = Fleet(nodes), 0
+        self._names, self._devices, self._versions = names, devices, [-1] * len(names)
+
+    def _expect(self, accounts: Mapping[str, SharingNode], pod: PodRequest) -> None:
+        """Expect pods like those that have shares now; like this one where none has any."""
+        held = [_request(each.containers) for account in accounts.values() for each in account.pods.values()]
+        hardware = self._fleet.hardware
+        self._context = RatingContext(demand=Demand(held or [pod], hardware))
+        self._placer = PodPlacer(self._fleet, self._rater, self._context)
+        self._unused = PodPlacer(Fleet(hardware.nodes), self._rater, self._context)
+        self._changes_left = max(_FEWEST_CHANGES, len(held) // 10)
+
+
+def _request(containers: Mapping[str, CardShare]) -> PodRequest:
+    return PodRequest(containers=tuple(share.request for share in containers.values()))
