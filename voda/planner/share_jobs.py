@@ -26,23 +26,23 @@ from voda.planner.feasibility import without_jobs
 _CONTAINER: Final = "share"
 
 
-class SharePlacement(Struct, frozen=True, kw_only=True):
+class PlacedShares(Struct, frozen=True, kw_only=True):
     """Where the jobs go that ask for a part of a card, and why."""
 
     placement: Placement = {}
     reasons: Mapping[str, str] = {}
 
 
-def place_shares(view: ClusterState) -> tuple[ClusterState, SharePlacement]:
+def place_shares(view: ClusterState) -> tuple[ClusterState, PlacedShares]:
     """Return the view that is left to jobs of whole GPUs, and where the others go."""
     jobs = {job_id: job for job_id, job in view.jobs.items() if job.spec.share is not None}
     if not jobs:
-        return view, SharePlacement()
+        return view, PlacedShares()
     draft = _ShareDraft(view)
     for job in _in_order(view):
         draft.add(job)
     left = replace(without_jobs(view, jobs.keys()), nodes=draft.nodes)
-    return left, SharePlacement(placement=draft.placement, reasons=draft.reasons)
+    return left, PlacedShares(placement=draft.placement, reasons=draft.reasons)
 
 
 def card_text(shares: Mapping[str, SharingNode], job_id: str) -> str:
