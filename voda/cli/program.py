@@ -153,9 +153,9 @@ _FOR_KUBECTL = """\
 _SERVICE = """, and makes its Service {subdomain}.
 # The job's name is in it several times: for another one print it again, with --name"""
 _FOR_SUBMIT = """\
-# For `voda submit FILE` alone: kubectl knows nothing of --array, --after and --device-class.
+# For `voda submit FILE` alone, which makes the jobs of --array and the claims of --device-class.
 """
-_OF_SUBMIT = ("voda.dev/array", "voda.dev/after", "voda.dev/device-class")
+_OF_SUBMIT = ("voda.dev/array", "voda.dev/device-class")
 
 
 def manifest_text(manifest: dict[str, Any], *, has_image: bool) -> str:

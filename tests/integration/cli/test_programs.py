@@ -202,8 +202,10 @@ def test_print_with_an_image_is_ready_for_kubectl_and_can_be_submitted(empty: Se
 
 
 def test_print_of_what_only_voda_submit_can_do_says_so(empty: Server) -> None:
-    for option, value in (("--array", "0-3"), ("--after", "prep"), ("--device-class", "gpu.example.com")):
+    for option, value in (("--array", "0-3"), ("--device-class", "gpu.example.com")):
         words = ("submit", "--print", "--image", "train:1", option, value, "--", "torchrun", "train.py")
         printed = empty.voda(*words).stdout
         assert printed.startswith("# For `voda submit FILE` alone")
         assert "suspend" not in printed
+    words = ("submit", "--print", "--image", "train:1", "--after", "prep", "--", "torchrun", "train.py")
+    assert yaml.safe_load(empty.voda(*words).stdout)["spec"]["suspend"] is True
