@@ -189,7 +189,7 @@ async def test_api_when_jobs_are_looked_for_slowly_answers_meanwhile(
 
 
 @needs(os.geteuid() == 0, "only root is sure to make control groups")
-async def test_readyz_when_jobs_fill_their_limits_of_processes_and_memory_answers_within_a_second(
+async def test_readyz_when_jobs_fill_their_limits_of_processes_and_memory_answers_within_a_second_also_after_a_restart(
     tmp_path: Path,
 ) -> None:
     if not {"pids", "memory", "cpu"} <= (groups := find_cgroups()).controllers:
@@ -209,6 +209,14 @@ async def test_readyz_when_jobs_fill_their_limits_of_processes_and_memory_answer
         await _goes_on(up)
         assert {status for status, _ in asked} <= {200, 503}
         assert asked[-1][0] == 200
+    # The jobs go on, and the next start finds them so.
+    async with an_up(tmp_path, pids_limit=300) as up:
+
+        async def is_ready() -> bool:
+            return (await up.get("/readyz", within_s=1))[0] == 200
+
+        await until_it_is(is_ready, within_s=60)
+        assert (await up.job(bomb))["replicas"] == (await up.job(glutton))["replicas"] == 1
         for job_id in (bomb, glutton):
             async with up.session.delete(f"{up.service.url}/api/v1/jobs/{job_id}") as answer:
                 assert answer.status < 300
