@@ -187,7 +187,7 @@ def _elsewhere(job: NumberedReplicas, spec: JobSpec) -> str:
     """Return the host at which replicas look for a replica 0 that is of another job; empty where it is none."""
     host = (variables(job).get(ENDPOINT) or "").partition(":")[0]
     replica, _, domain = host.partition(".")
-    is_pod = domain.endswith(".svc.cluster.local") and replica.endswith("-0")
+    is_pod = domain.endswith(".svc.cluster.local") and replica.endswith("-0") and "$(" not in host
     return host if is_pod and replica != f"{spec.name or spec.job_id}-0" else ""
 
 

@@ -97,8 +97,9 @@ def test_rendezvous_at_the_replica_of_another_job_is_warned_of() -> None:
     renamed["metadata"]["name"] = "other"
     (warning,) = kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu")
     assert "names digits-0.digits.default.svc.cluster.local, and replica 0 of this job is other-0" in warning.message
-    renamed["spec"]["template"]["spec"]["containers"][0]["env"] = [{**ENDPOINT, "value": "store.example.com:29500"}]
-    assert kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu") == ()
+    for host in ("store.example.com", "$(NAME)-0.$(NAME).default.svc.cluster.local"):
+        renamed["spec"]["template"]["spec"]["containers"][0]["env"] = [{**ENDPOINT, "value": f"{host}:29500"}]
+        assert kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu") == ()
 
 
 def test_limits_of_a_job_are_in_its_spec() -> None:
