@@ -1,4 +1,7 @@
-"""A random user with random faults on a real cluster with all operators: whatever happens, the cluster comes right."""
+"""A random user with random faults on a real cluster with all operators: whatever happens, the cluster comes right.
+
+GPUs are counted with the first seed, and devices that jobs claim with the second one.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +20,9 @@ def full_cluster() -> Iterator[PeeredCluster]:
         yield made
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "has_claims"), [*zip(SEEDS, (False, True), strict=True)])
 async def test_cluster_when_anything_happens_comes_right(
-    full_cluster: PeeredCluster, tmp_path: Path, seed: int
+    full_cluster: PeeredCluster, tmp_path: Path, seed: int, has_claims: bool
 ) -> None:
-    async with running(full_cluster, tmp_path, seed) as run:
+    async with running(full_cluster, tmp_path, seed, has_claims=has_claims) as run:
         await run.go(60)
