@@ -17,6 +17,8 @@ T = TypeVar("T", bound=Struct)
 
 PREFIX: Final = "hivedscheduler.microsoft.com/"
 SCHEDULING_SPEC: Final = f"{PREFIX}pod-scheduling-spec"
+_MOST_PODS: Final = 65_536
+"""Of an affinity group: each has its place in a list, and anybody may annotate a pod."""
 _OLD_NAMES: Final = {
     "gpuType": "leafCellType",
     "gpuNumber": "leafCellNumber",
@@ -88,6 +90,11 @@ def read_request(pod: AnnotatedPod) -> HivedRequest:
     if not text:
         raise InvalidInput(f"pod {pod.key} has no annotation {SCHEDULING_SPEC}")
     spec = read_annotation(SCHEDULING_SPEC, text, _SchedulingSpec)
+    pods = sum(member.pod_number for member in spec.affinity_group.members) if spec.affinity_group else 1
+    if pods > _MOST_PODS:
+        raise InvalidInput(
+            f"annotation {SCHEDULING_SPEC}: affinityGroup has {pods} pods, expected at most {_MOST_PODS}"
+        )
     group = spec.affinity_group or _AffinityGroup(pod.key, (_Member(1, spec.leaf_cell_number),))
     request = GangRequest(
         name=group.name,

@@ -79,8 +79,10 @@ async def test_pod_of_a_user_who_is_no_member_is_refused() -> None:
 
 async def test_pod_without_a_name_or_with_a_huge_gang_harms_nobody() -> None:
     async with scheduling() as at:
-        huge = {"name": "huge", "members": [{"podNumber": 1_000_000, "leafCellNumber": 1}]}
-        assert "too few cells" in await at.reason(a_pod("p", affinityGroup=huge))
+        huge = {"name": "huge", "members": [{"podNumber": 10**12, "leafCellNumber": 1}]}
+        assert "expected at most 65536" in await at.reason(a_pod("p", affinityGroup=huge))
+        large = {"name": "large", "members": [{"podNumber": 65_536, "leafCellNumber": 1}]}
+        assert "too few cells" in await at.reason(a_pod("p", affinityGroup=large))
         nameless = AnnotatedPod(PodMetadata("", "", "uid", a_pod("p").metadata.annotations))
         assert await at.node(nameless)
 

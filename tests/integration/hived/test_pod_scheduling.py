@@ -1,5 +1,7 @@
 """HiveD's pods over HTTP: they share the cells with voda's jobs, and the log has who has which."""
 
+from msgspec.structs import replace
+
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.integration.hived.scheduling import MemoryPods, scheduling
@@ -119,6 +121,9 @@ async def test_bind_when_the_pod_is_deleted_or_another_has_its_name_frees_its_ce
         node = await at.node(pod)
         other = "n1" if node != "n1" else "n2"
         assert f"has its cells on node {node}, and cannot be bound to {other}" in await at.bind(pod, other)
+        renamed = replace(pod, metadata=replace(pod.metadata, name="another"))
+        assert "pod team/another (g-0) has no cells" in await at.bind(renamed, node)
+        assert await at.facts() == ["gang.placed", "gang.joined"]
         at.pods.delete(pod)
         assert f"pod {pod.key} ({pod.metadata.uid}) is gone" in await at.bind(pod, node)
         assert (await at.facts())[-1] == "gang.left"

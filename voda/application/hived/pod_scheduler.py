@@ -19,7 +19,15 @@ from voda.application.read_model import ReadModel
 from voda.cells.book import CellBook
 from voda.clock import Clock
 from voda.cluster.kubernetes.state.job_annotations import USER
-from voda.domain.errors import ClusterUnavailable, InvalidInput, NotAllowed, NotFound, StoreUnavailable, VodaError
+from voda.domain.errors import (
+    ClusterUnavailable,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    StoreUnavailable,
+    VodaError,
+    WrongState,
+)
 from voda.events.envelope import Event, Fact
 from voda.extender.wire import (
     ExtenderArgs,
@@ -97,8 +105,12 @@ class PodScheduler:
         self.refuse_unless_leading()
         key, uid = f"{arguments.podnamespace}/{arguments.podname}", arguments.poduid
         try:
+            annotations = self._annotations(arguments)
+        except (NotFound, WrongState) as error:
+            return ExtenderBindingResult(error=str(error))
+        try:
             async with asyncio.timeout(_MOST_S):
-                await self.pods.bind(key, uid, arguments.node, self._annotations(arguments))
+                await self.pods.bind(key, uid, arguments.node, annotations)
         except NotFound as error:
             await self.release(uid, "it was gone when it was to be bound")
             return ExtenderBindingResult(error=str(error))
@@ -151,14 +163,14 @@ class PodScheduler:
         """Let nobody else decide for the length of the block."""
         self.refuse_unless_leading()
         try:
-            async with asyncio.timeout(_MOST_S), self._turn:
+            async with asyncio.timeout(_MOST_S), self._turn, self._whole_books():
                 yield
         except TimeoutError as error:
             raise StoreUnavailable(f"the log did not answer in {_MOST_S:g} s: try again") from error
 
     async def release(self, uid: str, reason: str) -> None:
         """Note that a pod is gone."""
-        async with self._turn:
+        async with self._turn, self._whole_books():
             for book in self.pool_books():
                 book.preempting.pop(uid, None)
                 book.extender().remove(uid, reason)
@@ -166,11 +178,24 @@ class PodScheduler:
 
     async def adopt(self, pod: AnnotatedPod, node: str) -> None:
         """Let a pod that was bound before use the cells of its annotations; raises InvalidInput where it cannot."""
-        async with self._turn:
+        async with self._turn, self._whole_books():
             for book in self.pool_books():
                 if node in self.view.live.cluster.nodes(book.pool):
                     book.extender().add_bound(pod)
                     await self._record(book)
+
+    @asynccontextmanager
+    async def _whole_books(self) -> AsyncIterator[None]:
+        """Make the books anew from the log if the block fails half-way."""
+        try:
+            yield
+        except InvalidInput:
+            # It is refused before anything is changed.
+            raise
+        except BaseException:
+            for book in self._books.values():
+                book.forget()
+            raise
 
     async def _filter(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderFilterResult:
         answers: list[ExtenderFilterResult] = []
@@ -221,15 +246,11 @@ class PodScheduler:
                 book.extender().remove(uid)
 
     async def _record(self, book: PoolBook) -> None:
-        """Record what the extender has changed; where that fails, its book is made anew from the log."""
+        """Record what the extender has changed."""
         facts = book.extender().take_facts()
         if not facts:
             return
         now, new_id = self.clock.now(), self.clock.new_id
         made = [Fact(data=fact, event_id=new_id(), recorded_at=now, actor="extender") for fact in facts]
-        try:
-            position = await self._store.append(facts[0].stream, book.version, made)
-            await self.view.wait_for(position)
-        except BaseException:
-            book.forget()
-            raise
+        position = await self._store.append(facts[0].stream, book.version, made)
+        await self.view.wait_for(position)

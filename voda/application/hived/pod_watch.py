@@ -8,6 +8,7 @@ import logging
 from typing import Final
 
 from voda.application.hived.pod_scheduler import PodScheduler
+from voda.concurrency import log_unexpected
 from voda.domain.errors import InvalidInput, VodaError
 
 _log = logging.getLogger(__name__)
@@ -31,16 +32,21 @@ class PodWatch:
         scheduler = self.scheduler
         scheduler.forget()
         try:
-            await self.adopt()
-            scheduler.is_ready = True
             while True:
+                with log_unexpected("watching pods", "all"):
+                    await self._step()
                 await asyncio.sleep(_LOOK_S)
-                try:
-                    await self.look()
-                except VodaError as error:
-                    _log.warning("cannot release pods that are gone reason=%s", error)
         finally:
             scheduler.forget()
+
+    async def _step(self) -> None:
+        try:
+            if not self.scheduler.is_ready:
+                await self.adopt()
+                self.scheduler.is_ready = True
+            await self.look()
+        except VodaError as error:
+            _log.warning("cannot record which pods are there and which are gone reason=%s", error)
 
     async def adopt(self) -> None:
         """Let pods that were bound before, perhaps by HiveD itself, have their cells."""

@@ -82,7 +82,9 @@ class PoolBook:
             nodes, devices = plan.placement.get(job_id, ()), plan.devices.get(job_id, ())
             planned = {index for index, node in enumerate(nodes) if node == place.node}
             there = {index for index, node in job.workers.items() if node == place.node}
-            is_in_the_way = any(not {*place.devices}.isdisjoint(devices[index]) for index in planned)
+            is_in_the_way = any(
+                index >= len(devices) or not {*place.devices}.isdisjoint(devices[index]) for index in planned
+            )
             if is_in_the_way or there - planned:
                 found.append(job_id)
         return found

@@ -62,7 +62,7 @@ class AnnotatedPods:
     async def _explain(self, path: str, key: str, uid: str, node: str) -> None:
         """Return where a pod that cannot be bound is bound to the node already; raise why not."""
         there = await self._api.get(path, Pod)
-        if there is None or there.metadata.uid != uid:
-            raise NotFound(f"pod {key} ({uid}) is gone; another pod has its name")
+        if there is None or there.metadata.uid != uid or there.is_leaving:
+            raise NotFound(f"pod {key} ({uid}) is gone, or about to go")
         if there.spec.node_name != node:
             raise WrongState(f"pod {key} is bound to node {there.spec.node_name or 'none'}, not to {node}")
