@@ -4,6 +4,7 @@ Rule: keys that nobody knows are skipped, as by HiveD; a value that cannot be me
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -89,7 +90,7 @@ def read_request(pod: AnnotatedPod) -> HivedRequest:
     text = pod.annotation(SCHEDULING_SPEC)
     if not text:
         raise InvalidInput(f"pod {pod.key} has no annotation {SCHEDULING_SPEC}")
-    spec = read_annotation(SCHEDULING_SPEC, text, _SchedulingSpec)
+    spec = _scheduling_spec(text)
     pods = sum(member.pod_number for member in spec.affinity_group.members) if spec.affinity_group else 1
     if pods > _MOST_PODS:
         raise InvalidInput(
@@ -107,6 +108,12 @@ def read_request(pod: AnnotatedPod) -> HivedRequest:
         ignores_suggestions=spec.ignores_suggestions,
     )
     return HivedRequest(request, spec.leaf_cell_number)
+
+
+@lru_cache(maxsize=256)
+def _scheduling_spec(text: str) -> _SchedulingSpec:
+    """Return what an annotation says; kube-scheduler asks for a pod several times, and YAML takes its time."""
+    return read_annotation(SCHEDULING_SPEC, text, _SchedulingSpec)
 
 
 def read_annotation(name: str, text: str, kind: type[T]) -> T:

@@ -4,8 +4,9 @@ The book is made of the plan in force and of the gangs in the log; it is made an
 than by the extender itself. Rule: reservations are in no log; they are made again, in the order in which they came.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -44,6 +45,8 @@ class PoolBook:
         """Of the stream of gangs, as far as the book has it."""
         self._view = view
         self._extender: HivedExtender | None = None
+        self._on_nodes: Mapping[str, Sequence[_JobOnNode]] | None = None
+        """None: a plan or a worker has changed since."""
 
     def extender(self) -> HivedExtender:
         """Return the extender over the present book."""
@@ -58,7 +61,7 @@ class PoolBook:
 
     def forget(self) -> None:
         """Let the book be made anew from the log."""
-        self._extender = None
+        self._extender = self._on_nodes = None
 
     def see(self, event: Event) -> None:
         """Note an event of the log that the view has folded."""
@@ -70,24 +73,49 @@ class PoolBook:
                 self.forget()
         elif isinstance(event.data, _CHANGES_CELLS):
             self.forget()
+        elif isinstance(event.data, facts.WorkerStarted | facts.WorkerExited):
+            self._on_nodes = None
 
     def leaving(self, place: WorkerCells) -> Sequence[str]:
         """Return the jobs that a plan has yet to take from these cells, or of which a worker has yet to leave the node.
 
         Which devices a worker had that the plan no longer has there is not known: the whole node waits for it.
         """
-        state = self._view.live.cluster.state(self.pool)
-        plan, found = state.plan, []
-        for job_id, job in (*state.jobs.items(), *state.outlived.items()):
-            nodes, devices = plan.placement.get(job_id, ()), plan.devices.get(job_id, ())
-            planned = {index for index, node in enumerate(nodes) if node == place.node}
-            there = {index for index, node in job.workers.items() if node == place.node}
-            is_in_the_way = any(
-                index >= len(devices) or not {*place.devices}.isdisjoint(devices[index]) for index in planned
-            )
-            if is_in_the_way or there - planned:
-                found.append(job_id)
-        return found
+        if self._on_nodes is None:
+            self._on_nodes = _on_nodes(self._view.live.cluster.state(self.pool))
+        return [each.job_id for each in self._on_nodes.get(place.node, ()) if each.is_in_the_way(place)]
+
+
+class _JobOnNode(NamedTuple):
+    """What a job has of a node."""
+
+    job_id: str
+    planned: Mapping[int, tuple[int, ...] | None]
+    """Worker that the plan has there -> its devices; None: the plan does not say."""
+    there: Set[int]
+    """Workers that are there."""
+
+    def is_in_the_way(self, place: WorkerCells) -> bool:
+        """Return whether somebody has to wait until it has left."""
+        own = {*place.devices}
+        is_planned = any(devices is None or not own.isdisjoint(devices) for devices in self.planned.values())
+        return is_planned or not self.there <= self.planned.keys()
+
+
+def _on_nodes(state: ClusterState) -> Mapping[str, Sequence[_JobOnNode]]:
+    """Return node -> what jobs have of it."""
+    found: dict[str, list[_JobOnNode]] = {}
+    for job_id, job in (*state.jobs.items(), *state.outlived.items()):
+        devices = state.plan.devices.get(job_id, ())
+        planned: dict[str, dict[int, tuple[int, ...] | None]] = {}
+        there: dict[str, set[int]] = {}
+        for index, node in enumerate(state.plan.placement.get(job_id, ())):
+            planned.setdefault(node, {})[index] = devices[index] if index < len(devices) else None
+        for index, node in job.workers.items():
+            there.setdefault(node, set()).add(index)
+        for node in planned.keys() | there.keys():
+            found.setdefault(node, []).append(_JobOnNode(job_id, planned.get(node, {}), there.get(node, set())))
+    return found
 
 
 def open_extender(state: ClusterState) -> HivedExtender:
