@@ -89,6 +89,21 @@ class HivedExtender:
             return refused(names, f"the pod has its cells on node {place.node}, which kube-scheduler does not offer")
         return ExtenderFilterResult(node_names=(place.node,))
 
+    def reclaim(self, pod: AnnotatedPod, names: Sequence[str]) -> None:
+        """Give a pod cells that workers of jobs alone are in the way of.
+
+        While these fill its nodes, kube-scheduler asks no extender about it.
+
+        Raises:
+            InvalidInput: the pod's request can never be met as it is.
+        """
+        if _uid(pod) not in self.places:
+            request = self._request(pod)
+            decision = self._choose(request, names, may_preempt=False)
+            if isinstance(decision, GangPreempts) and not self._pods_in_the_way(decision):
+                self._adopt(pod, request, decision, may_preempt=False)
+                self._start(pod, request, decision)
+
     def preempt(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod, whose cells are reserved from now on.
 
@@ -163,16 +178,22 @@ class HivedExtender:
         return request
 
     def _decide(self, pod: AnnotatedPod, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
+        decision = self._choose(request, nodes, may_preempt=may_preempt)
+        self._adopt(pod, request, decision, may_preempt=may_preempt)
+        return decision
+
+    def _choose(self, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
         gang, suggested = request.gang, set(nodes)
         if self.shared_nodes and gang.is_guaranteed:
             everywhere = self.book.topology.leafs_on.keys() if gang.ignores_suggestions else suggested
             gang, suggested = replace(gang, ignores_suggestions=False), set(everywhere) - self.shared_nodes
-        decision = decide(self.book, gang, request.leafs, Conditions(suggested=suggested, may_preempt=may_preempt))
+        return decide(self.book, gang, request.leafs, Conditions(suggested=suggested, may_preempt=may_preempt))
+
+    def _adopt(self, pod: AnnotatedPod, request: HivedRequest, decision: Decision, *, may_preempt: bool) -> None:
         adopt(self.book, request.gang, decision, _uid(pod), may_preempt=may_preempt)
         if not isinstance(decision, GangWaits):
             self._note_downgrades(decision.downgrades)
         self.waiting[_uid(pod)] = WaitingPod(request.gang.name, pod.key)
-        return decision
 
     def _pods_in_the_way(self, decision: Decision) -> Sequence[str]:
         """Return the gangs of pods that must leave."""

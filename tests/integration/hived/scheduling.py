@@ -52,6 +52,9 @@ class MemoryPods:
     def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
         return [(self.pods[key], node) for key, node in self.nodes.items()]
 
+    def pending(self) -> Iterable[AnnotatedPod]:
+        return [pod for key, pod in self.pods.items() if key not in self.nodes]
+
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         if self.uid(key) != uid:
             raise NotFound(f"pod {key} ({uid}) is gone")

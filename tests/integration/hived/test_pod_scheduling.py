@@ -104,6 +104,29 @@ async def test_cells_that_a_job_has_borrowed_are_left_by_it_before_the_pod_is_bo
         assert node not in after
 
 
+async def test_cells_that_a_job_has_borrowed_are_reclaimed_for_a_pod_that_kube_scheduler_does_not_ask_for() -> None:
+    async with scheduling() as at:
+        await at.watch.reclaim()
+        (before,) = at.pods.gang("asked", 1, 4)
+        await at.watch.reclaim()
+        # Nobody is in its way: kube-scheduler will ask.
+        assert await at.facts() == []
+        leader = await a_leader(at.service)
+        spec = a_spec("elastic", virtual_cluster="b", min_replicas=2, max_replicas=16)
+        await at.service.happens(JobSubmitted(spec=spec))
+        await decided(at.service, leader)
+        for span_s, placed in ((1, 0), (20, 1)):
+            pass_time(at.service, span_s)
+            await at.watch.reclaim()
+            assert (await at.facts()).count("gang.joined") == placed
+        await decided(at.service, leader)
+        assert len(at.service.backend.view.live.cluster.plan("default").placement["elastic"]) == 12
+        assert await at.start(before)
+        at.pods.create("wrong", virtualCluster="none")
+        pass_time(at.service, 20)
+        await at.watch.reclaim()
+
+
 async def test_job_of_a_virtual_cluster_has_what_its_pods_leave_of_the_quota() -> None:
     async with scheduling() as at:
         leader = await a_leader(at.service)

@@ -10,7 +10,7 @@ Rule: one pod is decided on at a time; a decision that could not be recorded is 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from voda.application.hived.pods import ScheduledPods
@@ -175,6 +175,16 @@ class PodScheduler:
                 book.preempting.pop(uid, None)
                 book.extender().remove(uid, reason)
                 await self._record(book)
+
+    async def reclaim(self, pod: AnnotatedPod) -> None:
+        """Give a pod cells that workers of jobs are to leave; nothing where its request cannot be met."""
+        async with self._turn, self._whole_books():
+            with suppress(InvalidInput, NotAllowed):
+                for book in self._candidates(pod):
+                    book.extender().reclaim(pod, tuple(self.view.live.cluster.nodes(book.pool)))
+                    await self._record(book)
+                    if pod.metadata.uid in book.extender().places:
+                        break
 
     async def adopt(self, pod: AnnotatedPod, node: str) -> None:
         """Let a pod that was bound before use the cells of its annotations; raises InvalidInput where it cannot."""

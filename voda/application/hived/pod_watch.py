@@ -15,6 +15,9 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
 _UNSEEN_S: Final = 30.0
+_RECLAIM_AGAIN_S: Final = 10.0
+_MOST_PENDING: Final = 20
+"""Pending pods that are looked at in one round, a few milliseconds each."""
 
 
 class PodWatch:
@@ -26,6 +29,9 @@ class PodWatch:
         """Uids of pods that the mirror has shown."""
         self._asked_at: dict[str, float] = {}
         """Uid of a pod that was not shown -> since when."""
+
+        self._again_at: dict[str, float] = {}
+        """Uid of a pending pod -> when it is looked at again."""
 
     async def run(self) -> None:
         """Watch until cancelled: while this replica leads."""
@@ -39,12 +45,24 @@ class PodWatch:
         finally:
             scheduler.forget()
 
+    async def reclaim(self) -> None:
+        """Let jobs leave the cells of pods that kube-scheduler cannot ask for, since jobs fill their nodes."""
+        now = self.scheduler.clock.now()
+        pending = {pod.metadata.uid: pod for pod in self.scheduler.pods.pending()}
+        self._again_at = {uid: at for uid, at in self._again_at.items() if uid in pending}
+        placed = {uid for book in self.scheduler.pool_books() for uid in book.extender().places} if pending else ()
+        due = [pod for uid, pod in pending.items() if uid not in placed and now >= self._again_at.get(uid, now)]
+        for pod in due[:_MOST_PENDING]:
+            self._again_at[pod.metadata.uid] = now + _RECLAIM_AGAIN_S
+            await self.scheduler.reclaim(pod)
+
     async def _step(self) -> None:
         try:
             if not self.scheduler.is_ready:
                 await self.adopt()
                 self.scheduler.is_ready = True
             await self.look()
+            await self.reclaim()
         except VodaError as error:
             _log.warning("cannot record which pods are there and which are gone reason=%s", error)
 

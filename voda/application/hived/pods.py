@@ -17,6 +17,10 @@ class ScheduledPods(Protocol):
         """Return the pods with HiveD's annotations that have a node, and that node."""
         ...
 
+    def pending(self) -> Iterable[AnnotatedPod]:
+        """Return the pods with HiveD's annotations that kube-scheduler has yet to place, the oldest first."""
+        ...
+
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """Bind a pod to its node, with these annotations; nothing where it is bound there already.
 

@@ -10,7 +10,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.errors import NotFound, WrongState
 from voda.hived.bind_info import BIND_INFO
-from voda.hived.pod_request import AnnotatedPod, PodMetadata
+from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod, PodMetadata
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Absent, Conflict
 from voda.kubernetes_client.metadata import KubeRecord
@@ -36,11 +36,13 @@ class AnnotatedPods:
         """See ScheduledPods.bound."""
         for pod in list(self._inventory.pods_by_key.values()):
             if pod.spec.node_name and not pod.is_over and BIND_INFO in pod.metadata.annotations:
-                meta = pod.metadata
-                yield (
-                    AnnotatedPod(PodMetadata(meta.name, meta.namespace, meta.uid, meta.annotations)),
-                    pod.spec.node_name,
-                )
+                yield _annotated(pod), pod.spec.node_name
+
+    def pending(self) -> Iterable[AnnotatedPod]:
+        """See ScheduledPods.pending."""
+        pods = [pod for pod in self._inventory.pods_by_key.values() if SCHEDULING_SPEC in pod.metadata.annotations]
+        waiting = [pod for pod in pods if not (pod.spec.node_name or pod.gates or pod.is_leaving or pod.is_over)]
+        return [_annotated(pod) for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp)]
 
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """See ScheduledPods.bind."""
@@ -66,3 +68,8 @@ class AnnotatedPods:
             raise NotFound(f"pod {key} ({uid}) is gone, or about to go")
         if there.spec.node_name != node:
             raise WrongState(f"pod {key} is bound to node {there.spec.node_name or 'none'}, not to {node}")
+
+
+def _annotated(pod: Pod) -> AnnotatedPod:
+    meta = pod.metadata
+    return AnnotatedPod(PodMetadata(meta.name, meta.namespace, meta.uid, meta.annotations))
