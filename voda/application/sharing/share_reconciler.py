@@ -49,6 +49,8 @@ ACTOR: Final = "shares"
 _LOOK_S: Final = 1.0
 _LOOK_ANYWAY_S: Final = 10.0
 """Also where nothing has changed: time passes, and calls fail."""
+_NODES_AT_ONCE: Final = 20
+"""Then others get a turn: kube-scheduler waits for answers."""
 
 
 @dataclass(kw_only=True)
@@ -80,7 +82,9 @@ class ShareReconciler:
 
     async def step(self) -> None:
         """Put all nodes right, one after the other, and wake pods; what fails is tried again in the next round."""
-        for node in sorted({*self._accounts.nodes, *self.pods.by_node}):
+        for number, node in enumerate(sorted({*self._accounts.nodes, *self.pods.by_node})):
+            if number % _NODES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             with log_unexpected("reconciling shares", node):
                 try:
                     await self._reconcile(node)
@@ -103,7 +107,9 @@ class ShareReconciler:
         if account is None:
             return
         version, now = account.version, self.backend.clock.now()
-        stale = [each for each in stale_shares(node, account, self.pods.by_uid, now) if await self._is_confirmed(each)]
+        # A list first: while the API server is asked, accounts and mirror go on.
+        stale = list(stale_shares(node, account, self.pods.by_uid, now))
+        stale = [each for each in stale if await self._is_confirmed(each)]
         lacking = unrecorded(account, self.pods.on(node), self.pods.names) if account.devices else ()
         lost = self._are_gone(node, account, now)
         names, choose = self.pods.names, self._choose

@@ -109,6 +109,20 @@ async def test_share_when_its_pod_ends_or_is_deleted_is_released() -> None:
         assert await it.place("c", 100) == ""
 
 
+async def test_share_that_is_looked_at_while_another_pod_is_bound_is_released_without_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_story(cards=2) as it:
+        assert await it.place("a", 100) == ""
+        held = Holding(it.replica, "before", "get", 1)
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await held.reached.wait()
+        assert await it.place("b", 100) == ""
+        held.release()
+        await it.until(lambda: it.recorded() == {"ns/b": "n0"})
+        assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize("verb", ["patch", "create"])
 async def test_share_of_a_pod_that_is_not_bound_is_withdrawn_and_no_earlier_try_can_bind_it(verb: str) -> None:
     async with a_story(cards=1) as it:

@@ -123,5 +123,8 @@ async def live_through(seed: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_shares_in_a_storm_are_never_too_much_and_none_is_lost_or_left_over(seed: int) -> None:
+def test_shares_in_a_storm_are_never_too_much_and_none_is_lost_or_left_over(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     assert virtually(live_through(seed)) > 0
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
