@@ -117,11 +117,14 @@ class CardBreaches:
 
 
 def scheduler_configuration(url: str, kubeconfig: Path) -> str:
-    """Return the settings of a kube-scheduler whose extender answers at a URL, as the documentation shows them."""
+    """Return the settings of a kube-scheduler whose extender answers at a URL, as the documentation shows them.
+
+    Without a URL it has no extender, and all else is the same.
+    """
     text = (ROOT / "docs" / "migrating-from-elastic-gpu-scheduler.md").read_text("utf-8")
     [shown] = re.findall(r"^```yaml\n(apiVersion: kubescheduler.*?)^```", text, re.DOTALL | re.MULTILINE)
     config = yaml.safe_load(shown)
-    config["extenders"][0]["urlPrefix"] = url
+    config["extenders"] = [{**each, "urlPrefix": url} for each in config["extenders"] if url]
     config["clientConnection"] = {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000}
     config["leaderElection"] = {"leaderElect": False}
     return yaml.safe_dump(config)

@@ -43,14 +43,13 @@ async def run(options: Options) -> Sequence[Row]:
         home = Path(folder)
         async with Client(plane) as client:
             await add_nodes(client, [a_card_node(f"gpu-{number:04}", _CARDS) for number in range(nodes)])
-            bare = await _rate(plane, client, "bare", count)
+            bare = await _rate(plane, client, "bare", count, _configuration(plane, home, ""))
             with serving(plane, home, str(home / "voda.db"), settings=settings, program=options.program) as replica:
                 await replica.until_leads()
                 latencies = await _latencies(client, replica, tries)
-                config = home / "scheduler.yaml"
-                config.write_text(scheduler_configuration(f"{replica.url}/scheduler", plane.kubeconfig()))
+                config = _configuration(plane, home, f"{replica.url}/scheduler")
                 shares = Shares(plane, [replica])
-                extended = await _rate(plane, client, "extended", count, f"--config={config}")
+                extended = await _rate(plane, client, "extended", count, config)
                 return [*_rows(nodes, bare, extended, latencies), *shares.rows()]
 
 
@@ -73,7 +72,14 @@ def _rows(nodes: int, bare: float, extended: float, latencies: Sequence[float]) 
     ]
 
 
-async def _rate(plane: ControlPlane, client: Client, name: str, count: int, *flags: str) -> float:
+def _configuration(plane: ControlPlane, folder: Path, url: str) -> str:
+    """Write the settings of a kube-scheduler with an extender at that URL, empty: none, and return its flag."""
+    path = folder / ("extended.yaml" if url else "bare.yaml")
+    path.write_text(scheduler_configuration(url, plane.kubeconfig()))
+    return f"--config={path}"
+
+
+async def _rate(plane: ControlPlane, client: Client, name: str, count: int, config: str) -> float:
     """Let kube-scheduler place pods that are there already, and return pods/s from the first to the last."""
     bodies = [
         a_sharing_pod(f"{name}-{number}", "default", 50, scheduler="default-scheduler", labels={_LABEL: name})
@@ -82,7 +88,7 @@ async def _rate(plane: ControlPlane, client: Client, name: str, count: int, *fla
     await in_parallel([partial(client.create, api.PODS, body) for body in bodies])
     pods = Pods(client, _LABEL)
     async with pods.followed():
-        plane.start_scheduler(*flags)
+        plane.start_scheduler(config)
         await pods.until(lambda: len(pods.bound.get(name, {})) == count, f"{count} pods are bound")
         instants = pods.bound[name].values()
         plane.stop("kube-scheduler")
