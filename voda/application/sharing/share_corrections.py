@@ -128,10 +128,12 @@ def lost_annotations(account: SharingNode, pods: Mapping[str, Pod]) -> Iterator[
     for uid, pod in pods.items():
         if (shares := account.pods.get(uid)) is None or pod.is_leaving:
             continue
-        wanted = card_annotations(shares.containers)
+        wanted, there = card_annotations(shares.containers), pod.metadata.annotations
+        if all(there.get(key) == value for key, value in wanted.items()):
+            continue
         requests = {name: share.request for name, share in shares.containers.items()}
         named = annotated_cards(pod, requests, len(account.devices))
-        if named != shares.containers or pod.metadata.annotations.get(ASSUMED) != wanted[ASSUMED]:
+        if named != shares.containers or there.get(ASSUMED) != wanted[ASSUMED]:
             yield pod, wanted
 
 
