@@ -20,7 +20,7 @@ from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, Versio
 from voda.domain.gpus import CardShare
 from voda.domain.shares import SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
-from voda.extender.share_placement import SharePlacement, SharingPod
+from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.extender.wire import ExtenderBindingArgs
 from voda.projections.shares import ShareAccounts
 
@@ -37,7 +37,7 @@ class ShareBinder:
         backend: Backend,
         pods: PodBinding,
         names: ShareResources,
-        placement: Callable[[], Awaitable[SharePlacement]],
+        placement: Callable[[], Awaitable[ShareVerbs]],
     ) -> None:
         self._backend = backend
         self._pods = pods

@@ -27,7 +27,7 @@ from voda.domain.errors import InvalidInput
 from voda.domain.gpus import CardShare
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
-from voda.extender.share_placement import SharingPod
+from voda.extender.share_verbs import SharingPod
 from voda.projections.shares import ShareAccounts
 
 UNBOUND_S: Final = 60.0

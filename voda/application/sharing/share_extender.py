@@ -17,7 +17,7 @@ from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ClusterUnavailable, InvalidInput, VodaError
-from voda.extender.share_placement import SharePlacement, SharingPod, card_states
+from voda.extender.share_verbs import ShareVerbs, SharingPod, card_states
 from voda.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -112,7 +112,7 @@ class ShareExtender:
             raise InvalidInput(f"pod {pod.metadata.key} asks for no cards: expected some of {names}")
         return SharingPod(uid=uid, key=pod.metadata.key, requests=requests, has_cards_on=self._accounts.node_of(uid))
 
-    async def _placement(self) -> SharePlacement:
+    async def _placement(self) -> ShareVerbs:
         if not self.is_synced():
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
         now = self.pods.changes, self.backend.view.position
@@ -122,4 +122,4 @@ class ShareExtender:
                 await self.backend.view.wait_for(await self.backend.store.position())
             now = self.pods.changes, self.backend.view.position
             self._closed, self._closed_at = closed_nodes(self._accounts, self.pods), now
-        return SharePlacement(self.chooser, self._accounts.nodes, self._closed)
+        return ShareVerbs(self.chooser, self._accounts.nodes, self._closed)

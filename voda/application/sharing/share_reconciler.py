@@ -38,7 +38,7 @@ from voda.domain.errors import (
 )
 from voda.domain.gpus import CardShare
 from voda.domain.shares import SharingNode
-from voda.extender.share_placement import SharePlacement, SharingPod
+from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import Rater
@@ -148,7 +148,7 @@ class ShareReconciler:
         return now - self._lost_since.setdefault(node, now) >= GONE_S
 
     def _choose(self, account: SharingNode, pod: SharingPod) -> Mapping[str, CardShare] | str:
-        return SharePlacement(CardChooser(self.rater), {"": account}, {}).cards(pod, "")
+        return ShareVerbs(CardChooser(self.rater), {"": account}, {}).cards(pod, "")
 
     def _tell_refused(self, node: str, refused: Mapping[str, str]) -> None:
         for uid, reason in refused.items():

@@ -16,7 +16,7 @@ from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, NotFound
-from voda.extender.share_placement import SharePlacement, SharingPod
+from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.pod import PodRequest
@@ -40,7 +40,7 @@ class WaitingPods:
 
     async def wake(self, accounts: ShareAccounts, closed: Mapping[str, str], position: int, now: float) -> None:
         """Wake the oldest pods for which cards are free on a node that is not closed."""
-        placement, has_room, woken = SharePlacement(self.chooser, accounts.nodes, closed), dict[PodRequest, bool](), 0
+        placement, has_room, woken = ShareVerbs(self.chooser, accounts.nodes, closed), dict[PodRequest, bool](), 0
         for pod in sorted(self._put_aside(accounts), key=_age):
             if woken == _AT_ONCE:
                 break

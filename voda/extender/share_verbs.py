@@ -58,7 +58,7 @@ class CardState(Struct, frozen=True, rename="pascal"):
     memory_total: int
 
 
-class SharePlacement:
+class ShareVerbs:
     """Answers from the accounts of nodes; `closed` are nodes that take no pod now, and why."""
 
     def __init__(self, chooser: CardChooser, accounts: Mapping[str, SharingNode], closed: Mapping[str, str]) -> None:
