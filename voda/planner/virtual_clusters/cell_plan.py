@@ -43,7 +43,7 @@ def decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set
 
     draft = recover(view, last)
     guaranteed = place_guaranteed(draft, policy_of, now)
-    opportunistic = place_opportunistic(draft, policy, now)
+    opportunistic = place_opportunistic(draft, policy, now, guaranteed.targets)
     return _result(draft, cell_reasons(draft, guaranteed, opportunistic, policy.name))
 
 

@@ -34,12 +34,20 @@ class OpportunisticPart:
     """Jobs that found no cells for the size that they were to have -> that size."""
 
 
-def place_opportunistic(draft: CellDraft, policy: Policy, now: float) -> OpportunisticPart:
-    """Give jobs idle cells, as the policy shares them."""
+def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Mapping[str, int]) -> OpportunisticPart:
+    """Give jobs idle cells, as the policy shares them; `quotas`: job -> workers that its virtual cluster is to serve.
+
+    Workers within the quota that are on idle cells stay there, and no policy shares those cells: the job's own cells
+    were left to others for that.
+    """
     part = OpportunisticPart()
+    served = {
+        job_id: max(len(draft.guaranteed(job_id)), min(draft.size(job_id), quotas.get(job_id, 0)))
+        for job_id in draft.workers
+    }
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
-        targets, part.reasons = _targets(draft, policy, now, caps)
+        targets, part.reasons = _targets(draft, policy, now, caps, served)
         short = _place(draft, targets)
         if not short:
             break
@@ -76,30 +84,29 @@ def _gpus(draft: CellDraft, job_id: str) -> int:
 
 
 def _targets(
-    draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int]
+    draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int], served: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Return job -> workers in all, and the reasons of those that do not grow because it would not pay."""
     view = draft.view
-    guaranteed = {job_id: len(draft.guaranteed(job_id)) for job_id in draft.workers}
-    more = allocate(_view_of_rest(draft, policy, guaranteed, caps), policy, now).replicas
+    more = allocate(_view_of_rest(draft, policy, served, caps), policy, now).replicas
     jobs = [job_id for job_id, job in view.jobs.items() if not job.is_canceling]
-    wanted = {job_id: guaranteed.get(job_id, 0) + more.get(job_id, 0) for job_id in jobs}
+    wanted = {job_id: served.get(job_id, 0) + more.get(job_id, 0) for job_id in jobs}
     if not view.settings.heeds_resize_cost:
         return wanted, {}
     sizes, reasons = without_thrash(view, wanted)
-    return {job_id: max(size, guaranteed.get(job_id, 0)) for job_id, size in sizes.items()}, dict(reasons)
+    return {job_id: max(size, served.get(job_id, 0)) for job_id, size in sizes.items()}, dict(reasons)
 
 
 def _view_of_rest(
-    draft: CellDraft, policy: Policy, guaranteed: Mapping[str, int], caps: Mapping[str, int]
+    draft: CellDraft, policy: Policy, within_quota: Mapping[str, int], caps: Mapping[str, int]
 ) -> ClusterState:
-    """Return the view in which jobs are what they may have beyond their guaranteed workers."""
+    """Return the view in which jobs are what they may have beyond the workers within their quota."""
     view = draft.view
     jobs: dict[str, Job] = {}
     placement = dict(view.plan.placement)
     estimates = dict(view.estimates)
     for job_id, job in view.jobs.items():
-        served = guaranteed.get(job_id, 0)
+        served = within_quota.get(job_id, 0)
         rest = _rest_of(job, served, caps.get(job_id), _LAST if job_id in draft.without_guarantee else 0)
         if (
             rest is None
@@ -118,12 +125,18 @@ def _view_of_rest(
         estimates=estimates,
         plan=replace(view.plan, placement={job_id: nodes for job_id, nodes in placement.items() if nodes}),
         settings=replace(view.settings, heeds_resize_cost=False),
-        capacity_limit_gpus=Gpus(idle_leafs(draft)),
+        capacity_limit_gpus=Gpus(idle_leafs(draft) - _kept_leafs(draft, within_quota)),
     )
 
 
+def _kept_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
+    """Return how many devices without a guarantee stay with workers within their quota."""
+    kept = ((job_id, size - len(draft.guaranteed(job_id))) for job_id, size in within_quota.items())
+    return sum(max(0, idle) * _gpus(draft, job_id) for job_id, idle in kept)
+
+
 def _rest_of(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
-    """Return a job as what it may have beyond its guaranteed workers; None where that is nothing."""
+    """Return a job as what it may have beyond the workers within its quota; None where that is nothing."""
     spec = job.spec
     most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
     least = 1 if served else spec.min_replicas

@@ -251,3 +251,18 @@ def test_plan_when_pods_use_idle_cells_puts_no_guarantee_on_their_node() -> None
     pool = with_gang(a_pool(HALVES, nodes=FOUR), "n1", quota="")
     plan = replanned(submitted(pool, "job", "vision", min_replicas=8, max_replicas=8))
     assert (guaranteed(plan, "job"), set(plan.plan.placement["job"]) & {"n1"}) == (8, set())
+
+
+def test_plan_when_a_job_within_its_quota_is_on_idle_cells_does_not_lend_these_to_others() -> None:
+    large, small = a_node("n1", gpus=8), a_node("n2", gpus=4)
+    quotas = {"vision": {"node-8": 1}, "speech": {"node-4": 1}}
+    state = a_pool(quotas, nodes=(replace(large, is_ready=False), small), settings=Settings(policy="fifo"))
+    state = replanned(submitted(state, "own", "vision", min_replicas=4, max_replicas=4))
+    assert (size(state, "own"), guaranteed(state, "own")) == (4, 0)
+    # The node of its quota is back; by the pool's policy older jobs go first, which have no guarantee.
+    state = replace(reached(state), nodes={"n1": large, "n2": small})
+    for job_id, workers in (("eight", 8), ("four", 4)):
+        state = submitted(state, job_id, "speech", priority=-1, min_replicas=workers, max_replicas=workers)
+        state = replace(state, jobs={**state.jobs, job_id: replace(state.jobs[job_id], submitted_at=-1.0)})
+    state = replanned(state)
+    assert (size(state, "own"), size(state, "eight"), size(state, "four")) == (4, 8, 0)
