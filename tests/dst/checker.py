@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.dst.invariants.arrays import Arrays
 from tests.dst.invariants.broken import Broken
+from tests.dst.invariants.guarantees import Guarantees
 from tests.dst.invariants.order import Order
 from tests.dst.invariants.plans import Plans
 from tests.dst.invariants.tries import Tries
@@ -24,6 +25,7 @@ class Checker:
         self.order = Order()
         self.plans = Plans()
         self.arrays = Arrays(self.plans)
+        self.guarantees = Guarantees(self.plans)
         self.tries = Tries()
         self._journal = journal
         self._world = world
@@ -41,6 +43,7 @@ class Checker:
             self._journal.committed(event)
             self._refuse_false_end(event)
         self.arrays.see(events)
+        self.guarantees.see(events)
 
     def changed(self, what: str) -> None:
         """Check the cluster.

@@ -20,13 +20,14 @@ from voda.events.types import (
     JobFailed,
     JobSubmitted,
     RatelimitChanged,
+    VirtualClustersApplied,
 )
 
 KEY = "dst/key"
 """Label of a manifest: the Idempotency-Key of its submit."""
 WHOLE: Final = "whole-"
 """Begins the reason by which all tasks of an array are canceled."""
-Kind = Literal["submit", "change", "delete", "delete array", "settings"]
+Kind = Literal["submit", "change", "delete", "delete array", "settings", "virtual clusters"]
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -173,4 +174,7 @@ def _tagged(event: Event) -> tuple[Kind, str] | None:
             return "delete array", reason
         case RatelimitChanged(ratelimit_s=ratelimit_s):
             return "settings", f"{ratelimit_s:.6f}"
+        case VirtualClustersApplied(cells=cells):
+            members = next(iter(cells.virtual_clusters.values())).members
+            return "virtual clusters", members[-1]
     return None

@@ -3,6 +3,7 @@
 Rule: nothing in the product knows of this; the guards are replaced from outside, for the length of a block.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +15,7 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
 from voda.planner import eligibility
+from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.reconcilers import diff
 
 
@@ -52,12 +54,35 @@ def _impatient(view: ClusterState, now: float) -> dict[str, str]:
     return {job_id: why for job_id, why in _held_jobs(view, now).items() if not view.jobs[job_id].waits_for}
 
 
+def _guarantees_nothing(draft: CellDraft, job: Job) -> bool:
+    """Treat every job as one without a guarantee."""
+    del draft, job
+    return False
+
+
+def _gives_nothing_back(draft: CellDraft, job: Job, count: int, **how: Any) -> Any:
+    """Leave idle cells to whoever has borrowed them."""
+    workers = dict(draft.by_name)
+    placed = _place(copy.deepcopy(draft), job, count, **how)
+    is_free = placed is not None and all(
+        worker.cells.node != other.cells.node or not {*worker.cells.devices} & {*other.cells.devices}
+        for worker in placed
+        for other in workers.values()
+    )
+    return _place(draft, job, count, **how) if is_free else None
+
+
+_place: Final = CellDraft.place
+
+
 MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]] = {
     "fencing": [(append_plan, "check_append", _unfenced)],
     "idempotence": [(append_plan, "seal_batch", _forgetful)],
     "observed-free": [(diff, "_free", _as_if_all_were_free)],
     "array-bound": [(eligibility, "_beyond_bound", _unbounded)],
     "after": [(eligibility, "held_jobs", _impatient)],
+    "guarantee": [(CellDraft, "may_be_guaranteed", _guarantees_nothing)],
+    "reclaim": [(CellDraft, "place", _gives_nothing_back)],
 }
 """Name -> what is replaced: module, name, replacement."""
 

@@ -70,7 +70,7 @@ def test_command_when_nothing_happens_then_it_fails() -> None:
 def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
     found = command("--without", "gravity")
     assert found.returncode == 2
-    assert "expected one of fencing, idempotence, observed-free, array-bound, after" in found.stderr.replace("\n", " ")
+    assert "expected one of fencing, idempotence, observed-free, array-bound, after, guarantee, reclaim" in found.stderr.replace("\n", " ")
 
 
 @pytest.mark.slow
@@ -82,6 +82,8 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
         ("observed-free", {"observed free"}),
         ("array-bound", {"at once"}),
         ("after", {"after"}),
+        ("guarantee", {"guarantee"}),
+        ("reclaim", {"guarantee"}),
     ],
 )
 def test_search_when_a_guard_is_switched_off_then_a_seed_finds_it(guard: str, rules: set[str]) -> None:

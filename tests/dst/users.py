@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.dst.invariants.broken import Broken
 from tests.dst.journal import KEY, WHOLE, Answered, Journal, Kind
@@ -19,6 +20,10 @@ from tests.dst.world import Answer, Unanswered, World
 from voda.domain.rng import rng_at
 
 POLICIES: Final = ("elastic-fifo", "fifo", "elastic-tiresias", "tiresias", "srjf", "ffdl", "elastic-srjf", "afs-l")
+CLUSTERS: Final = ("red", "blue")
+"""Virtual clusters, where there are some."""
+_SHARED: Final = 0.5
+"""Of the seeds have virtual clusters."""
 _PATIENCE: Final = 8
 """Times that a user asks again before he gives up."""
 _ASK_AGAIN_S: Final = 4.0
@@ -41,7 +46,8 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
     job: str = ""
     """Name of the job it is about."""
     wish: Mapping[str, Any] = {}
-    """Of a submit: its manifest's figures; of a change: new bounds; of settings: what shall be different."""
+    """Of a submit: its manifest's figures; of a change: new bounds; of settings: what shall be different; of virtual
+    clusters: name -> cell type -> number."""
     manner: Manner = ""
     """Of a submit: sent to two replicas at once, or once more when it is long done; of a delete: of a whole array."""
     patience_s: float = 30.0
@@ -70,7 +76,42 @@ def drawn(
             names.pop(act.job, None)
             names[act.job] = act.wish.get("tasks", 0)
         acts.append(act)
+    if rng_at(seed, "virtual clusters").random() < _SHARED:
+        return _sharing(seed, acts, until_s)
     return tuple(acts)
+
+
+def _sharing(seed: int, acts: Sequence[Act], until_s: float) -> tuple[Act, ...]:
+    """Return the acts of users who share the pool `big` as virtual clusters, which are changed now and then."""
+    rng = rng_at(seed, "sharing")
+    shared: list[Act] = []
+    for act in acts:
+        wish = act.wish
+        if act.kind == "submit" and wish["pool"] == "big":
+            # The workers of a job are in one chain of cells, here on one node.
+            wish = {**wish, "min": min(wish["min"], 8 // wish["gpus"])}
+            wish |= {"cluster": cluster} if (cluster := rng.choice((*CLUSTERS, ""))) else {}
+        shared.append(replace(act, wish=wish))
+    at_s, number = rng.uniform(1.0, 60.0), len(acts)
+    while at_s < until_s:
+        number += 1
+        wish = _quotas(rng)
+        shared.append(Act(at_s=round(at_s, 3), kind="virtual clusters", number=number, job="big", wish=wish))
+        at_s += rng.expovariate(1 / 1_800.0)
+    return tuple(sorted(shared, key=lambda act: act.at_s))
+
+
+def _quotas(rng: Random) -> Mapping[str, Mapping[str, int]]:
+    """Return virtual cluster -> cell type -> number: whole nodes, or parts of them."""
+    quotas: dict[str, dict[str, int]] = {name: {} for name in CLUSTERS}
+    for chain, gpus in (("node-8", 8), ("node-4", 4)):
+        if rng.random() < 0.5:
+            quotas[rng.choice(CLUSTERS)][chain] = 1
+            continue
+        first = rng.randint(0, gpus)
+        for name, number in zip(CLUSTERS, (first, rng.randint(0, gpus - first)), strict=True):
+            quotas[name][f"{chain}.gpu"] = number
+    return quotas
 
 
 def _instants(rng: Random, until_s: float, troubles: Sequence[tuple[float, float]]) -> Iterator[float]:
@@ -153,6 +194,8 @@ def manifest_of(name: str, key: str, wish: Mapping[str, Any]) -> dict[str, Any]:
     if "tasks" in wish:
         # Short ones: the tasks of an array may run one after the other.
         notes |= {"voda.dev/array": f"0-{wish['tasks'] - 1}%{wish['at_once']}", "voda.dev/epochs": "1"}
+    if "cluster" in wish:
+        notes["voda.dev/virtual-cluster"] = wish["cluster"]
     if "after" in wish:
         notes["voda.dev/after"] = wish["after"]
     metadata = {"name": name, "labels": {KEY: key}, "annotations": notes}
@@ -192,6 +235,8 @@ class Users:
                 await self._once_or_again(world, act, self._delete)
             case "settings":
                 await self._once_or_again(world, act, self._set)
+            case "virtual clusters":
+                await self._once_or_again(world, act, self._share)
 
     async def _submit(self, world: World, act: Act) -> None:
         if act.manner == "twice":
@@ -246,6 +291,14 @@ class Users:
         body = msgspec.json.encode({"ratelimit_s": ratelimit_s, **act.wish})
         path, headers = f"/api/v1/pools/{act.job}/settings", {"Content-Type": "application/json"}
         return await self._ask(world, act, "settings", f"{ratelimit_s:.6f}", "PATCH", path, headers=headers, body=body)
+
+    async def _share(self, world: World, act: Act, tag: str) -> Answer | None:
+        # Everybody is a member of each; the last member tells requests apart.
+        tag = f"user-{tag}"
+        clusters = {name: {"cells": cells, "members": ["*", tag]} for name, cells in act.wish.items()}
+        body = msgspec.json.encode({"virtualClusters": clusters})
+        path, headers = f"/api/v1/virtual-clusters?pool={act.job}&force=true", {"Content-Type": "application/json"}
+        return await self._ask(world, act, "virtual clusters", tag, "PUT", path, headers=headers, body=body)
 
     async def _read_back(self, world: World, kind: Kind, tag: str, told: Answer) -> None:
         """Read from any replica what was acknowledged, and see that it is there."""
@@ -320,7 +373,7 @@ def _answered(kind: Kind, tag: str, answer: Answer | None) -> Answered:
     if answer is None or answer.status >= 500:
         return Answered(kind=kind, tag=tag, status=0)
     job_id = ""
-    if kind != "settings" and 200 <= answer.status < 300:
+    if kind not in ("settings", "virtual clusters") and 200 <= answer.status < 300:
         told = answer.json()
         job_id = str((told["job"] if kind == "submit" else told)["array_id" if kind == "delete array" else "job_id"])
     position = answer.headers.get("voda-position")

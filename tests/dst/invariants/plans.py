@@ -121,6 +121,11 @@ class Plans:
             (self._drained.add if is_drained else self._drained.discard)(name)
             self._note_node(position, node)
 
+    def spec_at(self, job_id: str, position: int) -> JobSpec | None:
+        """Return what was wished of a job at a position; None before it was submitted."""
+        past = self._past_specs.get(job_id)
+        return past.at(position) if past else None
+
     def workers_at(self, job_id: str, position: int) -> dict[int, str]:
         """Return index -> node of the workers that a job had at a position."""
         past = self._past_workers.get(job_id)
@@ -170,8 +175,7 @@ class Plans:
             self._refuse_overfull(which, plan, name, gpus)
 
     def _live(self, which: str, job_id: str, position: int) -> JobSpec:
-        past = self._past_specs.get(job_id)
-        spec = past.at(position) if past else None
+        spec = self.spec_at(job_id, position)
         if spec is None:
             raise Broken("plans", f"{which} holds job {job_id}, which was not submitted by position {position}")
         if (end := self.ends.get(job_id)) is not None and end <= position:
