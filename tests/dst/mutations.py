@@ -3,19 +3,23 @@
 Rule: nothing in the product knows of this; the guards are replaced from outside, for the length of a block.
 """
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from voda.cells import scheduling
+from voda.cells.book import CellBook
+from voda.cells.decisions import Decision, GangWaits
+from voda.cells.gangs import GangRequest
+from voda.cells.scheduling import Conditions
 from voda.cluster.port import Observed
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
 from voda.planner import eligibility
-from voda.planner.virtual_clusters.cell_draft import CellDraft
+from voda.planner.virtual_clusters import cell_draft
 from voda.reconcilers import diff
 
 
@@ -54,25 +58,19 @@ def _impatient(view: ClusterState, now: float) -> dict[str, str]:
     return {job_id: why for job_id, why in _held_jobs(view, now).items() if not view.jobs[job_id].waits_for}
 
 
-def _guarantees_nothing(draft: CellDraft, job: Job) -> bool:
+def _guarantees_nothing(draft: cell_draft.CellDraft, job: Job) -> bool:
     """Treat every job as one without a guarantee."""
     del draft, job
     return False
 
 
-def _gives_nothing_back(draft: CellDraft, job: Job, count: int, **how: Any) -> Any:
+def _takes_nothing_back(book: CellBook, request: GangRequest, gpus: int, conditions: Conditions) -> Decision:
     """Leave idle cells to whoever has borrowed them."""
-    workers = dict(draft.by_name)
-    placed = _place(copy.deepcopy(draft), job, count, **how)
-    is_free = placed is not None and all(
-        worker.cells.node != other.cells.node or not {*worker.cells.devices} & {*other.cells.devices}
-        for worker in placed
-        for other in workers.values()
-    )
-    return _place(draft, job, count, **how) if is_free else None
+    decision = _decide(book, request, gpus, conditions)
+    return GangWaits(()) if getattr(decision, "victims", ()) else decision
 
 
-_place: Final = CellDraft.place
+_decide: Final = scheduling.decide
 
 
 MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]] = {
@@ -81,8 +79,8 @@ MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]]
     "observed-free": [(diff, "_free", _as_if_all_were_free)],
     "array-bound": [(eligibility, "_beyond_bound", _unbounded)],
     "after": [(eligibility, "held_jobs", _impatient)],
-    "guarantee": [(CellDraft, "may_be_guaranteed", _guarantees_nothing)],
-    "reclaim": [(CellDraft, "place", _gives_nothing_back)],
+    "guarantee": [(cell_draft.CellDraft, "may_be_guaranteed", _guarantees_nothing)],
+    "reclaim": [(cell_draft, "decide", _takes_nothing_back)],
 }
 """Name -> what is replaced: module, name, replacement."""
 

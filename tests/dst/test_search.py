@@ -70,7 +70,10 @@ def test_command_when_nothing_happens_then_it_fails() -> None:
 def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
     found = command("--without", "gravity")
     assert found.returncode == 2
-    assert "expected one of fencing, idempotence, observed-free, array-bound, after, guarantee, reclaim" in found.stderr.replace("\n", " ")
+    assert (
+        "expected one of fencing, idempotence, observed-free, array-bound, after, guarantee, reclaim"
+        in found.stderr.replace("\n", " ")
+    )
 
 
 @pytest.mark.slow
