@@ -52,14 +52,16 @@ def queueing_picture(figures: PolicyFigures) -> str:
         for mode in modes:
             seconds, name = cluster.queueing_s[mode], f"{cluster.name}, {TITLES[mode]}"
             x = box.x + box.width * _log_share(seconds, most)
-            bar = element(
-                "line", class_=f"line {line_class(_line(mode))}", x1=box.x, x2=max(x, box.x + 1), y1=y + 5, y2=y + 5
-            )
-            parts.append(element("g", element("title", text(f"{name}: {span(seconds)}")), bar))
+            parts.append(element("g", element("title", text(f"{name}: {span(seconds)}")), _bar(mode, box.x, x, y + 5)))
             y += _ROW
         y += _GAP
     parts += _legend(modes)
     return picture(_WIDTH, box.bottom + 60, "Mean queueing of each virtual cluster in each mode", parts)
+
+
+def _bar(mode: Mode, left: float, right: float, y: float) -> str:
+    name, thick = f"line {line_class(_line(mode))}", "stroke-width:8px"
+    return element("line", class_=name, style=thick, x1=left, x2=max(right, left + 1), y1=y, y2=y)
 
 
 def _log_share(seconds: float, most: float) -> float:

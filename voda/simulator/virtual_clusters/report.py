@@ -73,12 +73,13 @@ MODE_HEADS: Final = (
     "policy",
     "mode",
     "queueing",
-    "GPUs in use",
-    "anomalies",
-    "GPU-h borrowed",
+    "in\nuse",
+    "late\njobs",
+    "worst",
+    "GPU-h\nlent",
     "reclaims",
-    "GPU-h lost",
-    "lost if killed",
+    "GPU-h\nlost",
+    "if\nkilled",
 )
 
 
@@ -90,7 +91,8 @@ def mode_rows(results: Sequence[PolicyFigures]) -> Sequence[Row]:
             each.mode,
             span(each.queueing_s),
             percent(each.utilisation),
-            anomaly_text(each.anomalies),
+            "-" if each.anomalies is None else count(each.anomalies.jobs),
+            "-" if each.anomalies is None else later_text(each.anomalies.worst_s),
             count(round(each.borrowed_gpu_h)),
             count(each.reclaims),
             f"{each.lost_gpu_h:,.1f}",
