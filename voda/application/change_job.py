@@ -104,6 +104,8 @@ def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
     most = _within("max_replicas", _or(wanted.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
     if least > most:
         raise _crossed(wanted, least, most)
+    if spec.share is not None and most > 1:
+        raise InvalidField("max_replicas", f"max_replicas: a part of a GPU is for one worker, got {most}")
     if wanted.requested_replicas is UNSET:
         requested = min(max(spec.requested, least), most)
     else:

@@ -203,6 +203,8 @@ def share_request(job: JobManifest) -> GpuRequest:
     """
     _, container = job.main_container(job.resized_role)
     resources = container.resources or ContainerResources()
+    if whole := [name for name, amount in (resources.limits or {}).items() if is_gpu_count(name) and amount]:
+        raise ValueError(f"it asks for {whole[0]} and for a part of a GPU, expected one of them")
     core, memory_mib = (_share(resources, names) for names in (_CORE, _MEMORY))
     return request_of_core(core, memory_mib)
 

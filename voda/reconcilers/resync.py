@@ -47,12 +47,15 @@ def _nodes(recorded: Mapping[str, Node], present: Mapping[str, Node]) -> Iterato
 
 
 def _shares(node: str, recorded: SharingNode, present: SharingNode) -> Iterator[facts.ShareFact]:
-    """Yield the releases first, so that no card is full when it is assigned."""
+    """Yield the releases first, so that no card is full when it is assigned; nothing that the account would refuse."""
+    account = recorded.copy()
     for uid, pod in sorted(recorded.pods.items()):
         if uid not in present.pods or present.pods[uid].containers != pod.containers:
+            del account.pods[uid]
             yield facts.ShareReleased(node=node, pod_uid=uid, pod=pod.pod, reason="its worker is gone")
     for uid, pod in sorted(present.pods.items()):
-        if uid not in recorded.pods or recorded.pods[uid].containers != pod.containers:
+        if uid not in account.pods and not account.refusal(pod.containers):
+            account.pods[uid] = pod
             yield facts.ShareAssigned(node=node, pod_uid=uid, pod=pod.pod, containers=pod.containers)
 
 

@@ -35,9 +35,20 @@ class Up:
             body: dict[str, Any] = await answer.json()
             return body
 
-    async def cancel(self, job_id: str) -> None:
-        async with self.session.delete(f"{self.service.url}/api/v1/jobs/{job_id}") as answer:
-            assert answer.status < 300, await answer.text()
+    async def cancel(self, *job_ids: str) -> None:
+        for job_id in job_ids:
+            async with self.session.delete(f"{self.service.url}/api/v1/jobs/{job_id}") as answer:
+                assert answer.status < 300, await answer.text()
+
+    async def cancel_all(self) -> None:
+        """Cancel what is live, and wait until no process of it is left."""
+        await self.cancel(*self.service.live_jobs())
+
+        async def is_deserted() -> bool:
+            observed = [await cluster.observe() for cluster in self.service.clusters]
+            return not self.service.live_jobs() and not any(each.workers for each in observed)
+
+        await until_it_is(is_deserted)
 
     async def until_workers(self, **expected: int) -> None:
         """Wait until jobs have so many workers each."""
@@ -53,14 +64,20 @@ class Up:
 
 
 @asynccontextmanager
-async def an_up(home: Path, **options: Any) -> AsyncIterator[Up]:
+async def an_up(home: Path, *, leaves_jobs: bool = False, **options: Any) -> AsyncIterator[Up]:
+    """Yield a service; its jobs end with it, unless it `leaves_jobs`."""
     fields: dict[str, Any] = {"port": 0, "has_tokens": False, "ratelimit_s": 0.0, "gpu_sharing": "plain", **options}
     environment = {**base_environment(), "CUDA_MPS_PIPE_DIRECTORY": str(home / "no-mps")}
     async with (
         running(MachineOptions(home=home, environment=environment, **fields)) as service,
         aiohttp.ClientSession() as session,
     ):
-        yield Up(service, session)
+        up = Up(service, session)
+        try:
+            yield up
+        finally:
+            if not leaves_jobs:
+                await up.cancel_all()
 
 
 @pytest.fixture(autouse=True)
@@ -114,15 +131,14 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
         assert (await up.get("jobs/late/explain"))["shortage"] is None
         await up.cancel("serve")
         await up.until_workers(late=1, train=1)
-        for job_id in ("late", "nb"):
-            await up.cancel(job_id)
+        await up.cancel("late", "nb")
         await up.until_workers(train=2)
         types = [event["type"] for event in (await up.get("events?limit=500"))["items"]]
         assert types.count("share.assigned") == types.count("share.released") == 3
 
 
 async def test_shares_go_on_while_voda_is_away_and_are_still_theirs_when_it_is_back(tmp_path: Path) -> None:
-    async with an_up(tmp_path / "home") as up:
+    async with an_up(tmp_path / "home", leaves_jobs=True) as up:
         await up.submit(a_share("nb", 600))
         await up.until_workers(nb=1)
     async with an_up(tmp_path / "home") as up:
@@ -130,8 +146,6 @@ async def test_shares_go_on_while_voda_is_away_and_are_still_theirs_when_it_is_b
         await up.until_workers(nb=1, other=1)
         (node,) = (await up.get("nodes"))["items"]
         assert sorted(card["free_milli"] for card in node["devices"]) == [400, 400]
-        for job_id in ("nb", "other"):
-            await up.cancel(job_id)
 
 
 async def test_job_that_asks_for_a_part_where_nothing_divides_gpus_gets_one_alone(tmp_path: Path) -> None:

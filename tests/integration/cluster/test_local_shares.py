@@ -94,3 +94,15 @@ async def test_part_on_cpu_slots_is_refused(tmp_path: Path) -> None:
     async with a_ground(tmp_path) as ground:
         with pytest.raises(ActionRefused, match="needs 250 milli of one card of node n1, none has it"):
             await ground.start(a_share_job("a", "true", 250))
+
+
+async def test_part_of_a_gpu_that_is_not_there_any_more_is_of_none_that_there_is(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, devices=gpus()) as ground:
+        await ground.start(a_share_job("a", f"{TELLS}; {FOREVER}", 600))
+        await ground.until_logged("GPU-00 600", job_id="a", replica="worker-0")
+        await ground.cluster.close()
+        ground.devices = gpus()[1:]
+        await ground.open(2)
+        assert await held(ground) == {"a": (1,)}
+        await ground.start(a_torch_job("whole", f"echo $CUDA_VISIBLE_DEVICES; {FOREVER}", grace_s=0.5))
+        await ground.until_logged("1\n", job_id="whole", replica="worker-0")

@@ -79,6 +79,7 @@ def test_parts_without_mps_are_given_where_the_operator_lets_jobs_share() -> Non
         ({CORE: -25}, None, "expected a whole number from 0, got '-25'"),
         ({CORE: "25m"}, None, "expected a whole number from 0, got '25m'"),
         ({CORE: 25, "elasticgpu.com/gpu-core": 25}, None, "expected one of them: they are the same resource"),
+        ({CORE: 25, "nvidia.com/gpu": 1}, None, "it asks for nvidia.com/gpu and for a part of a GPU, expected one of"),
         ({CORE: 25}, {CORE: 30}, "its request is 30 and its limit 25, expected the same"),
     ],
 )

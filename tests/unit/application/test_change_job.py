@@ -2,12 +2,14 @@
 
 import pytest
 
+from tests.builders import a_spec
 from tests.service import a_backend
 from voda.application.backend import Backend
-from voda.application.change_job import JobChange, change
+from voda.application.change_job import JobChange, change, changed_spec
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField
+from voda.domain.gpus import GpuRequest, Gpus
 from voda.programs.launchers import Launcher
 from voda.programs.program_manifest import ProgramJob, program_manifest
 from voda.projections.job_record import JobRecord
@@ -43,3 +45,10 @@ async def test_change_when_a_launcher_starts_the_program_has_more_workers(launch
         record = await submitted(backend, launcher)
         await change(backend, record, JobChange(max_replicas=4), ANN)
         assert record.spec.max_replicas == 4
+
+
+def test_change_when_a_job_with_a_part_of_a_gpu_would_have_more_workers_is_refused() -> None:
+    spec = a_spec(share=GpuRequest(milli=250), gpus_per_replica=Gpus(0))
+    with pytest.raises(InvalidField, match="a part of a GPU is for one worker, got 2"):
+        changed_spec(spec, JobChange(max_replicas=2))
+    assert changed_spec(spec, JobChange(priority=3)).priority == 3

@@ -124,3 +124,9 @@ def test_share_in_a_pool_with_virtual_clusters_waits_and_takes_no_card() -> None
 def test_plans_without_shares_do_not_depend_on_accounts() -> None:
     state = a_machine(running("train", workers=2), a_job("other"))
     assert planned(state) == planned(replace(state, shares={}))
+
+
+def test_share_that_runs_without_an_account_as_in_a_simulation_comes_first() -> None:
+    runs = a_share_job("nb", 250, workers={0: "n1"}, submitted_at=9.0)
+    plan = planned(a_machine(runs, a_job("big", min_replicas=2, max_replicas=2, priority=5)))
+    assert plan.placement == {"nb": ("n1",)}

@@ -229,3 +229,8 @@ def test_shares_when_the_log_has_others_are_released_before_those_of_the_cluster
 
 def test_shares_when_the_cluster_gives_jobs_none_stay_as_the_log_has_them() -> None:
     assert missing_facts(replace(believing({}, ()), shares={"n1": an_account(a=0)}), showing({})) == ()
+
+
+def test_shares_that_the_log_would_not_take_are_not_recorded_again_and_again() -> None:
+    believed = replace(believing({}, ()), shares={"n1": an_account()})
+    assert missing_facts(believed, replace(showing({}), shares={"n1": an_account(a=2)})) == ()

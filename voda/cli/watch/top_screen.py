@@ -16,7 +16,7 @@ from voda.api.schemas.jobs import JobView
 from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
-from voda.cli.render.tables import Column, table
+from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
 from voda.cli.render.terminal import plain
 from voda.events.types import PlanAdopted
 from voda.text import clock, counted
@@ -181,7 +181,9 @@ def _bar(node: NodeView, signs: Mapping[str, str], room: int) -> list[str | Text
         bar.append(sign * gpus, style=_colour(sign))
         held.append(f"{sign} {plain(job_id)}")
     bar.append(_FOREIGN * node.foreign_gpus, style="dim").append(_FREE * max(0, node.free_gpus), style="dim")
-    held += [f"{_FOREIGN} others"] if node.foreign_gpus else []
+    uses = ["shared cards"] if node.gpus and shared_cards(node) else []
+    uses += ["others"] if foreign_gpus(node) else []
+    held += [f"{_FOREIGN} {' and '.join(uses)}"] if uses else []
     if not node.is_ready or not node.is_schedulable or node.is_draining:
         held.insert(0, "NOT READY" if not node.is_ready else "draining" if node.is_draining else "cordoned")
     bar.truncate(room, overflow="ellipsis")

@@ -15,6 +15,7 @@ from typing import Final
 from voda import process_table
 from voda.accounts import Account
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
+from voda.cluster.local.device_claims import pod_of
 from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.fence import Fence
@@ -170,8 +171,8 @@ class LocalCluster:
             self._context.slots.hold(record.job_id, index, names)
         if record.share is not None and record.devices:
             spec = self._config.jobs(record.job_id)
-            pod = f"{spec.namespace if spec else 'default'}/{record.job_id}"
-            self._context.slots.hold_share(record.job_id, pod, record.share)
+            pod = pod_of(spec) if spec is not None else record.job_id
+            self._context.slots.hold_share(record.job_id, pod, record.share, record.share_device)
         job = LocalJob(self._context, self._folder(record.job_id, account), record)
         self.jobs[record.job_id] = job
         return job

@@ -73,7 +73,7 @@ def limits_of(state: JobState, run_spec: RunSpec, replica: str) -> Limits:
         limits = run_spec.limits.get(run_spec.role_of(replica), Limits())
         index = index_of(run_spec, record, replica)
         devices = [] if index is None else [record.devices[index]]
-        devices += [context.slots.names_of(record.share)] if record.share is not None else []
+        devices += [(record.share_device,)] if record.share is not None else []
     gpus = context.slots.minors(name for names in devices for name in names)
     return replace(limits, pids=context.config.pids_limit, gpus=gpus)
 
@@ -82,7 +82,8 @@ def visible(context: LocalContext, record: LocalJobRecord, indices: Sequence[int
     """Return the GPUs of some workers, as CUDA_VISIBLE_DEVICES names them; empty on CPU slots."""
     if record.share is not None:
         # By uuid, since MPS' server may count GPUs in another order.
-        return tuple(context.slots.devices[name].uuid or name for name in context.slots.names_of(record.share))
+        device = context.slots.devices.get(record.share_device)
+        return (device.uuid if device is not None and device.uuid else record.share_device,)
     return context.slots.visible(name for index in indices for name in record.devices.get(index, ()))
 
 
@@ -93,7 +94,7 @@ def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, i
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if record.share is not None:
         only = {"CUDA_VISIBLE_DEVICES": ",".join(visible(context, record, [0]))}
-        return {**order, **only, **share_variables(record.share.request, context.config.mps())}
+        return {**order, **only, **share_variables(record.share, context.config.mps())}
     if index is None:
         return {**order, "CUDA_VISIBLE_DEVICES": "", "VODA_DEVICES_FILE": str(folder.mpi / "devices")}
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(context, record, [index]))}

@@ -14,7 +14,6 @@ from typing import Final
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import TRY_AGAIN_S, JobState
-from voda.cluster.local.devices import CONTAINER
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.job_replicas import JobReplicas
@@ -65,8 +64,8 @@ class DeviceClaims:
                 raise
             raise ClusterUnavailable(f"job {record.job_id}: its folder cannot be written: {error}") from error
         if record.share is not None:
-            shares = {CONTAINER: record.share}
-            pod = _pod(run_spec.spec)
+            pod = pod_of(run_spec.spec)
+            shares = context.slots.hold_share(record.job_id, pod, record.share, record.share_device)
             context.tell(ShareAssigned(node=context.node, pod_uid=record.job_id, pod=pod, containers=shares))
         self._set_launcher_limits()
 
@@ -77,14 +76,16 @@ class DeviceClaims:
             return context.slots.take(
                 record.job_id, new, spec.gpus_per_replica, barred=context.barred, node=context.node
             )
-        record.share = context.slots.take_share(
-            record.job_id, _pod(spec), spec.share, barred=context.barred, node=context.node
+        record.share_device = context.slots.choose_for_share(
+            record.job_id, spec.share, barred=context.barred, node=context.node
         )
+        record.share = spec.share
+        context.slots.hold_share(record.job_id, pod_of(spec), record.share, record.share_device)
         return dict.fromkeys(new, ())
 
     def _release_share(self) -> bool:
         """Give the job's part of a card back, and return whether it had one."""
-        self._state.record.share = None
+        self._state.record.share, self._state.record.share_device = None, ""
         return self._state.context.slots.release_share(self._state.record.job_id)
 
     def terminate(self, workers: Iterable[int]) -> None:
@@ -137,7 +138,7 @@ class DeviceClaims:
             self._state.save()
         if has_released:
             spec = context.config.jobs(record.job_id)
-            pod = _pod(spec) if spec is not None else ""
+            pod = pod_of(spec) if spec is not None else ""
             reason = "its worker is gone"
             context.tell(ShareReleased(node=context.node, pod_uid=record.job_id, pod=pod, reason=reason))
         if by_cause:
@@ -251,7 +252,8 @@ class DeviceClaims:
             self._state.save()
 
 
-def _pod(spec: JobSpec) -> str:
+def pod_of(spec: JobSpec) -> str:
+    """Return the name of a job in the account of cards."""
     return f"{spec.namespace}/{spec.job_id}"
 
 

@@ -61,12 +61,17 @@ class Slots:
         """Note that a worker holds these devices already, whether or not they are (still) known."""
         self._holders.update(dict.fromkeys(names, (job_id, index)))
 
-    def hold_share(self, job_id: str, pod: str, share: CardShare) -> None:
-        """Note that a job has this part of a device already."""
-        self._shares.pods[job_id] = PodShares(pod=pod, containers={CONTAINER: share}, assigned_at=0.0)
+    def hold_share(self, job_id: str, pod: str, request: GpuRequest, name: str) -> Mapping[str, CardShare]:
+        """Note that a job has this part of a device, (still) known or not, and return it as a fact has it."""
+        names = [*self.devices]
+        # One that is not known any more is none of the node's cards.
+        card = names.index(name) if name in self.devices else len(names)
+        containers = {CONTAINER: CardShare(cards=(card,), request=request)}
+        self._shares.pods[job_id] = PodShares(pod=pod, containers=containers, assigned_at=0.0)
+        return containers
 
-    def take_share(self, job_id: str, pod: str, request: GpuRequest, *, barred: Iterable[str], node: str) -> CardShare:
-        """Give a job a part of one device, of those that no worker holds whole.
+    def choose_for_share(self, job_id: str, request: GpuRequest, *, barred: Iterable[str], node: str) -> str:
+        """Return the device of which a job gets a part, of those that no worker holds whole.
 
         Raises:
             ActionRefused: none has so much left.
@@ -78,9 +83,7 @@ class Slots:
         chosen = choose_card({node: self._shares}, request, closed={node: cards})
         if chosen is None:
             raise ActionRefused(f"job {job_id}: needs {request_text(request)} of one card of node {node}, none has it")
-        share = CardShare(cards=(chosen[1],), request=request)
-        self.hold_share(job_id, pod, share)
-        return share
+        return [*self.devices][chosen[1]]
 
     def release_share(self, job_id: str) -> bool:
         """Note that a job has no part of a device any more, and return whether it had one."""
@@ -90,10 +93,12 @@ class Slots:
         """Return what jobs have parts of, as it is now."""
         return self._shares.copy()
 
-    def names_of(self, share: CardShare) -> tuple[str, ...]:
-        """Return the names of the devices of a share."""
-        names = tuple(self.devices)
-        return tuple(names[card] for card in share.cards if card < len(names))
+    def shared(self) -> frozenset[str]:
+        """Return the devices of which jobs have parts."""
+        cards = {
+            card for pod in self._shares.pods.values() for share in pod.containers.values() for card in share.cards
+        }
+        return frozenset(name for card, name in enumerate(self.devices) if card in cards)
 
     def take(
         self, job_id: str, indices: Iterable[int], per_worker: Gpus, *, barred: Iterable[str], node: str
@@ -130,8 +135,7 @@ class Slots:
 
     def held(self) -> frozenset[str]:
         """Return the devices that workers hold, whole or a part of them."""
-        shared = (self.names_of(share) for pod in self._shares.pods.values() for share in pod.containers.values())
-        return frozenset(self._holders).union(*shared)
+        return frozenset(self._holders) | self.shared()
 
     def minors(self, names: Iterable[str]) -> frozenset[int] | None:
         """Return the minor numbers of the GPUs among these devices; None where one of them is not known."""

@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from voda.accounts import Account
 from voda.cluster.local.isolation.user_folders import RECORDS, make_user_folders, user_of_folder
 from voda.domain.errors import ActionRefused
-from voda.domain.gpus import CardShare, Gpus
+from voda.domain.gpus import GpuRequest, Gpus
 from voda.events.types import ExitCause
 from voda.process_table import kill_marked, marked_processes, try_lock
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
@@ -60,8 +60,10 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     """Workers that the last plan gave it; the next plan starts those that are missing."""
     devices: dict[int, tuple[str, ...]] = {}
     """worker index -> devices it holds, ending workers too."""
-    share: CardShare | None = None
-    """The part of a card that its worker holds; `devices` then names no device of it."""
+    share: GpuRequest | None = None
+    """The part of a device that its worker holds; `devices` then names no device of it."""
+    share_device: str = ""
+    """Of which device."""
     leaving: set[int] = set()
     """Those workers in `devices` that have been told to end."""
     runs: dict[str, int] = {}

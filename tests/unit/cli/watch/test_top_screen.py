@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import Log
+from tests.unit.cli.render.test_node_details import CARDS
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.api.presenters.events import event_of
 from voda.cli.watch.top_screen import PlanChange, PlanChanges, ScreenState, frame
@@ -54,6 +55,18 @@ def test_screen_of_80_columns_and_24_lines() -> None:
         "",
         "DECIDED   JOB       REPLICAS  REASON",
         "14:05:00  digits-1  1 -> 2    grows: saves 4m over 12s",
+    ]
+
+
+def test_screen_tells_cards_that_jobs_share_from_those_that_others_use() -> None:
+    nodes = [
+        a_wire_node("n1", foreign_gpus=1, devices=CARDS[:1]),
+        a_wire_node("n2", foreign_gpus=2, devices=CARDS[:1]),
+    ]
+    lines = shown(a_scene(nodes=nodes), 80, 24)
+    assert [line.rpartition("  ")[2] for line in lines if line.startswith("n")] == [
+        "# shared cards",
+        "# shared cards and others",
     ]
 
 
