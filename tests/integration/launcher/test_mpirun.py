@@ -79,6 +79,19 @@ def test_program_that_is_not_there_is_tried_once(tmp_path: Path) -> None:
     assert "gives up: the program cannot be run (command not found)" in said
 
 
+def test_launcher_that_is_not_there_and_what_torchrun_is_to_start_end_as_a_shell_says_it(tmp_path: Path) -> None:
+    list_hosts(tmp_path / "hosts", "localhost:1\n")
+    with Run(tmp_path, ["./absent"], "--launcher", "torchrun") as run:
+        assert run.wait() == 127
+    assert "./absent is not found on this machine, or may not be executed" in run.err.read_text()
+    # The discovery script needs it.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cat").symlink_to("/bin/cat")
+    with Run(tmp_path, ["true"], env={"PATH": str(tmp_path / "bin")}) as run:
+        assert run.wait() == 127
+    assert "mpirun is not on PATH; install it" in run.err.read_text()
+
+
 def test_program_when_it_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
     list_hosts(tmp_path / "hosts", "localhost:2\n")
     deaf = (

@@ -21,6 +21,7 @@ _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _SLOTS = "OMPI_MCA_orte_set_default_slots"
 _DEVICES = "VODA_DEVICES_FILE"
 _SCRIPT = "--host-discovery-script"
+_NOT_FOUND = 127
 
 _Starter = Literal["mpirun", "torchrun"]
 
@@ -88,6 +89,7 @@ def run(  # noqa: PLR0913 - one parameter per option
     from voda import config
     from voda.launcher.addresses import Resolver
     from voda.launcher.hosts import Discovery
+    from voda.launcher.program import ProgramNotFound
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
 
@@ -103,9 +105,13 @@ def run(  # noqa: PLR0913 - one parameter per option
     )
     rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
-    raise click.exceptions.Exit(
-        run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run())
-    )
+    try:
+        code = run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run())
+    except ProgramNotFound as error:
+        # As a shell says it: voda does not try such a job again.
+        _say(str(error))
+        code = _NOT_FOUND
+    raise click.exceptions.Exit(code)
 
 
 def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "LaunchSpec":
