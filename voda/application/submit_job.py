@@ -23,14 +23,22 @@ from voda.application.job_ids import JobIds
 from voda.application.virtual_clusters.membership import in_virtual_cluster
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.callers import Caller
-from voda.domain.errors import AlreadyExists, InvalidField, InvalidInput, TooManyJobs, VersionConflict, WrongState
+from voda.domain.errors import (
+    AlreadyExists,
+    InvalidField,
+    InvalidInput,
+    NotAllowed,
+    TooManyJobs,
+    VersionConflict,
+    WrongState,
+)
 from voda.domain.job import JobSpec
 from voda.events.envelope import Fact
 from voda.events.types import JobRegistered, JobSubmitted
 from voda.kinds.base import FieldWarning
 from voda.log.append_plan import Append
 from voda.manifests.arrays import ARRAY, ARRAY_NAME, ARRAY_TASK, task_specs, without_array
-from voda.manifests.parse import ParsedManifest, parse
+from voda.manifests.parse import ANY_POOL, ParsedManifest, parse
 from voda.projections.job_record import JobRecord, new_record
 
 _MOST_TRIES: Final = 20
@@ -170,10 +178,27 @@ class JobSubmitter:
     def _parse_and_check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
         parsed = parse(manifest, default_pool=self._backend.pools[0], pool_label=self._backend.pool_label)
         parsed = self._backend.counted(replace(parsed, spec=replace(parsed.spec, user=caller.user)))
-        self._refuse_unknown_pool(parsed.spec)
-        cells = self._backend.view.live.cluster.cells(parsed.spec.pool)
-        parsed = replace(parsed, spec=in_virtual_cluster(cells, parsed.spec, caller))
+        parsed = replace(parsed, spec=self._in_pools(parsed, caller))
         return CheckedManifest(parsed, parsed.spec, tuple(self._warnings(parsed)))
+
+    def _in_pools(self, parsed: ParsedManifest, caller: Caller) -> JobSpec:
+        """Return a job in the first of its pools, with its virtual cluster in each; `any`: all that take it."""
+        is_any = tuple(parsed.pools) == (ANY_POOL,) and ANY_POOL not in self._backend.pools
+        specs: list[JobSpec] = []
+        refusals: list[InvalidInput | NotAllowed] = []
+        for pool in self._backend.pools if is_any else parsed.pools or (parsed.spec.pool,):
+            spec = replace(parsed.spec, pool=pool)
+            try:
+                self._refuse_unknown_pool(spec)
+                specs.append(in_virtual_cluster(self._backend.view.live.cluster.cells(pool), spec, caller))
+            except (InvalidInput, NotAllowed) as error:
+                if not is_any:
+                    raise
+                refusals.append(error)
+        if not specs:
+            raise refusals[0]
+        pools = {spec.pool: spec.virtual_cluster for spec in specs}
+        return specs[0] if len(pools) == 1 else replace(specs[0], pools=pools)
 
     def _identified(
         self, specs: Sequence[JobSpec], parsed: ParsedManifest, *, may_share_name: bool = False

@@ -37,7 +37,12 @@ class JobOptions:
     ] = None
     epochs: Annotated[int | None, Option("--epochs", min=0, help="Epochs to train.")] = None
     pool: Annotated[
-        str | None, Option("--pool", help="Pool: the type of accelerator.", autocompletion=complete_pools)
+        str | None,
+        Option(
+            "--pool",
+            help="Pool: the type of accelerator; a100,v100 or any: where it starts first.",
+            autocompletion=complete_pools,
+        ),
     ] = None
     virtual_cluster: Annotated[
         str | None,

@@ -13,6 +13,7 @@ from typing import Final
 
 from voda.clock import Clock, stopwatch
 from voda.controller.follower import catch_up, restore
+from voda.controller.pool_choice import PoolChoice
 from voda.controller.reclaim_watch import ReclaimWatch
 from voda.domain.errors import Fenced, VersionConflict
 from voda.events import types as facts
@@ -95,6 +96,7 @@ class Controller:
         self._grace_ends_at = math.inf
         """When the next silent node counts as lost."""
         self._reclaims = ReclaimWatch(pool)
+        self._pool_choice = PoolChoice(pool, self._registries)
         self._overdue_at = -math.inf
         """When the next job has made no use of its GPUs for too long."""
         self._retry_at = math.inf
@@ -203,11 +205,16 @@ class Controller:
             await self._back_off()
             self._cause = self._reclaims.cause(cluster, now) or self._cause
 
-        # 7. Return when the next of these is due without a new event.
+        # 7. A job that would start in another of its pools goes there.
+        if (move := self._pool_choice.next_move(self.live, self._clock.now())) is not None:
+            await self._append_to_jobs([self._fact(move)])
+            await self.catch_up()
+
+        # 8. Return when the next of these is due without a new event.
         due_at = self._may_decide_at() if self._cause is not None else math.inf
         if self._idle():
             due_at = self._clock.now()
-        ends_at = min(self._grace_ends_at, self._reclaims.look_at)
+        ends_at = min(self._grace_ends_at, self._reclaims.look_at, self._pool_choice.look_at)
         return min(due_at, self._requeue_at, ends_at, self._overdue_at, self._retry_at)
 
     async def _decide(self, cause: str) -> None:
@@ -308,6 +315,7 @@ class Controller:
         if event.stream == self._stream and event.epoch == self._epoch:
             # After a lost answer only the log says that the append succeeded.
             self._version = event.version
+        self._pool_choice.on_event(event, self._clock.now())
         if event.stream == self._stream or self.pool in self.live.cluster.changed_pools:
             self._on_pool_event(event)
         if self._cause is None and self.live.learning.changed_materially():

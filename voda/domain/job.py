@@ -38,6 +38,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     job_id: str
     pool: str = "default"
+    pools: Mapping[str, str] = {}
+    """Pool that it may start in -> its virtual cluster there; once a plan has placed it, it stays in `pool`.
+    Empty: it may start in `pool` only.
+    """
     min_replicas: int = 1
     max_replicas: int = 1
     requested_replicas: int = 0

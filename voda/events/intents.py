@@ -69,6 +69,8 @@ class JobChanged(JobFact, frozen=True, kw_only=True):
     requested_replicas: int | None = None
     priority: int | None = None
     epochs: int | None = None
+    to_pool: str | None = None
+    """Another of its pools; without effect once a plan has given it workers, and while it waits for other jobs."""
 
 
 class NodeDrainRequested(NodeIntent, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ nothing in it fails later.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ from voda.manifests.ignored_fields import ignored_fields
 from voda.manifests.programs import refuse_large_expansions
 from voda.manifests.replicas import JobSettings, gpus_per_replica, replica_bounds, whole_number
 
+ANY_POOL: Final = "any"
+"""The job may start in every pool."""
 _MOST_EPOCHS = 1_000_000_000
 _LONGEST_PIN = 253
 _MOST_PRIORITY = 1_000_000_000
@@ -41,6 +43,8 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
     """Fields that voda ignores on every cluster."""
     after: Sequence[DependencyRequest] = ()
     """The jobs that have to end first, which `spec` lacks until they are looked up."""
+    pools: Sequence[str] = ()
+    """Pools that it may start in, or ANY_POOL; empty: that of `spec`."""
     array: ArrayRange | None = None
     """The tasks that the manifest stands for; None: it is one job."""
 
@@ -59,6 +63,7 @@ def parse(
     refuse_unusable(job)
     refuse_large_expansions(job)
     settings = JobSettings(job)
+    pools = _pools(settings)
     least, most, requested = replica_bounds(job, settings)
     tasks = array_range(settings)
     task = array_task(settings, tasks)
@@ -68,7 +73,7 @@ def parse(
         job_id=name,
         name=name,
         namespace=namespace,
-        pool=_pool(job, settings, default_pool, pool_label),
+        pool=pools[0] if pools else _pool(job, settings, default_pool, pool_label),
         min_replicas=least,
         max_replicas=most,
         requested_replicas=requested,
@@ -89,6 +94,7 @@ def parse(
         spec=spec,
         warnings=tuple(ignored_fields(job, manifest)),
         after=dependencies(settings),
+        pools=pools,
         array=array,
     )
 
@@ -123,6 +129,14 @@ def _pinned_cell(settings: JobSettings) -> str:
         expected = f"1 to {_LONGEST_PIN} printable characters"
         raise InvalidField(field.path, f"{field.path}: expected {expected}, got {field.text[:60]!r}")
     return field.text
+
+
+def _pools(settings: JobSettings) -> Sequence[str]:
+    """Return the pools that a job lists, or ANY_POOL; empty where it names one or none."""
+    field = settings.get("pool")
+    if field is None or (field.text != ANY_POOL and "," not in field.text):
+        return ()
+    return tuple(dict.fromkeys(names.pool(name.strip(), field.path) for name in field.text.split(",")))
 
 
 def _pool(job: JobManifest, settings: JobSettings, default_pool: str, pool_label: str) -> str:

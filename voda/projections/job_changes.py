@@ -60,7 +60,9 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
         case facts.JobRegistered():
             return replace(job, uid=fact.uid, **({} if fact.uid == job.uid else {"done": (), "done_of": 0}))
         case facts.JobChanged():
-            return replace(job, spec=respecified(job.spec, fact), refusals={}, backoff=None)
+            stays = bool(planned or job.workers or job.waits_for or job.first_started_at is not None)
+            spec = respecified(job.spec, replace(fact, to_pool=None) if stays else fact)
+            return replace(job, spec=spec, refusals={}, backoff=None)
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True)
         case facts.JobHaltRequested():
@@ -288,8 +290,11 @@ def respecified(spec: JobSpec, fact: JobChanged) -> JobSpec:
     most = fact.max_replicas or spec.max_replicas
     if not 1 <= least <= most <= MOST_REPLICAS:
         return spec
+    pool = fact.to_pool if fact.to_pool in spec.pools else None
     return replace(
         spec,
+        pool=pool or spec.pool,
+        virtual_cluster=spec.pools[pool] if pool else spec.virtual_cluster,
         min_replicas=least,
         max_replicas=most,
         requested_replicas=min(max(fact.requested_replicas or spec.requested, least), most),

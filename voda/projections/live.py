@@ -21,7 +21,7 @@ from voda.events.envelope import Event
 from voda.projections import pool_changes
 from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
-from voda.projections.job_changes import END_PHASES, JobChange, changed_job, replanned_job, workers_after
+from voda.projections.job_changes import END_PHASES, JobChange, changed_job, replanned_job
 from voda.projections.learning import Learning
 from voda.projections.pool_changes import LivePool
 from voda.projections.shares import ShareAccounts
@@ -224,6 +224,9 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
         planned = pool.plan.placement.get(fact.job_id, ())
         if (changed := changed_job(job, fact, event.recorded_at, planned)) is not job:
             _store(live, changed)
+            if changed.spec.pool != pool.plan.pool:
+                live._pool_of[fact.job_id] = new = live._change_pool(changed.spec.pool)
+                pool_changes.move_job(pool, new, changed, event.position)
             if isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
                 pool_changes.note_surplus(pool, changed, event.recorded_at)
     elif (ended_in := live._outlived_in.get(fact.job_id)) is not None:
@@ -231,21 +234,9 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
             pool_changes.note_freed(
                 ended_in.freed_at, ended_in.nodes, ended_in.outlived[fact.job_id], fact, event.recorded_at
             )
-        _outlived_job_changed(live, ended_in.outlived, fact)
-        live.changed_pools.add(ended_in.plan.pool)
-
-
-def _outlived_job_changed(live: LiveCluster, outlived: dict[str, Job], fact: JobChange) -> None:
-    if isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
-        job = outlived[fact.job_id]
-        left = workers_after(job, fact)
-        if isinstance(fact, facts.WorkerExited):
-            # The order of jobs is that of their last exits.
-            del outlived[fact.job_id]
-        if left:
-            outlived[fact.job_id] = replace(job, workers=left)
-        else:
+        if not pool_changes.change_outlived(ended_in.outlived, fact):
             del live._outlived_in[fact.job_id]
+        live.changed_pools.add(ended_in.plan.pool)
 
 
 @LiveCluster.folds

@@ -25,7 +25,9 @@ from voda.events.types import (
     RatelimitChanged,
     RetentionChanged,
     WorkerExited,
+    WorkerStarted,
 )
+from voda.projections.job_changes import JobChange, workers_after
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
@@ -101,6 +103,28 @@ def note_placed(
         # One that is resized, or planned elsewhere because a node refused it, has not begun to wait anew.
         if job_id in live and job_id not in before:
             placed_at[job_id] = at
+
+
+def change_outlived(outlived: MutableMapping[str, Job], fact: JobChange) -> bool:
+    """Fold a fact about a job that has ended, and return whether it has workers left."""
+    if not isinstance(fact, WorkerStarted | WorkerExited):
+        return True
+    job = outlived[fact.job_id]
+    left = workers_after(job, fact)
+    if isinstance(fact, WorkerExited):
+        # The order of jobs is that of their last exits.
+        del outlived[fact.job_id]
+    if left:
+        outlived[fact.job_id] = replace(job, workers=left)
+    return bool(left)
+
+
+def move_job(old: LivePool, new: LivePool, job: Job, position: int) -> None:
+    """Bring a job that no plan has placed to another pool."""
+    job_id = job.spec.job_id
+    del old.jobs[job_id]
+    forget_job(old, job_id)
+    new.jobs[job_id], new.undecided[job_id] = job, position
 
 
 def forget_job(pool: LivePool, job_id: str) -> None:

@@ -6,7 +6,7 @@ Rule: it reads the job's own stream, its pool's decisions and one snapshot with 
 import asyncio
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -16,7 +16,16 @@ from msgspec.structs import replace
 from voda.domain.errors import InvalidInput, LogArchived
 from voda.domain.job import JobSpec
 from voda.domain.state import ClusterState
-from voda.events.types import JobCancelRequested, JobCompleted, JobFailed, JobStalled, JobSubmitted, PlanAdopted
+from voda.events.envelope import Event
+from voda.events.types import (
+    JobCancelRequested,
+    JobChanged,
+    JobCompleted,
+    JobFailed,
+    JobStalled,
+    JobSubmitted,
+    PlanAdopted,
+)
 from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries
 from voda.policies import POLICIES
@@ -124,8 +133,8 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
     """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
     decisions: deque[JobDecision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
-    job_id, stream = submission.spec.job_id, f"decisions.{submission.spec.pool}"
-    async for event in events_between(store, after=submission.position, until=until, stream=stream, page=PAGE_FOLDED):
+    job_id = submission.spec.job_id
+    async for event in _decisions(store, submission, until):
         fact = event.data
         if not isinstance(fact, PlanAdopted) or not _is_about(fact, job_id):
             continue
@@ -143,6 +152,20 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
         decisions.append(decision)
         nodes = after
     return [await _with_cause(store, decision) for decision in decisions]
+
+
+async def _decisions(store: EventStore, submission: SubmittedJob, until: int) -> AsyncIterator[Event]:
+    """Yield what was decided in the pool of a job, or in one after the other of its pools: it only waited before."""
+    starts: dict[str, int] = dict.fromkeys(submission.spec.pools or (submission.spec.pool,), until)
+    if len(starts) > 1:
+        async for event in events_between(store, until=until, stream=f"{_FAMILY}{submission.spec.job_id}"):
+            if isinstance(event.data, JobChanged) and event.data.to_pool in starts:
+                starts[event.data.to_pool] = event.position
+    starts[submission.spec.pool] = submission.position
+    for pool, start in sorted(starts.items(), key=lambda each: each[1]):
+        span = events_between(store, after=start, until=until, stream=f"decisions.{pool}", page=PAGE_FOLDED)
+        async for event in span:
+            yield event
 
 
 def _is_about(fact: PlanAdopted, job_id: str) -> bool:

@@ -64,6 +64,7 @@ def job_of(
         namespace=spec.namespace,
         user=spec.user,
         pool=spec.pool,
+        pools=tuple(spec.pools),
         kind=spec.kind,
         launcher=record.launcher,
         labels=spec.labels,

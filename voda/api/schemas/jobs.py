@@ -75,6 +75,9 @@ class JobView(View, frozen=True, kw_only=True):
     namespace: str
     user: str
     pool: str
+    pools: Annotated[
+        tuple[str, ...], Meta(description="Those that it may start in, where there are several; then it stays.")
+    ] = ()
     kind: str
     launcher: Annotated[
         JobLauncher, Meta(description="What starts its processes; program: nothing else does; empty: not known.")

@@ -38,6 +38,7 @@ from voda.cli.render.job_text import (
 )
 from voda.cli.render.terminal import plain
 from voda.domain.errors import PermanentError
+from voda.domain.job import Phase
 from voda.events.event_text import TYPES, per_node
 from voda.text import clock, counted, full, short, since, size
 
@@ -177,7 +178,9 @@ def _origin(job: JobView) -> Iterator[tuple[str, str]]:
     yield "Launcher", launcher(job)
     if job.user:
         yield "User", job.user
-    yield "Pool", f"{pool_text(job.pool, job.namespace)}, priority {job.priority}"
+    others = [pool for pool in job.pools if pool != job.pool]
+    or_others = f" (or {', '.join(others)})" if others and job.phase in (Phase.SUBMITTED, Phase.WAITING) else ""
+    yield "Pool", f"{pool_text(job.pool, job.namespace)}{or_others}, priority {job.priority}"
     if job.virtual_cluster:
         pin = f", in its pinned cell {job.pinned_cell}" if job.pinned_cell else ""
         yield "Virtual cluster", f"{job.virtual_cluster}{'' if job.priority >= 0 else ', opportunistic'}{pin}"
