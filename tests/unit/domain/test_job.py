@@ -51,11 +51,17 @@ def test_spec_when_all_is_possible_is_returned_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [{"min_replicas": 5}, {"max_replicas": MOST_REPLICAS + 1}, {"min_replicas": -1}, {"max_replicas": -1}]
+    "change",
+    [
+        JobChanged(job_id="a", min_replicas=5),
+        JobChanged(job_id="a", max_replicas=MOST_REPLICAS + 1),
+        JobChanged(job_id="a", min_replicas=-1),
+        JobChanged(job_id="a", max_replicas=-1),
+    ],
 )
-def test_wish_when_its_bounds_are_impossible_changes_nothing(wish: dict[str, int]) -> None:
+def test_change_when_its_bounds_are_impossible_changes_nothing(change: JobChanged) -> None:
     spec = a_spec("a", min_replicas=1, max_replicas=4)
-    assert respecified(spec, JobChanged(job_id="a", **wish)) == spec
+    assert respecified(spec, change) == spec
 
 
 def test_wish_when_its_bounds_exclude_the_request_moves_it_inside() -> None:
