@@ -6,10 +6,12 @@ healthy cells are left than a virtual cluster is owed, bad ones are bound to its
 placed where it must end on bad hardware; as soon as healthy ones suffice again, they are released.
 """
 
+from collections.abc import Mapping
+from operator import ge
+
 from voda.cells.book import CellBook
 from voda.cells.free_cells import FreeCells, take_out
 from voda.cells.gangs import FREE, OPPORTUNISTIC
-from voda.cells.structure.cell_types import LEAF
 from voda.cells.structure.trees import NONE
 
 
@@ -36,48 +38,6 @@ def take_leaf(book: CellBook, leaf: int, virtual: int, priority: int) -> bool:
     if book.place[root] in doomed:
         take_out(doomed, book.place[root])
     return True
-
-
-def take_leaf_in_use(book: CellBook, leaf: int, *, level: int, cluster: str, priority: int) -> int:
-    """Use a leaf of a physical cell that is already bound to a quota cell of the virtual cluster.
-
-    Args:
-        book: in it the leaf is unused.
-        leaf: the physical leaf.
-        level: the highest at which a bound cell counts: that of the quota cell.
-        cluster: the virtual cluster; its pinned cells are left alone.
-        priority: that of the gang.
-
-    Returns:
-        The virtual leaf; NONE, with nothing changed, where no such cell is bound, it is bad, or it has no leaf unbound.
-    """
-    parent, quotas = book.topology.trees.parent, book.quotas
-    cell, unbound = leaf, []
-    while book.virtual[cell] == NONE:
-        unbound.append(cell)
-        cell = parent[cell]
-        if cell == NONE:
-            return NONE
-    virtual = book.virtual[cell]
-    root = quotas.root[virtual]
-    if quotas.owner[root] != cluster or root in quotas.pinned or book.topology.trees.level[cell] > level:
-        return NONE
-    if book.bad[book.place[root]]:
-        return NONE
-    place, children, bound = book.place, quotas.trees.children, []
-    for below in reversed(unbound):
-        for child in children[virtual]:
-            if place[child] == NONE:
-                break
-        else:
-            return NONE
-        virtual = child
-        bound.append((below, child))
-    for below, child in bound:
-        bind(book, below, child)
-    _count_leaf(book, leaf, priority, 1)
-    _count_virtual(book, virtual, priority, 1)
-    return virtual
 
 
 def give_leaf(book: CellBook, leaf: int) -> None:
@@ -124,10 +84,10 @@ def take_quota_cell(book: CellBook, cell: int, cluster: str) -> bool:
         _undoom(book, books, level)
     else:
         _doom(book, books, level)
-    for lower, count in _below(books, level):
+    for lower, count in books.chain.below[level]:
         books.left[lower] -= count
         _doom(book, books, lower)
-    return all(left >= owed for left, owed in zip(books.left, books.owed, strict=True))
+    return all(map(ge, books.left, books.owed))
 
 
 def give_quota_cell(book: CellBook, cell: int, cluster: str) -> None:
@@ -150,7 +110,7 @@ def give_quota_cell(book: CellBook, cell: int, cluster: str) -> None:
         _doom(book, books, level)
     else:
         _undoom(book, books, level)
-    for lower, count in _below(books, level):
+    for lower, count in books.chain.below[level]:
         books.left[lower] += count
         _undoom(book, books, lower)
 
@@ -192,9 +152,8 @@ def _doom(book: CellBook, books: FreeCells, level: int) -> None:
         return
     for cluster, owed in books.owed_by.items():
         while owed[level] > max(0, books.healthy(level)) and books.bad[level]:
-            roots = book.quotas.views[cluster, books.chain.name].roots
-            levels = book.quotas.trees.level
-            root = next(each for each in roots if levels[each] == level and book.place[each] == NONE)
+            roots = book.quotas.views[cluster, books.chain.name].roots_at[level]
+            root = next(each for each in roots if book.place[each] == NONE)
             cell = books.bad[level][0]
             bind(book, cell, root)
             books.doomed[cluster][level].append(cell)
@@ -257,10 +216,27 @@ def _owe(books: FreeCells, cluster: str, level: int, count: int) -> None:
     books.owed[level] += count
 
 
-def _below(books: FreeCells, level: int) -> list[tuple[int, int]]:
-    """Return how many cells of each lower level are in one cell, from the higher levels to the lower."""
-    leafs = books.chain.type_at(level).leafs
-    return [(lower, leafs // books.chain.type_at(lower).leafs) for lower in range(level - 1, LEAF - 1, -1)]
+def count_leafs(book: CellBook, bound: Mapping[int, int], priority: int) -> None:
+    """Count unused leafs, all directly in one cell, as used with a guarantee.
+
+    Args:
+        bound: physical leaf -> the virtual leaf that it is bound to; not empty.
+        priority: that of the gang.
+    """
+    guaranteed, used, number = book.guaranteed, book.used, len(bound)
+    leaf = virtual = NONE
+    for leaf, virtual in bound.items():
+        book.priority[leaf] = book.virtual_priority[virtual] = priority
+        guaranteed[leaf] += 1
+        used[virtual] += 1
+    node = book.priorities.setdefault(book.quotas.node_of[virtual], {})
+    node[priority] = node.get(priority, 0) + number
+    for counts, parent, cell in (
+        (guaranteed, book.topology.trees.parent, leaf),
+        (used, book.quotas.trees.parent, virtual),
+    ):
+        while (cell := parent[cell]) != NONE:
+            counts[cell] += number
 
 
 def _count_leaf(book: CellBook, leaf: int, priority: int, count: int) -> None:
@@ -273,15 +249,19 @@ def _count_leaf(book: CellBook, leaf: int, priority: int, count: int) -> None:
 
 
 def _count_virtual(book: CellBook, leaf: int, priority: int, count: int) -> None:
-    parent, cell = book.quotas.trees.parent, leaf
+    parent, used, cell = book.quotas.trees.parent, book.used, leaf
     while cell != NONE:
-        book.used[cell] += count
+        used[cell] += count
         cell = parent[cell]
     node = book.quotas.node_of[leaf]
-    counts = book.priorities.setdefault(node, {})
-    counts[priority] = counts.get(priority, 0) + count
-    if not counts[priority]:
+    counts = book.priorities.get(node)
+    if counts is None:
+        counts = book.priorities[node] = {}
+    number = counts.get(priority, 0) + count
+    if number:
+        counts[priority] = number
+    else:
         del counts[priority]
-    if not counts:
-        del book.priorities[node]
+        if not counts:
+            del book.priorities[node]
     book.virtual_priority[leaf] = priority if count > 0 else FREE

@@ -28,8 +28,8 @@ class FreeCells:
     owed_by: Mapping[str, list[int]]
     """Virtual cluster -> owed to it, by level."""
     split: set[int] = field(default_factory=set)
-    free: set[int] = field(default_factory=set)
-    """All cells in `lists`."""
+    free: dict[int, int] = field(default_factory=dict)
+    """All cells in `lists` -> where they stand there."""
     bad: Levels = field(default_factory=list)
     """Those of `left` that are bad or contain a bad cell, by level."""
     doomed: Mapping[str, Levels] = field(default_factory=dict)
@@ -56,11 +56,10 @@ class FreeCells:
             level, parent = self.trees.level[cell], self.trees.parent[cell]
             is_last = parent == NONE or parent in self.split
             if not is_last:
-                self.lists[level] += self.trees.children[parent]
-                self.free.update(self.trees.children[parent])
+                for child in self.trees.children[parent]:
+                    self._append(level, child)
                 self.split.add(parent)
-            take_out(self.lists[level], cell)
-            self.free.discard(cell)
+            self._take_out(level, cell)
             if is_last:
                 return level
             cell = parent
@@ -71,15 +70,23 @@ class FreeCells:
             level, parent = self.trees.level[cell], self.trees.parent[cell]
             buddies = () if parent == NONE else self.trees.children[parent]
             if parent == NONE or not all(buddy == cell or buddy in self.free for buddy in buddies):
-                self.lists[level].append(cell)
-                self.free.add(cell)
+                self._append(level, cell)
                 return level
             for buddy in buddies:
                 if buddy != cell:
-                    take_out(self.lists[level], buddy)
-                    self.free.discard(buddy)
+                    self._take_out(level, buddy)
             self.split.discard(parent)
             cell = parent
+
+    def _append(self, level: int, cell: int) -> None:
+        self.free[cell] = len(self.lists[level])
+        self.lists[level].append(cell)
+
+    def _take_out(self, level: int, cell: int) -> None:
+        """Remove a free cell; the last one takes its place."""
+        place, last = self.free.pop(cell), self.lists[level].pop()
+        if last != cell:
+            self.lists[level][place], self.free[last] = last, place
 
     def healthy(self, level: int) -> int:
         """Return how many of the cells left are healthy."""
@@ -104,7 +111,7 @@ def new_books(trees: Trees, chain: Chain, tops: Sequence[int], clusters: Sequenc
         left,
         [0] * (chain.top + 1),
         {name: [0] * (chain.top + 1) for name in clusters},
-        free=set(tops),
+        free={cell: place for place, cell in enumerate(tops)},
         bad=[[] for _ in range(chain.top + 1)],
         doomed={name: [[] for _ in range(chain.top + 1)] for name in clusters},
     )

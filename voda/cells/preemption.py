@@ -75,11 +75,11 @@ def _substitute(book: CellBook, cell: int, cluster: str, level: int) -> int:
     if virtual != NONE:
         return virtual if book.quotas.owner[virtual] == cluster else NONE
     if trees.level[cell] == level:
-        roots = book.quotas.views[cluster, trees.chain[cell].name].roots if book.is_free(cell) else ()
-        candidates = [root for root in roots if book.quotas.trees.level[root] == level]
+        view = book.quotas.views[cluster, trees.chain[cell].name]
+        candidates = view.roots_at.get(level, ()) if book.is_free(cell) else ()
     else:
         above = _substitute(book, trees.parent[cell], cluster, level)
-        candidates = [] if above == NONE else list(book.quotas.trees.children[above])
+        candidates = () if above == NONE else book.quotas.trees.children[above]
     return next((each for each in candidates if book.place[each] == NONE), NONE)
 
 

@@ -56,7 +56,7 @@ def _assert_bindings_match(book: CellBook) -> None:
 def _assert_free_cells_are_counted(book: CellBook, books: FreeCells) -> None:
     trees, chain = book.topology.trees, books.chain
     free = [cell for cells in books.lists for cell in cells]
-    assert books.free == set(free)
+    assert books.free == {cell: place for cells in books.lists for place, cell in enumerate(cells)}
     assert len(books.free) == len(free)
     within = list(_within(book, free))
     for level in range(LEAF, chain.top + 1):

@@ -1,21 +1,19 @@
 """Gangs found again from their placements: after a restart, a reconfiguration, a lost guarantee."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.cells.book_check import assert_consistent
 from tests.unit.cells.clusters import a_book, a_cluster, a_gang
 from tests.unit.cells.running import nodes_of, run, running
-from voda.cells import recovery
 from voda.cells.adoption import reconfigure
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
+from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
-from voda.cells.recovery import occupy, regain
+from voda.cells.recovery import occupy, regain, resume
 from voda.cells.structure.trees import NONE
 
 SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})
@@ -130,21 +128,40 @@ def recorded_workers(draw: st.DrawFn) -> list[Recorded]:
 
 @given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), st.lists(st.sampled_from(tuple(NODES))), recorded_workers())
 @example(QUOTAS[2], "", ["b0"], [(a_gang("g", "b"), WorkerCells(node="b0", devices=(0,), chain="box", quota="box"))])
-def test_recovery_when_leafs_are_found_in_cells_in_use_equals_the_search(
+def test_gangs_when_they_resume_have_what_they_occupy_one_by_one(
     quotas: dict[str, dict[str, int]], pins: str, bad: list[str], workers: list[Recorded]
 ) -> None:
     book = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
     for node in bad[:2]:
         set_node_bad(book, node)
-    searched = book.copy()
-    _occupy_all(book, workers)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recovery, "take_leaf_in_use", lambda *_, **__: NONE)
-        _occupy_all(searched, workers)
-    assert book == searched
-    assert list(book.gangs) == list(searched.gangs)
+    one_by_one, again = book.copy(), book.copy()
+    downgraded = resume(book, _groups(book, workers))
+    for gangs in _groups(one_by_one, workers):
+        for gang in gangs:
+            occupy(one_by_one, gang.request, gang.placement)
+    assert book == one_by_one
+    assert list(book.gangs) == list(one_by_one.gangs)
+    assert {name for name, gang in book.gangs.items() if gang.downgraded_by} == set(downgraded)
+    resume(again, _groups(again, workers), {name: gang for name, gang in book.gangs.items() if len(name) > len("g0")})
+    assert again == book
+    assert_consistent(book)
 
 
-def _occupy_all(book: CellBook, workers: Sequence[Recorded]) -> None:
+def _groups(book: CellBook, workers: Sequence[Recorded]) -> Iterator[list[Gang]]:
+    """Yield the gangs of which all leafs are free, those together that follow each other and ask for the same."""
+    group: list[Gang] = []
     for request, cells in workers:
-        occupy(book, request, (cells,))
+        leafs = tuple(book.topology.leaf_at.get((cells.node, device), NONE) for device in cells.devices)
+        if group and _kind(group[0].request) != _kind(request):
+            yield group
+            group = []
+        if NONE not in leafs and not any(book.holder[leaf] for leaf in leafs):
+            if any(leaf in gang.leafs for gang in group for leaf in leafs):
+                continue
+            group.append(Gang(request=request, placement=(cells,), leafs=leafs))
+    if group:
+        yield group
+
+
+def _kind(request: GangRequest) -> tuple[str, int, str]:
+    return request.virtual_cluster, request.priority, request.pin

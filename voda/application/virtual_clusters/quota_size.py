@@ -8,7 +8,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
 from voda.planner.virtual_clusters.guaranteed import most_workers, views_of
-from voda.planner.virtual_clusters.unused_book import unused_book
+from voda.planner.virtual_clusters.unused_book import kept_workers
 from voda.text import counted
 
 
@@ -23,7 +23,7 @@ def quota_shortage(cells: CellsSpec | None, nodes: Mapping[str, Node], spec: Job
     empty = ClusterState(
         pool=spec.pool, position=0, jobs={}, nodes=nodes, plan=pool, estimates={}, settings=Settings(), cells=cells
     )
-    quotas = unused_book(empty).quotas
+    quotas = kept_workers(empty).book.quotas
     most = most_workers(quotas, views_of(quotas, spec.virtual_cluster, spec.pinned_cell), spec.gpus_per_replica)
     if most >= spec.min_replicas:
         return ""

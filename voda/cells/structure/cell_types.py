@@ -4,7 +4,7 @@ Level 1 is a device (leaf); the type above it has level 2, and so on. Rule: on t
 exactly one type is a machine (`is_node_level`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -56,6 +56,14 @@ class Chain:
     def levels(self) -> Mapping[str, int]:
         """Type name -> level."""
         return {each.name: each.level for each in self.types}
+
+    @cached_property
+    def below(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """Of each level: the lower levels, the highest first -> how many of their cells are in one of that level."""
+        return [()] + [
+            [(lower.level, kind.leafs // lower.leafs) for lower in reversed(self.types[: kind.level - 1])]
+            for kind in self.types
+        ]
 
     def type_at(self, level: int) -> CellType:
         """Return the type of a level, 1 <= level <= top."""

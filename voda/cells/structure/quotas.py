@@ -22,6 +22,8 @@ class QuotaView:
 
     roots: tuple[int, ...]
     """Quota cells."""
+    roots_at: Mapping[int, tuple[int, ...]]
+    """Level -> quota cells of it; levels that have some only."""
     nodes: tuple[int, ...]
     """Virtual machines, then the quota cells that are smaller than a machine, larger ones first."""
 
@@ -42,6 +44,11 @@ class Quotas:
     """(virtual cluster, pin) -> the pinned cell."""
     pinned: Mapping[int, int]
     """Quota cell -> the physical cell that is pinned for it."""
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The virtual clusters."""
+        return frozenset(self.clusters)
 
     @cached_property
     def node_of(self) -> Mapping[int, int]:
@@ -157,7 +164,9 @@ def _view(trees: Trees, roots: list[int]) -> QuotaView:
     nodes = [node for root in roots for node in _machines(trees, root)]
     smaller = [root for root in roots if trees.level[root] < trees.chain[root].node_level]
     smaller.sort(key=lambda root: -trees.level[root])
-    return QuotaView(tuple(roots), (*nodes, *smaller))
+    levels = dict.fromkeys(trees.level[root] for root in roots)
+    at = {level: tuple(root for root in roots if trees.level[root] == level) for level in levels}
+    return QuotaView(tuple(roots), at, (*nodes, *smaller))
 
 
 def _machines(trees: Trees, cell: int) -> Iterator[int]:

@@ -20,7 +20,7 @@ from voda.cells.scheduling import ANY, Conditions, decide
 from voda.cells.search.losses import Losses
 from voda.cells.structure.trees import NONE
 from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER
-from voda.domain.job import Job
+from voda.domain.job import Job, JobSpec
 from voda.domain.state import ClusterState
 
 _NEW: Final = 1 << 30
@@ -38,6 +38,19 @@ class PlannedWorker(Struct, frozen=True, kw_only=True, gc=False):
     """By the plan in force."""
 
 
+class JobCells(Struct, frozen=True, kw_only=True, gc=False):
+    """Where the workers of a job are, by index."""
+
+    nodes: tuple[str, ...]
+    devices: tuple[tuple[int, ...], ...]
+    quotas: tuple[str, ...]
+    """The type of the quota cell of each guaranteed worker; they come first."""
+
+
+_Parts = tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
+"""The guaranteed workers of a job, and those on idle cells."""
+
+
 @dataclass
 class CellDraft:
     """The workers that a plan has so far, and who lost cells by it."""
@@ -52,17 +65,24 @@ class CellDraft:
     """Jobs that others go before for a while."""
     workers: dict[str, list[PlannedWorker]] = field(default_factory=dict)
     """Job -> its workers."""
-    by_name: dict[str, PlannedWorker] = field(default_factory=dict)
     dropped: dict[str, list[PlannedWorker]] = field(default_factory=dict)
     """Job -> workers of the plan in force that it has lost so far."""
     reclaimed: dict[str, dict[str, int]] = field(default_factory=dict)
     """Job -> virtual cluster -> workers that it had to give to it."""
+    unchanged: dict[str, JobCells] = field(default_factory=dict)
+    """Jobs of which no worker has changed since the plan in force -> their part of it."""
+    _parts: dict[str, _Parts] = field(default_factory=dict)
+    """Jobs -> their workers, until one of them changes."""
     _serial: int = 0
 
     def cluster(self, job: Job) -> str:
         """Return the virtual cluster of a job; empty: it is there no longer."""
         name = job.spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER
-        return name if name in self.book.quotas.clusters else ""
+        return name if name in self.book.quotas.names else ""
+
+    def cluster_or_first(self, job: Job) -> str:
+        """Return the virtual cluster of a job, or any where it is there no longer: it has no part in a guarantee."""
+        return self.cluster(job) or self.book.quotas.clusters[0]
 
     def may_be_guaranteed(self, job: Job) -> bool:
         """Return whether a job has a part in its virtual cluster's guarantee."""
@@ -74,57 +94,71 @@ class CellDraft:
         """Return how many workers a job has."""
         return len(self.workers.get(job_id, ()))
 
-    def is_guaranteed(self, worker: PlannedWorker) -> bool:
-        """Return whether the cells of a worker are its virtual cluster's."""
-        return bool(self.book.gangs[worker.name].virtual)
+    def worker(self, name: str) -> PlannedWorker:
+        """Return the worker that has a gang of this name; raises KeyError where the gang is no job's."""
+        for worker in self.workers[job_of(name)]:
+            if worker.name == name:
+                return worker
+        raise KeyError(name)
 
-    def guaranteed(self, job_id: str) -> list[PlannedWorker]:
+    def guaranteed(self, job_id: str) -> Sequence[PlannedWorker]:
         """Return the guaranteed workers of a job."""
-        gangs = self.book.gangs
-        return [worker for worker in self.workers.get(job_id, ()) if gangs[worker.name].virtual]
+        return (self._parts.get(job_id) or self._split(job_id))[0]
 
-    def opportunistic(self, job_id: str) -> list[PlannedWorker]:
+    def opportunistic(self, job_id: str) -> Sequence[PlannedWorker]:
         """Return the workers of a job on idle cells."""
-        gangs = self.book.gangs
-        return [worker for worker in self.workers.get(job_id, ()) if not gangs[worker.name].virtual]
+        return (self._parts.get(job_id) or self._split(job_id))[1]
+
+    def _split(self, job_id: str) -> _Parts:
+        gangs, workers = self.book.gangs, self.workers.get(job_id, ())
+        guaranteed = [worker for worker in workers if gangs[worker.name].virtual]
+        idle = [worker for worker in workers if not gangs[worker.name].virtual]
+        self._parts[job_id] = guaranteed, idle
+        return guaranteed, idle
+
+    def keep(self, job_id: str, cells: JobCells, parts: _Parts) -> None:
+        """Note that a job has all the workers that it had by the plan in force."""
+        self.unchanged[job_id], self._parts[job_id] = cells, parts
+
+    def changed(self, job_id: str) -> None:
+        """Note that a worker of a job came, went, or lost or got its guarantee."""
+        self._parts.pop(job_id, None)
+        self.unchanged.pop(job_id, None)
 
     def add(self, job: Job, cells: WorkerCells, index: int = _NEW) -> PlannedWorker:
         """Give a job a worker in these cells, with a guarantee if they name a quota and it can be kept."""
         self._serial += 1
-        worker = PlannedWorker(
-            name=f"{job.spec.job_id}#{self._serial}", job_id=job.spec.job_id, cells=cells, index=index
-        )
-        occupy(self.book, self._request(worker.name, job, 1, is_guaranteed=bool(cells.quota)), (cells,))
-        self.workers.setdefault(worker.job_id, []).append(worker)
-        self.by_name[worker.name] = worker
+        job_id = job.spec.job_id
+        worker = PlannedWorker(name=f"{job_id}#+{self._serial}", job_id=job_id, cells=cells, index=index)
+        self.workers.setdefault(job_id, []).append(worker)
+        self._occupy(worker, job, is_guaranteed=bool(cells.quota))
         return worker
 
     def drop(self, worker: PlannedWorker) -> None:
         """Take a worker away from its job."""
         end(self.book, worker.name)
-        del self.by_name[worker.name]
         self.workers[worker.job_id].remove(worker)
+        self.changed(worker.job_id)
         if worker.index != _NEW:
             self.dropped.setdefault(worker.job_id, []).append(worker)
 
     def release_guarantee(self, worker: PlannedWorker) -> None:
         """Let a worker go on in its cells, as idle ones."""
-        downgrade(self.book, worker.name, worker.name)
+        self._downgrade(worker.name, worker.name)
 
     def guarantee(self, worker: PlannedWorker) -> bool:
         """Give a worker a guarantee for the cells that it has; return whether its virtual cluster has cells for it."""
         job = self.view.jobs[worker.job_id]
         if worker.cells.node in self.mixed or worker.cells.node in job.refusals:
             return False
-        for quota in self._quota_types(job, worker.cells.chain):
+        for quota in _quota_types(self, job, worker.cells.chain):
             end(self.book, worker.name)
             cells = WorkerCells(
                 node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain, quota=quota
             )
-            occupy(self.book, self._request(worker.name, job, 1, is_guaranteed=True), (cells,))
-            if self.is_guaranteed(worker):
-                kept = PlannedWorker(name=worker.name, job_id=worker.job_id, cells=cells, index=worker.index)
-                self.by_name[worker.name] = kept
+            kept = PlannedWorker(name=worker.name, job_id=worker.job_id, cells=cells, index=worker.index)
+            self._occupy(kept, job, is_guaranteed=True)
+            if self.book.gangs[kept.name].virtual:
                 mine = self.workers[worker.job_id]
                 mine[mine.index(worker)] = kept
                 return True
@@ -137,64 +171,47 @@ class CellDraft:
 
         Workers of others that are in the way of a guarantee lose theirs, or their cells, as the book decides.
         """
-        request = self._request(f"{job.spec.job_id}#", job, count, is_guaranteed=is_guaranteed)
-        if not request.virtual_cluster:
-            # A request must name one; of idle cells it does not matter which.
-            request = replace(request, virtual_cluster=self.book.quotas.clusters[0])
-        nodes = self._nodes_for(job, is_guaranteed=is_guaranteed)
-        conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
+        name, cluster = f"{job.spec.job_id}#", self.cluster_or_first(job)
+        request = request_of(name, job.spec, cluster, is_guaranteed=is_guaranteed, count=count)
+        nodes = _nodes_for(self, job, is_guaranteed=is_guaranteed)
         request = request if nodes is None else replace(request, ignores_suggestions=False)
+        conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
         decision = decide(self.book, request, job.spec.gpus_per_replica, conditions)
         if isinstance(decision, GangWaits) or any(name in self.view.gangs for name in getattr(decision, "victims", ())):
             return None
         for name in decision.downgrades:
-            downgrade(self.book, name, request.name)
+            self._downgrade(name, request.name)
         for name in getattr(decision, "victims", ()):
-            self._reclaim(self.by_name[name], self.cluster(job))
+            self._reclaim(self.worker(name), self.cluster(job))
         return [self.add(job, cells) for cells in decision.placement]
+
+    def _downgrade(self, name: str, by: str) -> None:
+        downgrade(self.book, name, by)
+        self.changed(job_of(name))
+
+    def _occupy(self, worker: PlannedWorker, job: Job, *, is_guaranteed: bool) -> None:
+        request = request_of(worker.name, job.spec, self.cluster(job), is_guaranteed=is_guaranteed)
+        for name in (worker.name, *occupy(self.book, request, (worker.cells,))):
+            self.changed(job_of(name))
 
     def restore(self, job: Job) -> PlannedWorker | None:
         """Give a job a worker back that it has lost by this plan, where its cells are idle again."""
         lost = self.dropped.get(job.spec.job_id, [])
         for worker in sorted(lost, key=lambda each: each.index):
-            if worker.cells.node in self.usable and worker.cells.node not in job.refusals and self._is_idle(worker):
+            if (
+                worker.cells.node in self.usable
+                and worker.cells.node not in job.refusals
+                and _is_idle(self.book, worker.cells)
+            ):
                 lost.remove(worker)
                 cells = WorkerCells(node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain)
                 return self.add(job, cells, worker.index)
         return None
 
-    def _is_idle(self, worker: PlannedWorker) -> bool:
-        leaf_at, holder = self.book.topology.leaf_at, self.book.holder
-        leafs = [leaf_at.get((worker.cells.node, device), NONE) for device in worker.cells.devices]
-        return bool(leafs) and all(leaf != NONE and not holder[leaf] for leaf in leafs)
-
     def _reclaim(self, victim: PlannedWorker, cluster: str) -> None:
         self.drop(victim)
         counts = self.reclaimed.setdefault(victim.job_id, {})
         counts[cluster] = counts.get(cluster, 0) + 1
-
-    def _request(self, name: str, job: Job, count: int, *, is_guaranteed: bool) -> GangRequest:
-        return GangRequest(
-            name=name,
-            virtual_cluster=self.cluster(job),
-            members=((count, job.spec.gpus_per_replica),),
-            priority=min(job.spec.priority, HIGHEST) if is_guaranteed else OPPORTUNISTIC,
-            pin=job.spec.pinned_cell if is_guaranteed else "",
-            yields=True,
-        )
-
-    def _nodes_for(self, job: Job, *, is_guaranteed: bool) -> frozenset[str] | None:
-        """Return the only nodes that may take workers of a job; None = all healthy ones."""
-        excluded = (self.mixed if is_guaranteed else frozenset()) | job.refusals.keys()
-        return self.usable - excluded if excluded else None
-
-    def _quota_types(self, job: Job, chain: str) -> Sequence[str]:
-        """Return the types of the quota cells in a chain that a job may be in, the smaller ones first."""
-        cluster, pin, quotas = self.cluster(job), job.spec.pinned_cell, self.book.quotas
-        view = quotas.pin_views.get((cluster, pin)) if pin else quotas.views.get((cluster, chain))
-        trees, roots = quotas.trees, () if view is None else view.roots
-        levels = sorted({trees.level[root] for root in roots if trees.chain[root].name == chain})
-        return [self.book.topology.chains[chain].type_at(level).name for level in levels]
 
 
 def numbered(draft: CellDraft, job_id: str) -> list[PlannedWorker]:
@@ -215,3 +232,40 @@ def _in_order(workers: Sequence[PlannedWorker], first: int) -> list[PlannedWorke
             others.append(worker)
     rest = iter(others)
     return [places.get(index) or next(rest) for index in range(first, first + len(workers))]
+
+
+def job_of(worker: str) -> str:
+    """Return the job of the worker that has a gang of this name."""
+    return worker.rpartition("#")[0]
+
+
+def request_of(name: str, spec: JobSpec, cluster: str, *, is_guaranteed: bool, count: int = 1) -> GangRequest:
+    """Return what a job asks for, as one gang of so many workers."""
+    return GangRequest(
+        name=name,
+        virtual_cluster=cluster,
+        members=((count, spec.gpus_per_replica),),
+        priority=min(spec.priority, HIGHEST) if is_guaranteed else OPPORTUNISTIC,
+        pin=spec.pinned_cell if is_guaranteed else "",
+        yields=True,
+    )
+
+
+def _is_idle(book: CellBook, cells: WorkerCells) -> bool:
+    leafs = [book.topology.leaf_at.get((cells.node, device), NONE) for device in cells.devices]
+    return bool(leafs) and all(leaf != NONE and not book.holder[leaf] for leaf in leafs)
+
+
+def _quota_types(draft: CellDraft, job: Job, chain: str) -> Sequence[str]:
+    """Return the types of the quota cells in a chain that a job may be in, the smaller ones first."""
+    cluster, pin, quotas = draft.cluster(job), job.spec.pinned_cell, draft.book.quotas
+    view = quotas.pin_views.get((cluster, pin)) if pin else quotas.views.get((cluster, chain))
+    roots_at = {} if view is None else view.roots_at
+    levels = [level for level in sorted(roots_at) if quotas.trees.chain[roots_at[level][0]].name == chain]
+    return [draft.book.topology.chains[chain].type_at(level).name for level in levels]
+
+
+def _nodes_for(draft: CellDraft, job: Job, *, is_guaranteed: bool) -> frozenset[str] | None:
+    """Return the only nodes that may take workers of a job; None = all healthy ones."""
+    excluded = (draft.mixed if is_guaranteed else frozenset()) | job.refusals.keys()
+    return draft.usable - excluded if excluded else None

@@ -7,7 +7,7 @@ from msgspec import Struct
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.plugins import first_known
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.cell_draft import CellDraft, numbered
+from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, numbered
 from voda.planner.virtual_clusters.cell_reasons import cell_reasons
 from voda.planner.virtual_clusters.guaranteed import place_guaranteed
 from voda.planner.virtual_clusters.opportunistic import place_opportunistic
@@ -48,16 +48,23 @@ def decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set
 
 
 def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:
-    placement: dict[str, tuple[str, ...]] = {}
-    guaranteed: dict[str, tuple[str, ...]] = {}
-    devices: dict[str, tuple[tuple[int, ...], ...]] = {}
-    gangs = draft.book.gangs
-    for job_id, members in draft.workers.items():
-        if not members:
-            continue
-        workers = numbered(draft, job_id)
-        placement[job_id] = tuple([worker.cells.node for worker in workers])
-        devices[job_id] = tuple([worker.cells.devices for worker in workers])
-        if quotas := tuple([worker.cells.quota for worker in workers if gangs[worker.name].virtual]):
-            guaranteed[job_id] = quotas
-    return Placed(placement=placement, guaranteed=guaranteed, devices=devices, reasons=reasons)
+    cells = {
+        job_id: draft.unchanged.get(job_id) or _cells(draft, job_id)
+        for job_id, members in draft.workers.items()
+        if members
+    }
+    return Placed(
+        placement={job_id: each.nodes for job_id, each in cells.items()},
+        guaranteed={job_id: each.quotas for job_id, each in cells.items() if each.quotas},
+        devices={job_id: each.devices for job_id, each in cells.items()},
+        reasons=reasons,
+    )
+
+
+def _cells(draft: CellDraft, job_id: str) -> JobCells:
+    workers, guaranteed = numbered(draft, job_id), len(draft.guaranteed(job_id))
+    return JobCells(
+        nodes=tuple([worker.cells.node for worker in workers]),
+        devices=tuple([worker.cells.devices for worker in workers]),
+        quotas=tuple([worker.cells.quota for worker in workers[:guaranteed]]),
+    )

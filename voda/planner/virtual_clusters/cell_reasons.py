@@ -39,20 +39,20 @@ class _CellReasons:
         size, had = self.draft.size(job_id), len(self.draft.view.plan.placement.get(job_id, ()))
         if not size:
             return f"{'preempted' if had else 'waits'}: {self._why_none(job)}"
-        workers, standing = counted(size, "worker"), self._standing(job)
+        workers, standing = counted(size, "worker"), self._standing(job, size)
         if size == had:
-            unpaid = self.opportunistic.reasons.get(job_id, "")
-            return unpaid if unpaid.startswith(f"kept at {workers}") else f"keeps {workers}: {standing}"
+            unpaid = self.opportunistic.reasons.get(job_id)
+            return unpaid if unpaid and unpaid.startswith(f"kept at {workers}") else f"keeps {workers}: {standing}"
         if not had:
             return f"starts with {workers}: {standing}"
         return f"{'grown' if size > had else 'shrunk'} from {had:,} to {workers}: {standing}{self._given_back(job_id)}"
 
-    def _standing(self, job: Job) -> str:
+    def _standing(self, job: Job, size: int) -> str:
         """Return what guarantees the workers."""
-        size, sure = self.draft.size(job.spec.job_id), len(self.draft.guaranteed(job.spec.job_id))
-        cluster = self.draft.cluster(job)
+        sure = len(self.draft.guaranteed(job.spec.job_id))
         if not sure:
             return "on idle cells, without a guarantee"
+        cluster = self.draft.cluster(job)
         if sure == size:
             pin = f", in its pinned cell {job.spec.pinned_cell}" if job.spec.pinned_cell else ""
             return f"guaranteed by virtual cluster {cluster}{pin}"

@@ -45,7 +45,7 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
     jobs: dict[tuple[str, str], dict[str, Job]] = {key: {} for key in ((name, "") for name in quotas.clusters)}
     jobs |= {key: {} for key in quotas.pin_views}
     for job_id, job in draft.view.jobs.items():
-        if draft.may_be_guaranteed(job) and not job.is_canceling:
+        if not job.is_canceling and draft.may_be_guaranteed(job):
             jobs[draft.cluster(job), job.spec.pinned_cell][job_id] = job
     for (cluster, pin), members in jobs.items():
         if members:
@@ -97,8 +97,10 @@ class _Quota:
         self.part.targets |= {job_id: targets.get(job_id, 0) for job_id in jobs}
         order = sorted(jobs.values(), key=lambda job: (-job.spec.priority, job.submitted_at, job.spec.job_id))
         for job in order:
-            for worker in self.draft.guaranteed(job.spec.job_id)[self.part.targets[job.spec.job_id] :]:
-                self.draft.release_guarantee(worker)
+            target, sure = self.part.targets[job.spec.job_id], self.draft.guaranteed(job.spec.job_id)
+            if len(sure) > target:
+                for worker in sure[target:]:
+                    self.draft.release_guarantee(worker)
         short: dict[str, int] = {}
         for job in order:
             target = self.part.targets[job.spec.job_id]
@@ -130,6 +132,8 @@ def most_workers(quotas: Quotas, views: Sequence[QuotaView], gpus: int) -> int:
 def _reach(draft: CellDraft, job: Job, target: int, losses: WorkerLosses) -> bool:
     """Give a job guaranteed workers up to the target; return whether it has so many, or as many workers in all."""
     job_id = job.spec.job_id
+    if len(draft.guaranteed(job_id)) >= target:
+        return True
     for worker in sorted(draft.opportunistic(job_id), key=lambda each: each.index):
         if len(draft.guaranteed(job_id)) >= target or not draft.guarantee(worker):
             break
@@ -175,6 +179,6 @@ def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLos
 def _all_or_nothing(draft: CellDraft, job_id: str) -> None:
     """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
     guaranteed = draft.guaranteed(job_id)
-    if len(guaranteed) < draft.view.jobs[job_id].spec.min_replicas:
+    if guaranteed and len(guaranteed) < draft.view.jobs[job_id].spec.min_replicas:
         for worker in guaranteed:
             draft.release_guarantee(worker)

@@ -16,15 +16,15 @@ class WorkerLosses(Mapping[str, GangLoss]):
         self._guaranteed = guaranteed
 
     def __getitem__(self, name: str) -> GangLoss:
-        worker = self._draft.by_name[name]
+        worker = self._draft.worker(name)
         step = self._step(worker)
         return GangLoss(step, restart_gpu_s(self._draft.view, worker.job_id, self._draft.size(worker.job_id)))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._draft.by_name)
+        return (worker.name for workers in self._draft.workers.values() for worker in workers)
 
     def __len__(self) -> int:
-        return len(self._draft.by_name)
+        return sum(map(len, self._draft.workers.values()))
 
     def _step(self, worker: PlannedWorker) -> ReclaimStep:
         spec = self._draft.view.jobs[worker.job_id].spec

@@ -59,7 +59,7 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
 def idle_leafs(draft: CellDraft) -> int:
     """Return how many devices are idle, or used without a guarantee."""
     book = draft.book
-    own = sum(len(draft.opportunistic(job_id)) * _gpus(draft, job_id) for job_id in draft.workers)
+    own = sum(len(idle) * _gpus(draft, job_id) for job_id in draft.workers if (idle := draft.opportunistic(job_id)))
     return own + sum(_free_on(draft, cell) for cell in machines(draft) if not book.bad[cell])
 
 
@@ -156,7 +156,8 @@ def _beyond(estimate: Estimate, served: int) -> Estimate:
     known = estimate.speedup
     if len(known) <= served:
         return replace(estimate, speedup=())
-    return replace(estimate, speedup=tuple(value - known[served] for value in known[served:]))
+    first = known[served]
+    return replace(estimate, speedup=tuple([value - first for value in known[served:]]))
 
 
 def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:

@@ -12,21 +12,24 @@ from typing import Final
 from msgspec.structs import replace
 
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
+from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
-from voda.cells.recovery import occupy
+from voda.cells.recovery import occupy, resume
 from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.cell_draft import CellDraft
-from voda.planner.virtual_clusters.unused_book import unused_book
+from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
+from voda.planner.virtual_clusters.former_workers import FormerWorker, FormerWorkers, KeptWorkers
+from voda.planner.virtual_clusters.unused_book import kept_workers
 
 _FOREIGN: Final = "others on "
+_Former = tuple[Job, FormerWorkers]
 
 
 def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     """Return the plan in force, without what cannot go on; jobs `without_guarantee` have none for this decision."""
-    book = unused_book(view).copy()
+    kept = kept_workers(view)
+    book = kept.book.copy()
     leafs_on = book.topology.leafs_on
     _recover_gangs(view, book)
     held = gang_leafs(view)
@@ -38,11 +41,11 @@ def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     foreign = {name: len(leafs_on[name]) - _room(view, held, name) - held[name] for name in usable & leafs_on.keys()}
     mixed = frozenset(name for name in foreign if foreign[name] > 0) | _lent_to_gangs(view)
     draft = CellDraft(view, book, usable, mixed, without_guarantee)
-    _recover_workers(draft, held)
+    _recover_workers(draft, kept, held)
     for name in sorted(name for name in foreign if foreign[name] > 0):
         _block(draft, name, foreign[name])
     # Bad nodes come last: what runs on them goes on, and no quota cell is doomed that a worker has.
-    for name in leafs_on.keys() - usable:
+    for name in sorted(leafs_on.keys() - usable):
         set_node_bad(book, name)
     return draft
 
@@ -78,57 +81,74 @@ def _room(view: ClusterState, held: Mapping[str, int], name: str) -> int:
     return min(int(node.usable_gpus), int(node.gpus) - held[name]) if held[name] else int(node.usable_gpus)
 
 
-def _recover_workers(draft: CellDraft, held: Mapping[str, int]) -> None:
-    view = draft.view
-    room = {name: _room(view, held, name) for name in view.nodes}
-    all_devices = view.plan.devices
-    later: list[tuple[Job, int, str, tuple[int, ...]]] = []
-    for job, index, node, quota in _kept(draft):
-        gpus = job.spec.gpus_per_replica
-        if room[node] < gpus:
-            continue
-        room[node] -= gpus
-        of_job = all_devices.get(job.spec.job_id, ())
-        devices = of_job[index] if index < len(of_job) else ()
-        cells = _cells(draft, node, devices, quota) if len(devices) == gpus else None
-        if cells is None:
-            later.append((job, index, node, devices))
-        else:
-            draft.add(job, cells, index)
-    for job, index, node, _ in later:
-        found = _idle_devices(draft, node, job.spec.gpus_per_replica)
-        if found is not None:
-            draft.add(job, found, index)
-
-
-def _kept(draft: CellDraft) -> Iterator[tuple[Job, int, str, str]]:
-    """Yield (job, index, node, type of its quota cell) of workers that stay, in the order in which they have cells."""
+def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int]) -> None:
     view = draft.view
     jobs = [job for job_id in view.plan.placement if (job := view.jobs.get(job_id)) and not job.is_canceling]
     jobs.sort(key=lambda job: (job.submitted_at, job.spec.job_id))
-    in_force, quotas, nodes = view.plan.placement, view.plan.guaranteed, view.nodes
-    guaranteed: list[tuple[Job, int, str, str]] = []
-    idle: list[tuple[Job, int, str, str]] = []
-    for job in jobs:
-        of_job = quotas.get(job.spec.job_id, ()) if draft.may_be_guaranteed(job) else ()
-        for index, node in enumerate(in_force[job.spec.job_id]):
-            if node in nodes and (node not in job.refusals or job.workers.get(index) == node):
-                quota = of_job[index] if index < len(of_job) else ""
-                (guaranteed if quota else idle).append((job, index, node, quota))
+    former = [(job, kept.of_job(draft, job)) for job in jobs]
+    later: list[tuple[Job, FormerWorker]] = []
+    downgraded = resume(draft.book, _gangs(draft, former, later, held), kept.gangs)
+    kept.update(view.plan.placement.keys(), draft.book.gangs)
+    for name in downgraded:
+        draft.changed(job_of(name))
+    for job, worker in later:
+        found = _idle_devices(draft, worker.node, job.spec.gpus_per_replica)
+        if found is not None:
+            draft.add(job, found, worker.planned.index)
+
+
+def _gangs(
+    draft: CellDraft, former: Sequence[_Former], later: list[tuple[Job, FormerWorker]], held: Mapping[str, int]
+) -> Iterator[Sequence[Gang]]:
+    """Add the workers that go on, and yield their gangs, those of the guaranteed ones of all jobs first.
+
+    Workers whose devices are gone or in use come `later`.
+    """
+    certain, workers = _certain_nodes(draft, former) - held.keys(), draft.workers
+    room = {name: _room(draft.view, held, name) for name in draft.view.nodes}
+    guaranteed = [each for each in former if each[1].guaranteed]
     guaranteed.sort(key=lambda each: -each[0].spec.priority)
-    yield from guaranteed
-    yield from idle
+    for part, jobs in enumerate((guaranteed, former)):
+        for job, of_job in jobs:
+            whole, job_id = of_job.whole, job.spec.job_id
+            if whole is not None and not job.refusals and certain.issuperset(whole.cells.nodes):
+                if job_id not in workers:
+                    workers[job_id] = [*whole.parts[0], *whole.parts[1]]
+                    draft.keep(job_id, whole.cells, whole.parts)
+                if gangs := whole.gangs[part]:
+                    yield gangs
+            elif group := of_job.idle if part else of_job.guaranteed:
+                yield from _checked(draft, job, group, room, later)
 
 
-def _cells(draft: CellDraft, node: str, devices: Sequence[int], quota: str) -> WorkerCells | None:
-    """Return a worker's cells; None where a device is gone or another has it."""
-    topology, holder = draft.book.topology, draft.book.holder
-    leafs = [topology.leaf_at.get((node, device)) for device in devices]
-    for leaf in leafs:
-        if leaf is None or holder[leaf]:
-            return None
-    chain = topology.trees.chain[topology.leaf_at[node, devices[0]]].name
-    return WorkerCells(node=node, devices=tuple(devices), chain=chain, quota=quota)
+def _checked(
+    draft: CellDraft,
+    job: Job,
+    group: Sequence[FormerWorker],
+    room: dict[str, int],
+    later: list[tuple[Job, FormerWorker]],
+) -> Iterator[Sequence[Gang]]:
+    gpus, holder = job.spec.gpus_per_replica, draft.book.holder
+    for worker in group:
+        node, gang = worker.node, worker.gang
+        if room.get(node, 0) < gpus or (node in job.refusals and job.workers.get(worker.planned.index) != node):
+            continue
+        room[node] -= gpus
+        if gang is None or any(holder[leaf] for leaf in gang.leafs):
+            later.append((job, worker))
+        else:
+            draft.workers.setdefault(job.spec.job_id, []).append(worker.planned)
+            yield (gang,)
+
+
+def _certain_nodes(draft: CellDraft, former: Sequence[_Former]) -> frozenset[str]:
+    """Return the nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
+    leafs: list[int] = []
+    for _, workers in former:
+        if workers.whole is None:
+            return frozenset()
+        leafs += workers.whole.leafs
+    return draft.usable - draft.mixed if len(set(leafs)) == len(leafs) else frozenset()
 
 
 def _idle_devices(draft: CellDraft, node: str, count: int) -> WorkerCells | None:

@@ -1,7 +1,7 @@
 """The promises of virtual clusters, over drawn sequences of what happens to a pool; each plan is a real decision."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_node
+from tests.unit.planner.virtual_clusters.drawn import CLUSTERS, NAMES, STEPS, a_new_pool
 from tests.unit.planner.virtual_clusters.pools import (
-    SWITCHES,
     a_pool,
     ended,
     guaranteed,
@@ -18,106 +18,16 @@ from tests.unit.planner.virtual_clusters.pools import (
     replan,
     replanned,
     size,
-    some_cells,
     submitted,
 )
+from voda.cells.accounting import compare
 from voda.cells.book import CellBook
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import GangRequest
 from voda.cells.scheduling import decide
-from voda.domain.cells import PhysicalCellSpec
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.planner.virtual_clusters.recovery import recover
-
-CLUSTERS = ("vision", "speech", "default")
-NAMES = ("n1", "n2", "n3", "n4")
-QUOTAS: tuple[dict[str, dict[str, int]], ...] = (
-    {"vision": {"rack.node": 1}, "speech": {"rack.node": 1}},
-    {"vision": {"rack": 1}, "speech": {"rack.node": 1}},
-    {"vision": {"rack.node": 1, "rack.node.switch": 1}, "speech": {"rack.node": 1}},
-    {"vision": {"rack.node": 2}, "speech": {"rack.node.switch": 3}},
-)
-
-PINS = {"vision": "lab"}
-"""Only the first quotas have it."""
-PHYSICAL = replace(
-    SWITCHES,
-    physical_cells=(
-        SWITCHES.physical_cells[0],
-        replace(
-            SWITCHES.physical_cells[1],
-            cell_children=(
-                PhysicalCellSpec(cell_address="n3"),
-                PhysicalCellSpec(cell_address="n4", pinned_cell_id="lab"),
-            ),
-        ),
-    ),
-)
-
-JOB = st.fixed_dictionaries(
-    {
-        "cluster": st.sampled_from(CLUSTERS),
-        "priority": st.sampled_from((-1, 0, 0, 0, 5)),
-        "min_replicas": st.integers(1, 4),
-        "more": st.integers(0, 6),
-        "gpus_per_replica": st.sampled_from((1, 1, 2, 4)),
-        "is_pinned": st.booleans(),
-    }
-)
-STEP = st.one_of(
-    st.tuples(st.just("submit"), JOB),
-    st.tuples(st.just("submit"), JOB),
-    st.tuples(st.just("end"), st.integers(0, 20)),
-    st.tuples(st.just("lose"), st.sampled_from(NAMES)),
-    st.tuples(st.just("cordon"), st.sampled_from(NAMES)),
-    st.tuples(st.just("mend"), st.sampled_from(NAMES)),
-    st.tuples(st.just("apply"), st.sampled_from(QUOTAS)),
-    st.tuples(st.just("reach"), st.none()),
-)
-STEPS = st.lists(STEP, min_size=1, max_size=14)
-
-
-@dataclass
-class Pool:
-    """A pool that lives through drawn steps, and what the last one was about."""
-
-    state: ClusterState
-    number: int = 0
-    concerns: set[str] = field(default_factory=set)
-    """Virtual clusters that the last step is about."""
-
-    def take(self, kind: str, value: Any) -> None:
-        self.concerns = set()
-        if kind == "submit":
-            self.number += 1
-            fields = {name: value[name] for name in ("priority", "min_replicas", "gpus_per_replica")}
-            most = value["min_replicas"] + value["more"]
-            if value["is_pinned"] and value["cluster"] in PINS and value["priority"] >= 0:
-                fields["pinned_cell"] = PINS[value["cluster"]]
-            self.state = submitted(self.state, f"j{self.number}", value["cluster"], max_replicas=most, **fields)
-            self.concerns = {value["cluster"]}
-        elif kind == "end" and self.state.jobs:
-            job_id = sorted(self.state.jobs)[value % len(self.state.jobs)]
-            self.concerns = {self.state.jobs[job_id].spec.virtual_cluster}
-            self.state = ended(self.state, job_id)
-        elif kind in ("lose", "cordon", "mend"):
-            changed = {"lose": {"is_draining": True}, "cordon": {"is_schedulable": False}, "mend": {}}[kind]
-            self.state = replace(self.state, nodes={**self.state.nodes, value: a_node(value, **changed)})
-            self.concerns = set(CLUSTERS)
-        elif kind == "apply":
-            self.state = replace(self.state, cells=some_cells(value, physical=PHYSICAL, pins=pins_of(value)))
-            self.concerns = set(CLUSTERS)
-        elif kind == "reach":
-            self.state = reached(self.state)
-
-
-def a_new_pool() -> Pool:
-    state = a_pool(QUOTAS[0], nodes=[a_node(name) for name in NAMES])
-    return Pool(replace(state, cells=some_cells(QUOTAS[0], physical=PHYSICAL, pins=PINS)))
-
-
-def pins_of(quotas: dict[str, dict[str, int]]) -> dict[str, str]:
-    return PINS if quotas == QUOTAS[0] else {}
 
 
 def book_of(state: ClusterState) -> CellBook:
@@ -237,3 +147,68 @@ def test_plan_when_decided_again_and_again_settles_soon(steps: list[Any]) -> Non
         pool.state = replanned(pool.state)
     again = replan(replanned(replanned(pool.state)))
     assert again is None or (not again.placed and not again.released)
+
+
+@settings(max_examples=60)
+@given(STEPS)
+def test_reconfiguration_when_applied_lets_workers_go_on_and_takes_the_guarantees_that_a_dry_run_names(
+    steps: list[Any],
+) -> None:
+    pool = a_new_pool()
+    for step in steps:
+        before = pool.state
+        pool.take(*step)
+        if step[0] == "apply":
+            was, will_be = recover(before, frozenset()), recover(pool.state, frozenset())
+            assert cells_of(will_be) == cells_of(was)
+            named = set(compare(was.book, will_be.book).downgraded)
+            sure, left = ({name for name, gang in each.book.gangs.items() if gang.virtual} for each in (was, will_be))
+            assert named == sure - left
+            assert book_of(before) == was.book, "a dry run changed something"
+        pool.state = replanned(pool.state)
+
+
+def cells_of(draft: CellDraft) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
+    return {
+        job_id: [(worker.cells.node, worker.cells.devices) for worker in workers]
+        for job_id, workers in draft.workers.items()
+    }
+
+
+OWN = {"vision": 2, "speech": 1, "default": 1}
+"""Nodes of each virtual cluster, in the shared pool and alone."""
+ASKS = st.fixed_dictionaries(
+    {"cluster": st.sampled_from(CLUSTERS), "priority": st.sampled_from((-1, 0, 0, 0, 5))}
+    | {"min_replicas": st.integers(1, 5), "more": st.integers(0, 6)}
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.one_of(ASKS, ASKS, st.integers(0, 20)), max_size=16))
+def test_job_when_it_would_run_in_a_private_pool_runs_in_the_shared_one(steps: list[Any]) -> None:
+    quotas = {name: {"node": number} for name, number in OWN.items()}
+    shared = a_pool(quotas, nodes=[a_node(name) for name in NAMES])
+    private = {
+        name: a_pool({name: quotas[name]}, nodes=[a_node(each) for each in NAMES[:number]])
+        for name, number in OWN.items()
+    }
+    for number, step in enumerate(steps):
+        if isinstance(step, dict):
+            shared = _submitted(shared, f"j{number}", step)
+            if step["priority"] >= 0:
+                private[step["cluster"]] = _submitted(private[step["cluster"]], f"j{number}", step)
+        elif shared.jobs:
+            job_id = sorted(shared.jobs)[step % len(shared.jobs)]
+            shared = ended(shared, job_id)
+            private = {name: ended(state, job_id) for name, state in private.items()}
+        shared = reached(replanned(shared))
+        private = {name: reached(replanned(state)) for name, state in private.items()}
+        for state in private.values():
+            for job_id in state.plan.guaranteed:
+                assert size(shared, job_id), f"{job_id} would run in a private pool"
+
+
+def _submitted(state: ClusterState, job_id: str, asks: Mapping[str, Any]) -> ClusterState:
+    least = asks["min_replicas"]
+    fields = {"priority": asks["priority"], "min_replicas": least, "max_replicas": least + asks["more"]}
+    return submitted(state, job_id, asks["cluster"], **fields)

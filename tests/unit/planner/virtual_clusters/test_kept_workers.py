@@ -1,0 +1,57 @@
+"""Decisions with what is kept from the ones before, and without it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+
+from tests.unit.planner.virtual_clusters.drawn import STEPS, a_new_pool
+from tests.unit.planner.virtual_clusters.pools import replan, replanned
+from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.recovery import recover
+from voda.planner.virtual_clusters.unused_book import forget_kept_workers
+
+ROOT = Path(__file__).parents[4]
+DECISION = """
+from tests.unit.planner.virtual_clusters.drawn import a_new_pool
+from tests.unit.planner.virtual_clusters.pools import replan
+pool = a_new_pool()
+pool.take("cordon", "n1")
+pool.take("cordon", "n3")
+job = {"cluster": "vision", "priority": 0, "min_replicas": 1, "more": 2, "gpus_per_replica": 2, "is_pinned": False}
+pool.take("submit", job)
+print(replan(pool.state))
+"""
+
+
+@settings(max_examples=60)
+@given(STEPS)
+def test_plan_when_made_with_what_is_kept_is_the_one_made_without(steps: list[Any]) -> None:
+    forget_kept_workers()
+    states: list[ClusterState] = []
+    kept = []
+    pool = a_new_pool()
+    for step in steps:
+        pool.take(*step)
+        states.append(pool.state)
+        kept.append((replan(pool.state), recover(pool.state, frozenset()).book))
+        pool.state = replanned(pool.state)
+    for state, (plan, book) in zip(states, kept, strict=True):
+        forget_kept_workers()
+        assert replan(state) == plan
+        forget_kept_workers()
+        rebuilt = recover(state, frozenset()).book
+        assert rebuilt == book
+        assert list(rebuilt.gangs) == list(book.gangs)
+
+
+def test_plan_when_another_process_hashes_names_otherwise_is_the_same() -> None:
+    plans = set()
+    for seed in ("1", "2", "3"):
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", DECISION]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        plans.add(run.stdout)
+    assert len(plans) == 1

@@ -1,0 +1,112 @@
+"""The workers of the plan in force, made ready to have their cells again.
+
+Most jobs keep their cells from one plan to the next, so their workers are kept between decisions. Rule: what is kept of
+a job follows from its part of the plan and from the cells that there are, and from nothing else: a decision is the same
+with it and without it.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.cells.book import CellBook
+from voda.cells.gangs import Gang, WorkerCells
+from voda.cells.structure.trees import NONE
+from voda.domain.job import Job, JobSpec
+from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, PlannedWorker, request_of
+
+
+class FormerWorker(Struct, frozen=True, kw_only=True, gc=False):
+    """A worker of the plan in force."""
+
+    node: str
+    planned: PlannedWorker
+    gang: Gang | None
+    """In the cells that the plan names; None: its devices are not known, or are there no longer."""
+
+
+class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
+    """The same, of a job of which every worker has cells."""
+
+    cells: JobCells
+    leafs: tuple[int, ...]
+    parts: tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
+    """The guaranteed workers, and those on idle cells."""
+    gangs: tuple[Sequence[Gang], Sequence[Gang]]
+
+
+class FormerWorkers(Struct, frozen=True, kw_only=True, gc=False):
+    """The workers of one job."""
+
+    guaranteed: Sequence[FormerWorker]
+    idle: Sequence[FormerWorker]
+    whole: WholeJob | None
+    """None: some have no cells, or the guaranteed ones do not come first."""
+
+
+_Part = tuple[tuple[str, ...], tuple[tuple[int, ...], ...], tuple[str, ...], int, int, str, str]
+"""What the workers of a job follow from: nodes, devices, types of quota cells, GPUs, priority, pin, virtual cluster."""
+
+
+@dataclass
+class KeptWorkers:
+    """The workers of the jobs of a pool, for one state of its cells. Threads may share it."""
+
+    book: CellBook
+    """It is never changed."""
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    """Those of the decision before."""
+    _kept: dict[str, tuple[_Part, FormerWorkers]] = field(default_factory=dict)
+
+    def of_job(self, draft: CellDraft, job: Job) -> FormerWorkers:
+        """Return the workers that a job has by the plan in force."""
+        spec, plan = job.spec, draft.view.plan
+        cluster = draft.cluster(job)
+        quotas = plan.guaranteed.get(spec.job_id, ())
+        if quotas and not draft.may_be_guaranteed(job):
+            quotas = ()
+        nodes, devices = plan.placement[spec.job_id], plan.devices.get(spec.job_id, ())
+        part = nodes, devices, quotas, spec.gpus_per_replica, spec.priority, spec.pinned_cell, cluster
+        kept = self._kept.get(spec.job_id)
+        if kept is None or kept[0] != part:
+            kept = self._kept[spec.job_id] = part, _workers(self.book, spec, part)
+        return kept[1]
+
+    def update(self, job_ids: Set[str], gangs: Mapping[str, Gang]) -> None:
+        """Keep the workers of these jobs alone, and these gangs."""
+        for job_id in set(self._kept) - job_ids:
+            self._kept.pop(job_id, None)
+        self.gangs = dict(gangs)
+
+
+def _workers(book: CellBook, spec: JobSpec, part: _Part) -> FormerWorkers:
+    nodes, devices, quotas, *_, cluster = part
+    guaranteed: list[FormerWorker] = []
+    idle: list[FormerWorker] = []
+    for index, node in enumerate(nodes):
+        at = devices[index] if index < len(devices) else ()
+        leafs = dict.fromkeys(book.topology.leaf_at.get((node, device), NONE) for device in at)
+        is_known = len(at) == spec.gpus_per_replica and NONE not in leafs
+        chain = book.topology.trees.chain[next(iter(leafs))].name if is_known else ""
+        cells = WorkerCells(node=node, devices=at, chain=chain, quota=quotas[index] if index < len(quotas) else "")
+        planned = PlannedWorker(name=f"{spec.job_id}#{index}", job_id=spec.job_id, cells=cells, index=index)
+        request = request_of(planned.name, spec, cluster, is_guaranteed=bool(cells.quota))
+        gang = Gang(request=request, placement=(cells,), leafs=tuple(leafs)) if is_known else None
+        (guaranteed if cells.quota else idle).append(FormerWorker(node=node, planned=planned, gang=gang))
+    whole = _whole(guaranteed, idle, JobCells(nodes=nodes, devices=devices, quotas=quotas))
+    return FormerWorkers(guaranteed=guaranteed, idle=idle, whole=whole)
+
+
+def _whole(guaranteed: Sequence[FormerWorker], idle: Sequence[FormerWorker], cells: JobCells) -> WholeJob | None:
+    gangs = [each.gang for each in guaranteed if each.gang], [each.gang for each in idle if each.gang]
+    parts = [each.planned for each in guaranteed], [each.planned for each in idle]
+    size, indices = len(cells.nodes), [worker.index for part in parts for worker in part]
+    if len(gangs[0]) + len(gangs[1]) < size or indices != [*range(size)]:
+        return None
+    leafs = tuple(leaf for part in gangs for gang in part for leaf in gang.leafs)
+    if len(leafs) < sum(map(len, cells.devices[:size])):
+        return None
+    cells = replace(cells, devices=cells.devices[:size], quotas=cells.quotas[: len(guaranteed)])
+    return WholeJob(cells=cells, leafs=leafs, parts=parts, gangs=gangs)
