@@ -5,13 +5,13 @@ what is bound and what is free. Rules: what runs goes on. Devices that are no lo
 quota is no longer there, or would break somebody's guarantee, loses its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from voda.cells.bindings import count_leafs, take_leaf
+from voda.cells.bindings import take_leaf
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, Gang, GangPlacement, GangRequest, WorkerCells
+from voda.cells.gangs import Gang, GangPlacement, GangRequest, WorkerCells
 from voda.cells.preemption import cancel, downgrade, end
 from voda.cells.structure.quotas import QuotaView
 from voda.cells.structure.trees import NONE
@@ -30,49 +30,11 @@ def occupy(
     leafs = _leafs_of(book, placement)
     for name in dict.fromkeys([book.reserver[leaf] for leaf in leafs if book.reserver[leaf]]):
         cancel(book, name)
-    return _take(book, Gang(request=request, placement=placement, leafs=tuple(leafs), workers=workers), leafs)
+    return take_leafs(book, Gang(request=request, placement=placement, leafs=tuple(leafs), workers=workers), leafs)
 
 
-def resume(
-    book: CellBook, groups: Iterable[Sequence[Gang]], known: Mapping[str, Gang] = MappingProxyType({})
-) -> Sequence[str]:
-    """Let gangs of one worker each use their leafs, which nobody uses or has reserved, as `occupy` does but sooner.
-
-    Args:
-        groups: gangs of one virtual cluster and priority; the next is asked for when the one before has its leafs.
-        known: gangs of the same requests as they were once; one whose leafs are bound as then is not made again.
-
-    Returns:
-        The gangs that lose their guarantee by it.
-    """
-    beside, downgraded = _Beside(book, known), list[str]()
-    for gangs in groups:
-        if not gangs[0].request.is_guaranteed:
-            _use_idle(book, gangs)
-            continue
-        number = 0
-        while (number := beside.take(gangs, number)) < len(gangs):
-            (cells,) = gangs[number].placement
-            downgraded += _take(book, gangs[number], dict.fromkeys(gangs[number].leafs, cells))
-            beside = _Beside(book, known)
-            number += 1
-    return downgraded
-
-
-def _use_idle(book: CellBook, gangs: Sequence[Gang]) -> None:
-    holder, opportunistic, priorities = book.holder, book.opportunistic, book.priority
-    parent = book.topology.trees.parent
-    for gang in gangs:
-        book.gangs[gang.request.name] = gang
-        for leaf in gang.leafs:
-            holder[leaf], priorities[leaf] = gang.request.name, OPPORTUNISTIC
-            while leaf != NONE:
-                opportunistic[leaf] += 1
-                leaf = parent[leaf]
-
-
-def _take(book: CellBook, gang: Gang, leafs: Mapping[int, WorkerCells]) -> Sequence[str]:
-    """Take the leafs for a gang, and return the gangs that lose their guarantee by it."""
+def take_leafs(book: CellBook, gang: Gang, leafs: Mapping[int, WorkerCells]) -> Sequence[str]:
+    """Let a gang use leafs that nobody uses or has reserved; return the gangs that lose their guarantee by it."""
     request, recovery = gang.request, _Recovery(book, gang.request)
     book.gangs[request.name] = Gang(
         request=request, placement=gang.placement, leafs=gang.leafs, virtual=recovery.virtual, workers=gang.workers
@@ -83,69 +45,6 @@ def _take(book: CellBook, gang: Gang, leafs: Mapping[int, WorkerCells]) -> Seque
         downgrade(book, request.name, book.gangs[request.name].downgraded_by or request.name)
         recovery.downgraded.append(request.name)
     return recovery.downgraded
-
-
-@dataclass(slots=True)
-class _Beside:
-    """Takes leafs beside those that gangs of the same virtual cluster have taken: for most, nothing is to search."""
-
-    book: CellBook
-    known: Mapping[str, Gang]
-    above: int = NONE
-    """The physical cell in which these are."""
-    key: tuple[str, int, str] = ("", 0, "")
-    """Virtual cluster, priority and type of quota cell of the gangs that can go there."""
-    unbound: list[int] = field(default_factory=list)
-    """The virtual leafs that are left there, the last one first."""
-    taken: dict[int, int] = field(default_factory=dict)
-    """Physical leafs there that are not counted yet -> their virtual leafs."""
-
-    def take(self, gangs: Sequence[Gang], number: int) -> int:
-        """Let gangs use their leafs, from one number on; return that of the first for which it is not so simple."""
-        book, unbound = self.book, self.unbound
-        parent, bound, place, holder = book.topology.trees.parent, book.virtual, book.place, book.holder
-        while number < len(gangs):
-            gang = gangs[number]
-            request, leafs = gang.request, gang.leafs
-            above, key = parent[leafs[0]], (request.virtual_cluster, request.priority, gang.placement[0].quota)
-            if above != self.above or key != self.key:
-                unbound = self._go_to(above, key)
-            is_simple = len(unbound) >= len(leafs) and not request.pin
-            for leaf in leafs:
-                is_simple = is_simple and bound[leaf] == NONE and parent[leaf] == above
-            if not is_simple:
-                break
-            known = self.known.get(request.name)
-            virtual = known.virtual if known is not None and known.request is request else {}
-            is_as_known = len(virtual) == len(leafs)
-            for leaf in leafs:
-                cell = self.taken[leaf] = unbound.pop()
-                bound[leaf], place[cell], holder[leaf] = cell, leaf, request.name
-                is_as_known = is_as_known and virtual[leaf] == cell
-            if not is_as_known or known is None:
-                virtual = {leaf: bound[leaf] for leaf in leafs}
-                known = Gang(request=request, placement=gang.placement, leafs=leafs, virtual=virtual)
-            book.gangs[request.name] = known
-            number += 1
-        self._count()
-        return number
-
-    def _count(self) -> None:
-        if self.taken:
-            count_leafs(self.book, self.taken, self.key[1])
-            self.taken = {}
-
-    def _go_to(self, above: int, key: tuple[str, int, str]) -> list[int]:
-        self._count()
-        self.above, self.key, self.unbound = above, key, []
-        book, quotas, (cluster, _, quota) = self.book, self.book.quotas, key
-        virtual = NONE if above == NONE else book.virtual[above]
-        if virtual != NONE:
-            root, trees, place = quotas.root[virtual], book.topology.trees, book.place
-            is_own = quotas.owner[root] == cluster and root not in quotas.pinned and not book.bad[place[root]]
-            if is_own and trees.level[above] <= trees.chain[above].levels.get(quota, NONE):
-                self.unbound = [each for each in reversed(quotas.trees.children[virtual]) if place[each] == NONE]
-        return self.unbound
 
 
 def regain(book: CellBook, name: str) -> CellBook | None:

@@ -5,7 +5,7 @@ a job follows from its part of the plan and from the cells that there are, and f
 with it and without it.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from voda.cells.book import CellBook
 from voda.cells.gangs import Gang, WorkerCells
+from voda.cells.resumption import Contents, GangBatch, batches
 from voda.cells.structure.trees import NONE
 from voda.domain.job import Job, JobSpec
 from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, PlannedWorker, request_of
@@ -34,7 +35,7 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
     leafs: tuple[int, ...]
     parts: tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
     """The guaranteed workers, and those on idle cells."""
-    gangs: tuple[Sequence[Gang], Sequence[Gang]]
+    batches: tuple[Sequence[GangBatch], Sequence[GangBatch]]
 
 
 class FormerWorkers(Struct, frozen=True, kw_only=True, gc=False):
@@ -56,8 +57,7 @@ class KeptWorkers:
 
     book: CellBook
     """It is never changed."""
-    gangs: Mapping[str, Gang] = field(default_factory=dict)
-    """Those of the decision before."""
+    contents: Contents = field(default_factory=dict)
     _kept: dict[str, tuple[_Part, FormerWorkers]] = field(default_factory=dict)
 
     def of_job(self, draft: CellDraft, job: Job) -> FormerWorkers:
@@ -74,11 +74,10 @@ class KeptWorkers:
             kept = self._kept[spec.job_id] = part, _workers(self.book, spec, part)
         return kept[1]
 
-    def update(self, job_ids: Set[str], gangs: Mapping[str, Gang]) -> None:
-        """Keep the workers of these jobs alone, and these gangs."""
+    def forget_others(self, job_ids: Set[str]) -> None:
+        """Keep the workers of these jobs alone."""
         for job_id in set(self._kept) - job_ids:
             self._kept.pop(job_id, None)
-        self.gangs = dict(gangs)
 
 
 def _workers(book: CellBook, spec: JobSpec, part: _Part) -> FormerWorkers:
@@ -95,11 +94,13 @@ def _workers(book: CellBook, spec: JobSpec, part: _Part) -> FormerWorkers:
         request = request_of(planned.name, spec, cluster, is_guaranteed=bool(cells.quota))
         gang = Gang(request=request, placement=(cells,), leafs=tuple(leafs)) if is_known else None
         (guaranteed if cells.quota else idle).append(FormerWorker(node=node, planned=planned, gang=gang))
-    whole = _whole(guaranteed, idle, JobCells(nodes=nodes, devices=devices, quotas=quotas))
+    whole = _whole(book, guaranteed, idle, JobCells(nodes=nodes, devices=devices, quotas=quotas))
     return FormerWorkers(guaranteed=guaranteed, idle=idle, whole=whole)
 
 
-def _whole(guaranteed: Sequence[FormerWorker], idle: Sequence[FormerWorker], cells: JobCells) -> WholeJob | None:
+def _whole(
+    book: CellBook, guaranteed: Sequence[FormerWorker], idle: Sequence[FormerWorker], cells: JobCells
+) -> WholeJob | None:
     gangs = [each.gang for each in guaranteed if each.gang], [each.gang for each in idle if each.gang]
     parts = [each.planned for each in guaranteed], [each.planned for each in idle]
     size, indices = len(cells.nodes), [worker.index for part in parts for worker in part]
@@ -109,4 +110,9 @@ def _whole(guaranteed: Sequence[FormerWorker], idle: Sequence[FormerWorker], cel
     if len(leafs) < sum(map(len, cells.devices[:size])):
         return None
     cells = replace(cells, devices=cells.devices[:size], quotas=cells.quotas[: len(guaranteed)])
-    return WholeJob(cells=cells, leafs=leafs, parts=parts, gangs=gangs)
+    return WholeJob(
+        cells=cells,
+        leafs=leafs,
+        parts=parts,
+        batches=(batches(book.topology, gangs[0]), batches(book.topology, gangs[1])),
+    )

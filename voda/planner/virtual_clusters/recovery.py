@@ -12,9 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
+from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
-from voda.cells.recovery import occupy, resume
+from voda.cells.recovery import occupy
+from voda.cells.resumption import GangBatch, alone, batches, resume
 from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
@@ -87,8 +88,8 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
     jobs.sort(key=lambda job: (job.submitted_at, job.spec.job_id))
     former = [(job, kept.of_job(draft, job)) for job in jobs]
     later: list[tuple[Job, FormerWorker]] = []
-    downgraded = resume(draft.book, _gangs(draft, former, later, held), kept.gangs)
-    kept.update(view.plan.placement.keys(), draft.book.gangs)
+    downgraded = resume(draft.book, _batches(draft, former, later, held), kept.contents)
+    kept.forget_others(view.plan.placement.keys())
     for name in downgraded:
         draft.changed(job_of(name))
     for job, worker in later:
@@ -97,15 +98,16 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
             draft.add(job, found, worker.planned.index)
 
 
-def _gangs(
+def _batches(
     draft: CellDraft, former: Sequence[_Former], later: list[tuple[Job, FormerWorker]], held: Mapping[str, int]
-) -> Iterator[Sequence[Gang]]:
+) -> Iterator[GangBatch]:
     """Add the workers that go on, and yield their gangs, those of the guaranteed ones of all jobs first.
 
     Workers whose devices are gone or in use come `later`.
     """
     certain, workers = _certain_nodes(draft, former) - held.keys(), draft.workers
     room = {name: _room(draft.view, held, name) for name in draft.view.nodes}
+    taken = {leaf for leaf, name in enumerate(draft.book.holder) if name}
     guaranteed = [each for each in former if each[1].guaranteed]
     guaranteed.sort(key=lambda each: -each[0].spec.priority)
     for part, jobs in enumerate((guaranteed, former)):
@@ -115,40 +117,42 @@ def _gangs(
                 if job_id not in workers:
                     workers[job_id] = [*whole.parts[0], *whole.parts[1]]
                     draft.keep(job_id, whole.cells, whole.parts)
-                if gangs := whole.gangs[part]:
-                    yield gangs
-            elif group := of_job.idle if part else of_job.guaranteed:
-                yield from _checked(draft, job, group, room, later)
+                yield from whole.batches[part]
+                continue
+            for worker in of_job.idle if part else of_job.guaranteed:
+                if not _has_room(job, worker, room):
+                    continue
+                if worker.gang is None or not taken.isdisjoint(worker.gang.leafs):
+                    later.append((job, worker))
+                    continue
+                taken.update(worker.gang.leafs)
+                workers.setdefault(job_id, []).append(worker.planned)
+                # Beside pods of gangs nothing is as simple as for most.
+                yield from (
+                    (alone(worker.gang),) if worker.node in held else batches(draft.book.topology, (worker.gang,))
+                )
 
 
-def _checked(
-    draft: CellDraft,
-    job: Job,
-    group: Sequence[FormerWorker],
-    room: dict[str, int],
-    later: list[tuple[Job, FormerWorker]],
-) -> Iterator[Sequence[Gang]]:
-    gpus, holder = job.spec.gpus_per_replica, draft.book.holder
-    for worker in group:
-        node, gang = worker.node, worker.gang
-        if room.get(node, 0) < gpus or (node in job.refusals and job.workers.get(worker.planned.index) != node):
-            continue
-        room[node] -= gpus
-        if gang is None or any(holder[leaf] for leaf in gang.leafs):
-            later.append((job, worker))
-        else:
-            draft.workers.setdefault(job.spec.job_id, []).append(worker.planned)
-            yield (gang,)
+def _has_room(job: Job, worker: FormerWorker, room: dict[str, int]) -> bool:
+    """Take the room of a worker on its node; return False where there is none, or the node does not take it."""
+    node, gpus = worker.node, job.spec.gpus_per_replica
+    is_refused = node in job.refusals and job.workers.get(worker.planned.index) != node
+    if is_refused or room.get(node, 0) < gpus:
+        return False
+    room[node] -= gpus
+    return True
 
 
 def _certain_nodes(draft: CellDraft, former: Sequence[_Former]) -> frozenset[str]:
-    """Return the nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
+    """Return nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
     leafs: list[int] = []
+    doubtful: set[str] = set()
     for _, workers in former:
         if workers.whole is None:
-            return frozenset()
-        leafs += workers.whole.leafs
-    return draft.usable - draft.mixed if len(set(leafs)) == len(leafs) else frozenset()
+            doubtful.update(worker.node for worker in (*workers.guaranteed, *workers.idle))
+        else:
+            leafs += workers.whole.leafs
+    return draft.usable - draft.mixed - doubtful if len(set(leafs)) == len(leafs) else frozenset()
 
 
 def _idle_devices(draft: CellDraft, node: str, count: int) -> WorkerCells | None:

@@ -2,13 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tests.unit.planner.virtual_clusters.drawn import STEPS, a_new_pool
+from tests.unit.planner.virtual_clusters.drawn import NAMES, STEPS, a_new_pool
 from tests.unit.planner.virtual_clusters.pools import replan, replanned
+from voda.cells.gangs import GangRequest, WorkerCells
+from voda.domain.cells import GangPod, PlacedGang
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.recovery import recover
 from voda.planner.virtual_clusters.unused_book import forget_kept_workers
@@ -26,15 +31,31 @@ print(replan(pool.state))
 """
 
 
+@st.composite
+def pods(draw: st.DrawFn) -> Mapping[str, PlacedGang]:
+    """Draw a gang of one pod on a node, with a guarantee or without."""
+    node, quota = draw(st.sampled_from(NAMES)), draw(st.sampled_from(("", "node")))
+    devices = tuple(range(draw(st.sampled_from((1, 2, 4)))))
+    request = GangRequest(
+        name="pods", virtual_cluster="vision", members=((1, len(devices)),), priority=0 if quota else -1
+    )
+    cells = WorkerCells(node=node, devices=devices, chain="rack", quota=quota)
+    return {"pods": PlacedGang(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod")})}
+
+
 @settings(max_examples=60)
-@given(STEPS)
-def test_plan_when_made_with_what_is_kept_is_the_one_made_without(steps: list[Any]) -> None:
+@given(STEPS, pods(), st.integers(0, 20))
+def test_plan_when_made_with_what_is_kept_is_the_one_made_without(
+    steps: list[Any], gangs: Mapping[str, PlacedGang], pods_come: int
+) -> None:
     forget_kept_workers()
     states: list[ClusterState] = []
     kept = []
     pool = a_new_pool()
-    for step in steps:
+    for number, step in enumerate(steps):
         pool.take(*step)
+        if number == pods_come:
+            pool.state = replace(pool.state, gangs=gangs)
         states.append(pool.state)
         kept.append((replan(pool.state), recover(pool.state, frozenset()).book))
         pool.state = replanned(pool.state)
