@@ -71,6 +71,17 @@ def test_downgraded_gang_when_its_quota_is_free_again_is_guaranteed_again() -> N
     assert_consistent(again)
 
 
+def test_downgraded_gang_when_others_run_beside_it_has_its_guarantee_again_if_they_lose_nothing() -> None:
+    spec = a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node.switch": 1}})
+    book = running(spec, a_gang("low", "a", (1, 4), yields=True), a_gang("high", "a", (1, 4), priority=1))
+    end(book, "high")
+    run(book, a_gang("other", "b", (1, 2)))
+    again = regain(book, "low")
+    assert again is not None
+    assert not again.gangs["low"].downgraded_by
+    assert again.gangs["other"] == book.gangs["other"]
+
+
 def test_gang_when_its_devices_are_used_by_another_comes_back_without_them() -> None:
     book = running(SPEC, GANG)
     occupy(book, a_gang("twin", "b", (2, 4)), book.gangs["g"].placement)

@@ -5,7 +5,8 @@ import pytest
 from tests.unit.cells.clusters import a_book, a_cluster, a_gang
 from tests.unit.cells.running import nodes_of, run, running
 from voda.cells.adoption import adopt, start
-from voda.cells.decisions import GangPreempts, GangStarts, GangWaits, WaitReason
+from voda.cells.decisions import Blocker, GangPreempts, GangStarts, GangWaits, WaitReason
+from voda.cells.gangs import OPPORTUNISTIC
 from voda.cells.health import set_node_bad
 from voda.cells.requests import RefusalReason, RequestRefused
 from voda.cells.scheduling import Conditions, decide
@@ -209,3 +210,12 @@ def test_gang_when_it_runs_on_a_bad_node_insists_on_its_place() -> None:
     late = decide(book, pair, 2)
     assert isinstance(late, GangStarts)
     assert (late.cancels, late.placement[late.slot].node) == ((), "r0n0")
+
+
+def test_gang_when_the_nodes_that_it_lacks_are_healthy_and_not_suggested_is_told_of_one() -> None:
+    book = a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 1}}))
+    set_node_bad(book, "r0n1")
+    strict = a_gang("g", "a", (1, 4), priority=OPPORTUNISTIC, ignores_suggestions=False)
+    waits = decide(book, strict, 4, Conditions(suggested={"r0n1"}))
+    assert isinstance(waits, GangWaits)
+    assert waits.blockers == (Blocker("rack", WaitReason.IDLE_NOT_SUGGESTED, "r0n0"),)
