@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
 from voda.cluster.kubernetes.kinds.served_kinds import KINDS
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
@@ -79,3 +80,13 @@ def test_manifest_for_kubectl_leaves_what_it_was_made_of_as_it_is() -> None:
     before = repr(spec.manifest)
     kubectl_manifest(spec)
     assert repr(spec.manifest) == before
+
+
+def test_job_that_kubectl_created_is_taken_in_by_a_patch_of_what_may_change_alone() -> None:
+    spec = a_program("torchrun")
+    patch = IndexedJobV1().adoption_patch(kubectl_manifest(spec), spec, GPU_TAINTS, VARIABLES).body
+    assert patch["spec"].keys() == {"template"}
+    assert patch["spec"]["template"].keys() == {"metadata", "spec"}
+    assert patch["spec"]["template"]["spec"].keys() == {"schedulingGates", "tolerations"}
+    told = patch["spec"]["template"]["metadata"]["annotations"]
+    assert {f"voda.dev/env.{name}": value for name, value in VARIABLES.items()}.items() <= told.items()
