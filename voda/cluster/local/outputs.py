@@ -182,14 +182,14 @@ def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_b
 
 
 def _of_program(lines: list[str]) -> list[str]:
-    """Return the lines without mpirun's boxes and the launcher's notes; all of them where there are no others."""
+    """Return the lines without mpirun's boxes and the launcher's notes; without others, all but the rules."""
     kept, index = list[str](), 0
     while index < len(lines):
         index, first = _after_box(lines, index), index
         if index == first:
             kept += [] if _NOTE.match(lines[index]) else [lines[index]]
             index += 1
-    return kept or lines
+    return kept or [line for line in lines if not _RULE.fullmatch(line)] or lines
 
 
 def _after_box(lines: list[str], index: int) -> int:

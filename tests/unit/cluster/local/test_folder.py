@@ -67,6 +67,14 @@ def test_last_lines_are_those_of_the_program_and_not_of_mpirun(printed: str, las
     assert last_lines(folder, "launcher", 1) == last
 
 
+def test_last_line_when_mpirun_alone_said_something_is_no_rule(tmp_path: Path) -> None:
+    folder, rule = _folder(tmp_path), "-" * 74
+    said = "prterun was unable to find the specified executable file\n  Executable: nosuch"
+    (folder.path / "logs" / "launcher.log").write_text(f"{rule}\n{said}\n{rule}\n")
+    assert last_lines(folder, "launcher", 1) == said
+    assert last_lines(folder, "launcher", 1, lines=1) == "  Executable: nosuch"
+
+
 def test_last_lines_when_mpirun_alone_said_something_are_its_own(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     (folder.path / "logs" / "launcher.log").write_text(_BOX)
