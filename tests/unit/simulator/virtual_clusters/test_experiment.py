@@ -57,3 +57,10 @@ async def test_idle_cells_when_lent_and_taken_back_are_counted_with_what_was_los
     assert lent.anomalies is not None
     assert lent.anomalies.jobs == 0
     assert lent.utilisation > private.utilisation
+
+
+async def test_reclaims_when_jobs_shrink_lose_less_than_a_quarter_of_what_killing_them_would() -> None:
+    result = await measured(drawn(5, 60, NODES), "elastic-fifo", Mode.CELLS_ELASTIC)
+    (lent,) = result.modes
+    assert lent.reclaims >= 5
+    assert 0.0 < lent.lost_gpu_h <= lent.lost_by_kill_gpu_h / 4
