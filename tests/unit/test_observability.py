@@ -40,7 +40,9 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
         cells = CellGauges(backend)
         await cells.refresh()
         await share_a_card(backend)
-        read = (StateGauges(backend), cells, ShareGauges(backend))
+        shares = ShareGauges(backend)
+        await shares.refresh()
+        read = (StateGauges(backend), cells, shares)
         own = [*telemetry.registry.collect(), *(family for one in read for family in one.collect())]
         known = {}
         collectors = telemetry.registry._collector_to_names

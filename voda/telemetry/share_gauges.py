@@ -1,9 +1,9 @@
 """Reads the gauges of shared cards off the accounts of the log: what is free of each node's cards, and of use to none.
 
-Rules: only nodes with cards have these, or with pods that have shares; O(nodes with cards) per look, and nothing is
-kept from one look to the next.
+Rules: only nodes with cards have these, or with pods that have shares; O(shares + cards) per look, in a thread.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -22,22 +22,31 @@ _MIB: Final = 1 << 20
 
 
 class ShareGauges(Collector):
-    """Shows what the cards of nodes have left; nothing where no node shares any."""
+    """Shows what the cards of nodes had left when `refresh` was last awaited; nothing where no node shares any."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._families: Sequence[GaugeMetricFamily] = ()
+
+    async def refresh(self) -> None:
+        """Look at the accounts of all pools."""
+        live = self._backend.view.live.cluster
+        pools = {pool: live.shares.accounts(live.nodes(pool)) for pool in self._backend.pools}
+        self._families = await asyncio.to_thread(_families, pools) if any(pools.values()) else ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        live = self._backend.view.live.cluster
-        families = _CardFamilies()
-        for pool in self._backend.pools:
-            names = live.nodes(pool).keys() & live.shares.nodes.keys()
-            families.add(pool, {name: live.shares.nodes[name] for name in sorted(names)})
-        yield from families.all if any(family.samples for family in families.all) else ()
+        yield from self._families
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Name the gauges without a look at the accounts."""
         yield from _CardFamilies().all
+
+
+def _families(pools: Mapping[str, Mapping[str, SharingNode]]) -> Sequence[GaugeMetricFamily]:
+    families = _CardFamilies()
+    for pool, accounts in pools.items():
+        families.add(pool, dict(sorted(accounts.items())))
+    return families.all
 
 
 class _CardFamilies:
@@ -63,7 +72,8 @@ class _CardFamilies:
             self.fragment.add_metric([pool, name], milli)
 
     def _add_node(self, node: Sequence[str], account: SharingNode) -> None:
-        free, used = account.free(), account.used_cards()
+        free = account.free()
+        used = sum(not card.is_whole for card in free)
         milli = sum(max(0, card.milli) for card in free)
         memory = sum(max(0, card.memory_mib) for card in free)
         whole = sum(device.memory_mib for device in account.devices)

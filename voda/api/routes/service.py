@@ -39,10 +39,11 @@ class ServiceRoutes(Routes):
         self._counters = JobCounters(backend.telemetry, backend.view.job_registry)
         self._gauges = StateGauges(backend)
         self._cell_gauges = CellGauges(backend)
+        self._share_gauges = ShareGauges(backend)
         self._registry = CollectorRegistry()
         self._registry.register(self._gauges)
         self._registry.register(self._cell_gauges)
-        self._registry.register(ShareGauges(backend))
+        self._registry.register(self._share_gauges)
         backend.view.subscribe(self._counters.see)
 
     @Operation("GET", "/api/v1", answers=[Response(of=ServiceView)])
@@ -88,6 +89,7 @@ class ServiceRoutes(Routes):
             async with asyncio.timeout(_STORE_S):
                 await self._measure_lag()
         await self._cell_gauges.refresh()
+        await self._share_gauges.refresh()
         body = self.backend.exposition() + generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
