@@ -34,6 +34,14 @@ def start_of(pid: int) -> int | None:
     return int(stat.rpartition(b")")[2].split()[19])
 
 
+def command_name(pid: int, processes: Path = Path("/proc")) -> str:
+    """Return the name of a process as the kernel keeps it, its first 15 characters; empty if there is no such one."""
+    try:
+        return (processes / str(pid) / "comm").read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def open_process(pid: int, start: int) -> int | None:
     """Return a descriptor of the process of that id and start, readable once it ended; None if it is gone."""
     try:

@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +20,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.event_text import request_text
+from voda.process_table import command_name
 
 _log = logging.getLogger(__name__)
 CONTAINER: Final = "share"
@@ -260,7 +260,7 @@ class NvmlDriver:
         try:
             found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
             # The server of MPS outlives its last client.
-            processes = sum(1 for each in found if _command(getattr(each, "pid", 0)) != MPS_SERVER)
+            processes = sum(1 for each in found if command_name(getattr(each, "pid", 0)) != MPS_SERVER)
         except nvml.NVMLError as error:
             problem = problem or self._loss(error)
         try:
@@ -322,14 +322,6 @@ class NvmlDriver:
             if xid not in _PROGRAM_XIDS and bus in self._by_bus:
                 xids[self._by_bus[bus]] = xid
         return xids
-
-
-def _command(pid: int) -> str:
-    """Return the name of a process as the kernel keeps it, its first 15 characters; empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _is_named(card: Card, named: Sequence[str]) -> bool:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from voda.domain.gpus import GpuRequest
+from voda.process_table import command_name
+from voda.untrusted_files import UntrustedFolder
 
 _FOLDER: Final = "CUDA_MPS_PIPE_DIRECTORY"
 _USUAL_FOLDER: Final = "/tmp/nvidia-mps"
 _PID_FILE: Final = "nvidia-cuda-mps-control.pid"
 _COMMAND: Final = "nvidia-cuda-mps-control"[:15]
 """As the kernel keeps it."""
+_PID_BYTES: Final = 32
 _MILLI_PER_PERCENT: Final = 10
 
 
@@ -27,8 +30,8 @@ def mps_folder(environment: Mapping[str, str], processes: Path = Path("/proc")) 
     with suppress(OSError, ValueError):
         found = os.stat(folder, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode) and found.st_uid in (0, os.geteuid()):
-            command = processes / str(_pid(Path(folder) / _PID_FILE)) / "comm"
-            if command.read_text("utf-8", errors="replace").strip() == _COMMAND:
+            files = UntrustedFolder(Path(folder), uid=found.st_uid)
+            if command_name(int(files.read(_PID_FILE, _PID_BYTES)), processes) == _COMMAND:
                 return folder
     return ""
 
@@ -49,12 +52,3 @@ def share_variables(request: GpuRequest, folder: str) -> Mapping[str, str]:
     if request.memory_mib:
         told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={request.memory_mib}M"
     return told
-
-
-def _pid(file: Path) -> int:
-    """Return the number that a file holds; raises OSError or ValueError."""
-    opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return int(os.read(opened, 32))
-    finally:
-        os.close(opened)
