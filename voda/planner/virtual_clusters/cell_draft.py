@@ -63,7 +63,7 @@ class CellDraft:
     """Usable nodes on which not all devices are voda's: no guarantee rests on them."""
     without_guarantee: Set[str]
     """Jobs that others go before for a while."""
-    workers: dict[str, list[PlannedWorker]] = field(default_factory=dict)
+    workers: dict[str, tuple[PlannedWorker, ...]] = field(default_factory=dict)
     """Job -> its workers."""
     dropped: dict[str, list[PlannedWorker]] = field(default_factory=dict)
     """Job -> workers of the plan in force that it has lost so far."""
@@ -130,14 +130,14 @@ class CellDraft:
         self._serial += 1
         job_id = job.spec.job_id
         worker = PlannedWorker(name=f"{job_id}#+{self._serial}", job_id=job_id, cells=cells, index=index)
-        self.workers.setdefault(job_id, []).append(worker)
+        self.workers[job_id] = (*self.workers.get(job_id, ()), worker)
         self._occupy(worker, job, is_guaranteed=bool(cells.quota))
         return worker
 
     def drop(self, worker: PlannedWorker) -> None:
         """Take a worker away from its job."""
         end(self.book, worker.name)
-        self.workers[worker.job_id].remove(worker)
+        self.workers[worker.job_id] = tuple([each for each in self.workers[worker.job_id] if each != worker])
         self.changed(worker.job_id)
         if worker.index != _NEW:
             self.dropped.setdefault(worker.job_id, []).append(worker)
@@ -160,7 +160,7 @@ class CellDraft:
             self._occupy(kept, job, is_guaranteed=True)
             if self.book.gangs[kept.name].virtual:
                 mine = self.workers[worker.job_id]
-                mine[mine.index(worker)] = kept
+                self.workers[worker.job_id] = tuple([kept if each == worker else each for each in mine])
                 return True
         return False
 

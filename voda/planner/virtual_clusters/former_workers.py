@@ -33,6 +33,7 @@ class WholeJob(Struct, frozen=True, kw_only=True, gc=False):
 
     cells: JobCells
     leafs: tuple[int, ...]
+    workers: tuple[PlannedWorker, ...]
     parts: tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
     """The guaranteed workers, and those on idle cells."""
     batches: tuple[Sequence[GangBatch], Sequence[GangBatch]]
@@ -113,6 +114,7 @@ def _whole(
     return WholeJob(
         cells=cells,
         leafs=leafs,
+        workers=(*parts[0], *parts[1]),
         parts=parts,
         batches=(batches(book.topology, gangs[0]), batches(book.topology, gangs[1])),
     )

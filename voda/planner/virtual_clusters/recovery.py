@@ -115,7 +115,7 @@ def _batches(
             whole, job_id = of_job.whole, job.spec.job_id
             if whole is not None and not job.refusals and certain.issuperset(whole.cells.nodes):
                 if job_id not in workers:
-                    workers[job_id] = [*whole.parts[0], *whole.parts[1]]
+                    workers[job_id] = whole.workers
                     draft.keep(job_id, whole.cells, whole.parts)
                 yield from whole.batches[part]
                 continue
@@ -126,11 +126,10 @@ def _batches(
                     later.append((job, worker))
                     continue
                 taken.update(worker.gang.leafs)
-                workers.setdefault(job_id, []).append(worker.planned)
+                workers[job_id] = (*workers.get(job_id, ()), worker.planned)
                 # Beside pods of gangs nothing is as simple as for most.
-                yield from (
-                    (alone(worker.gang),) if worker.node in held else batches(draft.book.topology, (worker.gang,))
-                )
+                is_alone, topology = worker.node in held, draft.book.topology
+                yield from (alone(worker.gang),) if is_alone else batches(topology, (worker.gang,))
 
 
 def _has_room(job: Job, worker: FormerWorker, room: dict[str, int]) -> bool:
