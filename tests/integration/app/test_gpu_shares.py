@@ -103,6 +103,7 @@ def an_elastic(name: str, most: int = 2) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path: Path) -> None:
     async with an_up(tmp_path / "home") as up:
         await up.submit(an_elastic("train"))
@@ -137,6 +138,7 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
         assert types.count("share.assigned") == types.count("share.released") == 3
 
 
+@pytest.mark.slow
 async def test_shares_go_on_while_voda_is_away_and_are_still_theirs_when_it_is_back(tmp_path: Path) -> None:
     async with an_up(tmp_path / "home", leaves_jobs=True) as up:
         await up.submit(a_share("nb", 600))
