@@ -57,6 +57,9 @@ class _NoPods:
     def pending(self) -> Iterable[AnnotatedPod]:
         return ()
 
+    async def wake(self, key: str, uid: str, now: float) -> None:
+        return None
+
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         return None
 

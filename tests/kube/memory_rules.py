@@ -190,6 +190,11 @@ def _check_pod(name: str, before: Object, now: Object) -> None:
         raise invalid(client.PODS, name, "spec", "Forbidden: pod updates may not change fields")
 
 
+def with_annotations(metadata: Object, given: Mapping[str, str]) -> Object:
+    """Return the metadata of a pod with the annotations of its binding."""
+    return {**metadata, "annotations": {**metadata.get("annotations", {}), **given}} if given else metadata
+
+
 def check_binding(pod: Object, given: Mapping[str, Any]) -> None:
     """Refuse to bind a pod that is gated, bound, leaving, or another one."""
     metadata, spec = pod["metadata"], pod["spec"]

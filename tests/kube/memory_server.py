@@ -231,7 +231,12 @@ class MemoryServer:
         self._keep(
             client.PODS,
             "MODIFIED",
-            {**pod, "spec": {**pod["spec"], "nodeName": body["target"]["name"]}, "status": status},
+            {
+                **pod,
+                "metadata": rules.with_annotations(pod["metadata"], body["metadata"].get("annotations", {})),
+                "spec": {**pod["spec"], "nodeName": body["target"]["name"]},
+                "status": status,
+            },
         )
         return {"kind": "Status", "status": "Success", "code": 201}
 

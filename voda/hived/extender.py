@@ -89,20 +89,20 @@ class HivedExtender:
             return refused(names, f"the pod has its cells on node {place.node}, which kube-scheduler does not offer")
         return ExtenderFilterResult(node_names=(place.node,))
 
-    def reclaim(self, pod: AnnotatedPod, names: Sequence[str]) -> None:
-        """Give a pod cells that workers of jobs alone are in the way of.
+    def reclaim(self, pod: AnnotatedPod, names: Sequence[str]) -> bool:
+        """Give a pod cells that workers of jobs alone are in the way of; return whether nobody is in its way.
 
-        While these fill its nodes, kube-scheduler asks no extender about it.
+        While jobs fill its nodes, kube-scheduler asks no extender about it.
 
         Raises:
             InvalidInput: the pod's request can never be met as it is.
         """
-        if _uid(pod) not in self.places:
-            request = self._request(pod)
-            decision = self._choose(request, names, may_preempt=False)
-            if isinstance(decision, GangPreempts) and not self._pods_in_the_way(decision):
-                self._adopt(pod, request, decision, may_preempt=False)
-                self._start(pod, request, decision)
+        request = self._request(pod)
+        decision = self._choose(request, names, may_preempt=False)
+        if isinstance(decision, GangPreempts) and not self._pods_in_the_way(decision):
+            self._adopt(pod, request, decision, may_preempt=False)
+            self._start(pod, request, decision)
+        return isinstance(decision, GangStarts)
 
     def preempt(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod, whose cells are reserved from now on.

@@ -32,6 +32,7 @@ class MemoryPods:
 
     pods: dict[str, AnnotatedPod] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
+    woken: list[str] = field(default_factory=list)
 
     def create(self, name: str, **spec: Any) -> AnnotatedPod:
         pod = self.pods[f"team/{name}"] = a_pod(name, **spec)
@@ -54,6 +55,9 @@ class MemoryPods:
 
     def pending(self) -> Iterable[AnnotatedPod]:
         return [pod for key, pod in self.pods.items() if key not in self.nodes]
+
+    async def wake(self, key: str, uid: str, now: float) -> None:
+        self.woken.append(key)
 
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         if self.uid(key) != uid:

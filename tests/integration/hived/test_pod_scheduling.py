@@ -33,8 +33,13 @@ async def test_gang_when_the_quota_is_used_waits_until_the_pods_are_gone() -> No
         at.pods.delete(first[0])
         await at.watch.look()
         assert "too few cells" in await at.reason(second[0])
+        await at.watch.reclaim()
+        assert at.pods.woken == []
         at.pods.delete(first[1])
         await at.watch.look()
+        # kube-scheduler has seen the deletion before voda, and would not ask again for minutes.
+        await at.watch.reclaim()
+        assert at.pods.woken == [second[0].key]
         assert all(await at.start(*second))
 
 

@@ -66,6 +66,8 @@ class PodScheduler:
         self.view = view
         self.is_ready = False
         """Whether the pods that were bound before are known; the leader sees to it (pod_watch.py)."""
+        self.refused: set[str] = set()
+        """Uids of pods that got no node: kube-scheduler asks again only when something changes that it sees."""
         self._store = store
         self._not_leading = not_leading
         self._books: dict[str, PoolBook] = {}
@@ -84,9 +86,12 @@ class PodScheduler:
             raise InvalidInput("NodeNames is missing: the extender's configuration needs nodeCacheCapable: true")
         async with self.turn():
             try:
-                return await self._filter(pod, names)
+                answer = await self._filter(pod, names)
             except (InvalidInput, NotAllowed) as error:
                 return ExtenderFilterResult(error=str(error))
+            if not answer.node_names:
+                self.refused.add(pod.metadata.uid)
+            return answer
 
     async def preempt(self, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod; raises as `filter`, and InvalidInput for its request."""
@@ -176,15 +181,17 @@ class PodScheduler:
                 book.extender().remove(uid, reason)
                 await self._record(book)
 
-    async def reclaim(self, pod: AnnotatedPod) -> None:
-        """Give a pod cells that workers of jobs are to leave; nothing where its request cannot be met."""
+    async def reclaim(self, pod: AnnotatedPod) -> bool:
+        """Give a pending pod cells that workers of jobs are to leave; return whether nobody is in its way by now."""
         async with self._turn, self._whole_books():
             with suppress(InvalidInput, NotAllowed):
                 for book in self._candidates(pod):
-                    book.extender().reclaim(pod, tuple(self.view.live.cluster.nodes(book.pool)))
+                    if (place := book.extender().places.get(pod.metadata.uid)) is not None:
+                        return not book.leaving(place.placement[place.slot])
+                    if book.extender().reclaim(pod, tuple(self.view.live.cluster.nodes(book.pool))):
+                        return True
                     await self._record(book)
-                    if pod.metadata.uid in book.extender().places:
-                        break
+        return False
 
     async def adopt(self, pod: AnnotatedPod, node: str) -> None:
         """Let a pod that was bound before use the cells of its annotations; raises InvalidInput where it cannot."""

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
 _UNSEEN_S: Final = 30.0
-_RECLAIM_AGAIN_S: Final = 10.0
+_RECLAIM_AGAIN_S: Final = 5.0
 _MOST_PENDING: Final = 20
 """Pending pods that are looked at in one round, a few milliseconds each."""
 
@@ -46,15 +46,21 @@ class PodWatch:
             scheduler.forget()
 
     async def reclaim(self) -> None:
-        """Let jobs leave the cells of pods that kube-scheduler cannot ask for, since jobs fill their nodes."""
+        """Let jobs leave the cells of pods that kube-scheduler cannot ask for, since jobs fill their nodes.
+
+        Where nobody is in the way of a pod any more that was refused, kube-scheduler is to ask again.
+        """
         now = self.scheduler.clock.now()
         pending = {pod.metadata.uid: pod for pod in self.scheduler.pods.pending()}
         self._again_at = {uid: at for uid, at in self._again_at.items() if uid in pending}
-        placed = {uid for book in self.scheduler.pool_books() for uid in book.extender().places} if pending else ()
-        due = [pod for uid, pod in pending.items() if uid not in placed and now >= self._again_at.get(uid, now)]
+        self.scheduler.refused &= pending.keys()
+        due = [pod for uid, pod in pending.items() if now >= self._again_at.get(uid, now)]
         for pod in due[:_MOST_PENDING]:
-            self._again_at[pod.metadata.uid] = now + _RECLAIM_AGAIN_S
-            await self.scheduler.reclaim(pod)
+            uid = pod.metadata.uid
+            self._again_at[uid] = now + _RECLAIM_AGAIN_S
+            if await self.scheduler.reclaim(pod) and uid in self.scheduler.refused:
+                await self.scheduler.pods.wake(pod.key, uid, now)
+                self.scheduler.refused.discard(uid)
 
     async def _step(self) -> None:
         try:
@@ -80,6 +86,8 @@ class PodWatch:
             self._seen.discard(uid)
             self._asked_at.pop(uid, None)
             await self.scheduler.release(uid, "the pod is gone")
+            # Others may have its cells.
+            self._again_at.clear()
 
     def _gone(self) -> list[str]:
         now, gone = self.scheduler.clock.now(), []

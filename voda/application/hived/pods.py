@@ -21,6 +21,14 @@ class ScheduledPods(Protocol):
         """Return the pods with HiveD's annotations that kube-scheduler has yet to place, the oldest first."""
         ...
 
+    async def wake(self, key: str, uid: str, now: float) -> None:
+        """Have kube-scheduler ask for a pending pod again, by a change of it; nothing where it is gone.
+
+        Raises:
+            VodaError: the cluster refuses it, or does not answer.
+        """
+        ...
+
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """Bind a pod to its node, with these annotations; nothing where it is bound there already.
 

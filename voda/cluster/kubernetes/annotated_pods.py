@@ -4,6 +4,7 @@ Rule: a pod is bound and annotated by one call, which the API server refuses for
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 from urllib.parse import quote
 
 from voda.cluster.kubernetes.objects import Pod
@@ -14,6 +15,8 @@ from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod, PodMetadata
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Absent, Conflict
 from voda.kubernetes_client.metadata import KubeRecord
+
+_WOKEN: Final = "voda.dev/woken-at"
 
 
 class _BindingAnswer(KubeRecord, frozen=True):
@@ -44,10 +47,15 @@ class AnnotatedPods:
         waiting = [pod for pod in pods if not (pod.spec.node_name or pod.gates or pod.is_leaving or pod.is_over)]
         return [_annotated(pod) for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp)]
 
+    async def wake(self, key: str, uid: str, now: float) -> None:
+        """See ScheduledPods.wake."""
+        if self.uid(key) == uid:
+            await self._api.patch(_path(key), {"metadata": {"uid": uid, "annotations": {_WOKEN: f"{now:.3f}"}}}, Pod)
+
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """See ScheduledPods.bind."""
         namespace, _, name = key.partition("/")
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        path = _path(key)
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -68,6 +76,11 @@ class AnnotatedPods:
             raise NotFound(f"pod {key} ({uid}) is gone, or about to go")
         if there.spec.node_name != node:
             raise WrongState(f"pod {key} is bound to node {there.spec.node_name or 'none'}, not to {node}")
+
+
+def _path(key: str) -> str:
+    namespace, _, name = key.partition("/")
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
 def _annotated(pod: Pod) -> AnnotatedPod:
