@@ -90,9 +90,10 @@ class HivedExtender:
         return ExtenderFilterResult(node_names=(place.node,))
 
     def reclaim(self, pod: AnnotatedPod, names: Sequence[str]) -> bool:
-        """Give a pod cells that workers of jobs alone are in the way of; return whether nobody is in its way.
+        """Give a pod cells that jobs alone are in the way of; return whether kube-scheduler is to ask for the pod.
 
-        While jobs fill its nodes, kube-scheduler asks no extender about it.
+        That is so where nobody is in its way, or pods are that kube-scheduler has to preempt: it may have given up,
+        because one that was named was gone already. While jobs fill its nodes, it asks no extender about it.
 
         Raises:
             InvalidInput: the pod's request can never be met as it is.
@@ -102,7 +103,8 @@ class HivedExtender:
         if isinstance(decision, GangPreempts) and not self._pods_in_the_way(decision):
             self._adopt(pod, request, decision, may_preempt=False)
             self._start(pod, request, decision)
-        return isinstance(decision, GangStarts)
+            return False
+        return not isinstance(decision, GangWaits)
 
     def preempt(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod, whose cells are reserved from now on.

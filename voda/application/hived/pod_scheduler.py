@@ -182,7 +182,7 @@ class PodScheduler:
                 await self._record(book)
 
     async def reclaim(self, pod: AnnotatedPod) -> bool:
-        """Give a pending pod cells that workers of jobs are to leave; return whether nobody is in its way by now."""
+        """Give a pending pod cells that jobs are to leave; return whether kube-scheduler is to ask for it."""
         async with self._turn, self._whole_books():
             with suppress(InvalidInput, NotAllowed):
                 for book in self._candidates(pod):

@@ -48,7 +48,7 @@ class PodWatch:
     async def reclaim(self) -> None:
         """Let jobs leave the cells of pods that kube-scheduler cannot ask for, since jobs fill their nodes.
 
-        Where nobody is in the way of a pod any more that was refused, kube-scheduler is to ask again.
+        Where only pods are in the way of one that was refused, or nobody any more, kube-scheduler is to ask again.
         """
         now = self.scheduler.clock.now()
         pending = {pod.metadata.uid: pod for pod in self.scheduler.pods.pending()}
