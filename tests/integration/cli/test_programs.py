@@ -52,6 +52,15 @@ def test_submit_of_the_manifest_that_print_shows_is_the_same_job(empty: Server, 
     assert jobs[0] == jobs[1]
 
 
+@pytest.mark.parametrize("words", [["2"], ["--workers", "2"]])
+def test_scale_of_a_plain_program_is_refused_in_the_words_of_the_user(words: list[str], empty: Server) -> None:
+    empty.voda("submit", "--", "python", "plain_fit.py")
+    with pytest.raises(
+        InvalidInput, match=r"^--workers: job plain-fit runs a plain program, which has one worker, not 2"
+    ):
+        empty.voda("scale", "plain-fit", *words)
+
+
 def test_submit_when_the_name_of_the_script_is_taken_counts_on(empty: Server) -> None:
     told = [empty.voda("submit", "-o", "name", "--", "python", "plain_fit.py").stdout for _ in range(3)]
     assert told == ["plain-fit\n", "plain-fit-2\n", "plain-fit-3\n"]

@@ -1,6 +1,7 @@
 """`voda scale`: changes the replicas, priority or epochs of a live job."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
     from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
 
-_FIELDS = (
+_Options = Sequence[tuple[str, str]]
+"""(option, field of a job), the first of a field counts."""
+_FIELDS: _Options = (
     ("min", "min_replicas"),
     ("max", "max_replicas"),
     ("replicas", "requested_replicas"),
     ("priority", "priority"),
 )
+_WORKERS: _Options = (("workers", "min_replicas"), ("workers", "max_replicas"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,12 @@ def scale(  # noqa: PLR0913 - a command's options are its parameters
     from voda.cli.http.client import call_server
 
     change = _changed(fields, size)
-    call_server(where, lambda client: _scale(client, job, change, output, is_sure=yes))
+    # The user said neither --min nor --max, but workers.
+    options = (*_WORKERS, *_FIELDS) if size or fields.workers else _FIELDS
+    try:
+        call_server(where, lambda client: _scale(client, job, change, output, is_sure=yes))
+    except InvalidField as error:
+        raise InvalidField(error.field, _with_options(str(error), options)) from error
 
 
 def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
@@ -92,17 +101,14 @@ async def _scale(client: "Client", name: str, change: dict[str, object], output:
     from voda.cli.render.terminal import note, plain, print_answer
 
     job = await ChangeConfirmation(client, "scale", is_sure=is_sure).job(name)
-    try:
-        before, after = await client.patch(resource_path("jobs", exactly(job)), change, lost=note)
-    except InvalidField as error:
-        raise InvalidField(error.field, _with_options(str(error))) from error
+    before, after = await client.patch(resource_path("jobs", exactly(job)), change, lost=note)
     old, new = decode(before.body, JobView), decode(after.body, JobView)
     print_answer(after.body, output, [new.job_id], lambda: plain(f"{new.job_id}: {_difference(old, new)}"))
 
 
-def _with_options(message: str) -> str:
+def _with_options(message: str, options: _Options) -> str:
     """Return a message of the server with the options of this command for the fields of a job."""
-    for option, field in _FIELDS:
+    for option, field in options:
         message = re.sub(rf"\b{field}\b", f"--{option}", message)
     return message
 
