@@ -27,6 +27,8 @@ from voda.programs.program_manifest import MILLI_PER_CORE, ProgramJob
 from voda.programs.search_path import close_file, close_program, search_path
 from voda.text import seconds_of
 
+_OF_CHECKPOINTS: Final = (b"checkpoint", b"ckpt", b"voda_job_dir", b"resume", b"restore", b"load_state")
+"""Words of scripts that go on where they were."""
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _MEMORY: Final = re.compile(r"([0-9]{1,9})(Mi|Gi|Ti)B?")
 _MOST_MILLI: Final = 990
@@ -124,7 +126,9 @@ def start_of(options: Program) -> ProgramStart:
         job=job,
         program=shown,
         note=f"runs {shown} {how}, because {choice.reason}{hint}",
-        warning=_not_on_path(words, choice.launcher, options) or _unusable_file(job.env_files),
+        warning=_not_on_path(words, choice.launcher, options)
+        or _unusable_file(job.env_files)
+        or (_begins_again(script, shown, options) if least < most else ""),
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
     )
 
@@ -223,10 +227,7 @@ def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoi
 def _choice_of_file(file: Path, *, may_be_away: bool) -> LauncherChoice:
     try:
         is_there = file.is_file()
-        source = b""
-        if is_there:
-            with file.open("rb") as opened:
-                source = opened.read(MOST_SCRIPT_BYTES)
+        source = _read(file)
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}; name its launcher with --launcher") from error
     if is_there:
@@ -234,6 +235,26 @@ def _choice_of_file(file: Path, *, may_be_away: bool) -> LauncherChoice:
     if may_be_away:
         return LauncherChoice("plain", "it is not here to be read", is_unread=True)
     raise InvalidInput(f"{file}: {_absence(file)}; if it lies elsewhere, say how it runs with --launcher")
+
+
+def _read(file: Path) -> bytes:
+    """Return the beginning of a script, nearly always the whole; empty where it is no file."""
+    if not file.is_file():
+        return b""
+    with file.open("rb") as opened:
+        return opened.read(MOST_SCRIPT_BYTES)
+
+
+def _begins_again(script: str, shown: str, options: Program) -> str:
+    """Return a warning where the script of an elastic job says nothing of checkpoints."""
+    file = Path(options.workdir) / script
+    try:
+        source = _read(file).lower()
+    except OSError:
+        return ""
+    if not source or any(word in source for word in _OF_CHECKPOINTS):
+        return ""
+    return f"warning: each resize starts {shown} anew, and it says nothing of checkpoints: it would begin again"
 
 
 def _absence(file: Path) -> str:

@@ -52,6 +52,20 @@ def test_submit_of_the_manifest_that_print_shows_is_the_same_job(empty: Server, 
     assert jobs[0] == jobs[1]
 
 
+@pytest.mark.usefixtures("torchrun")
+@pytest.mark.parametrize(
+    ("workers", "line", "is_warned"),
+    [("1-4", "", True), ("2", "", False), ("1-4", "path = VODA_JOB_DIR / 'Checkpoint.pt'", False)],
+)
+def test_submit_of_an_elastic_program_that_says_nothing_of_checkpoints_warns(
+    workers: str, line: str, is_warned: bool, empty: Server, folder: Path
+) -> None:
+    (folder / "forgets.py").write_text(f"import torch.distributed\n{line}\n")
+    told = empty.voda("submit", "--workers", workers, "--dry-run", "--", "python", "forgets.py")
+    warning = "warning: each resize starts forgets.py anew, and it says nothing of checkpoints: it would begin again"
+    assert (f"voda: {warning}" in told.stderr.splitlines()) == is_warned
+
+
 @pytest.mark.parametrize("words", [["2"], ["--workers", "2"]])
 def test_scale_of_a_plain_program_is_refused_in_the_words_of_the_user(words: list[str], empty: Server) -> None:
     empty.voda("submit", "--", "python", "plain_fit.py")
