@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from tests.accounts import passable_folder
 from tests.contract.remote_command_claims import printed, until_printed
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
-from tests.needs import needs
+from tests.needs import missing, needs
 from tests.waiting import is_alive, until
 from voda.accounts import account_of
 from voda.cluster.local.exec.commands import LocalCommands
@@ -219,6 +220,23 @@ async def test_command_has_the_ids_groups_mask_and_no_other_rights_of_its_user(f
         ]
         assert lines[-2] == "said"
         assert "Permission denied" in lines[-1]
+
+
+@as_root
+async def test_device_that_stands_for_no_input_stays_roots(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One of the test's own: the machine's has to work whatever comes of this.
+    device = folder / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        device.chmod(0o666)
+        device.read_bytes()
+    except OSError as error:
+        missing(f"no device file can be made or opened here: {error}")
+    async with a_job_of_ann(folder) as ground:
+        monkeypatch.setattr("voda.cluster.local.exec.session.os.devnull", str(device))
+        lines = await said(ground, "stat -L -c %t:%T:%U /dev/stdin; wc -c; echo said > /dev/stderr")
+        assert lines == ["1:3:root", "0", "said"]
+        assert device.stat().st_uid == 0
 
 
 @as_root

@@ -7,6 +7,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import stat
 import struct
 import sys
 import termios
@@ -146,9 +147,7 @@ async def running_command(
             else:
                 own, given = _pipes(stack, theirs, has_input=request.has_input)
             if (account := command.account) is not None:
-                # So that its user can open what /dev/stdin, /dev/stderr and /dev/tty stand for.
-                for each in given:
-                    os.fchown(each, account.uid, -1)
+                _give(given, account.uid)
             words = ["terminal"] if request.terminal is not None else []
             supervisor_pid = _spawn([far_end.fileno(), shim, *given], program, words)
             _reap(supervisor_pid, replica)
@@ -188,6 +187,15 @@ def _pipes(
         if each is not None:
             stack.callback(each.close)
     return own, given
+
+
+def _give(descriptors: Sequence[int], uid: int) -> None:
+    """Let a user open what /dev/stdin, /dev/stderr and /dev/tty stand for: the pipes and the terminal made for the
+    command, and nothing that is the machine's, as /dev/null.
+    """
+    for each in descriptors:
+        if stat.S_ISFIFO(os.fstat(each).st_mode) or os.isatty(each):
+            os.fchown(each, uid, -1)
 
 
 def _set_size(terminal: int, size: TerminalSize) -> None:
