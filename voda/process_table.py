@@ -153,5 +153,6 @@ def _user_of(name: str) -> int | None:
         status = Path(f"/proc/{name}/status").read_bytes()
     except OSError:
         return None
-    line = next(line for line in status.splitlines() if line.startswith(b"Uid:"))
+    # The program's name, in the first line, may hold all that ends a line elsewhere; the kernel escapes this alone.
+    line = next(line for line in status.split(b"\n") if line.startswith(b"Uid:"))
     return int(line.split()[1])
