@@ -1,7 +1,8 @@
 """What the kernel knows of processes: their starts and ends, who holds a lock, which have a mark in their environment.
 
-Rules: a process is named by its id and its start, since ids are used again. Locks are plain flock and not filelock's:
-shim and agent run without packages, and the program that an agent becomes inherits its shared lock.
+Rules: a process is named by its id and its start, since ids are used again. What /proc shows of a process is read
+within bounds: its environment is wherever it says, and as large. Locks are plain flock and not filelock's: shim and
+agent run without packages, and the program that an agent becomes inherits its shared lock.
 """
 
 import fcntl
@@ -15,19 +16,26 @@ from typing import Final
 REPLICA_MARK: Final = "VODA_REPLICA"
 """Names the folder of a local replica in the environment of all its processes."""
 _LOCKS_BYTES: Final = 1 << 20
+_FILE_BYTES: Final = 4096
+"""Of a file of /proc whose lines the kernel writes; what matters here comes first."""
+_ENVIRONMENT_BYTES: Final = 2 << 20
+"""Of one process: as much as Linux gives to one that starts, unless its stack may be larger than usual."""
+_ENVIRONMENTS_BYTES: Final = 64 << 20
+"""Of all together; once they are read, less is read of each."""
+_LITTLE_BYTES: Final = 32 << 10
 _LISTENS: Final = "0A"
 """State of a socket, as /proc/net/tcp has it."""
 
 
 def boot_id() -> str:
     """Return what changes with every boot of this machine; no process is older."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return _read("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
 def start_of(pid: int) -> int | None:
     """Return when a process started, in ticks since boot; None if there is none of that id."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        stat = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The program's name, in parentheses, may hold anything.
@@ -37,7 +45,7 @@ def start_of(pid: int) -> int | None:
 def command_name(pid: int, processes: Path = Path("/proc")) -> str:
     """Return the name of a process as the kernel keeps it, its first 15 characters; empty if there is no such one."""
     try:
-        return (processes / str(pid) / "comm").read_text("utf-8", errors="replace").strip()
+        return _read(processes / str(pid) / "comm").decode("utf-8", "replace").strip()
     except OSError:
         return ""
 
@@ -103,8 +111,7 @@ def listener_on(port: int) -> tuple[int, str] | None:
         with suppress(OSError), os.scandir(f"/proc/{name}/fd") as files:
             for file in files:
                 if os.readlink(file.path) in sockets:
-                    program = Path(f"/proc/{name}/comm").read_bytes().decode(errors="replace")
-                    return int(name), "".join(filter(str.isprintable, program))
+                    return int(name), "".join(filter(str.isprintable, command_name(int(name))))
     return None
 
 
@@ -122,19 +129,32 @@ def _listening_sockets(port: int) -> Iterator[str]:
 def marked_processes(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield id and environment of every process whose variable `mark` is a folder or lies below it.
 
-    With a `uid`, processes of any other user than that one and root are left out. The environment of a zombie is empty.
+    With a `uid`, processes of any other user than that one and root are left out. The environment of a zombie is empty,
+    and one that is too large is not whole: a process with its mark beyond the bound has none.
     """
-    wanted = os.fsencode(f"{mark}={folder}")
+    wanted, left = os.fsencode(folder), _ENVIRONMENTS_BYTES
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            environment = Path(f"/proc/{name}/environ").read_bytes()
+            if uid is not None and os.stat(f"/proc/{name}").st_uid not in (uid, 0):
+                continue
+            environment = _read(f"/proc/{name}/environ", min(_ENVIRONMENT_BYTES, max(left, _LITTLE_BYTES)))
         except OSError:
             continue
-        # Most processes are dismissed by the first look.
-        entries = environment.split(b"\0") if wanted in environment else ()
-        is_marked = any(entry == wanted or entry.startswith(wanted + b"/") for entry in entries)
+        left -= len(environment)
+        value = variable(environment, mark)
+        is_marked = value == wanted or value.startswith(wanted + b"/")
         if is_marked and (uid is None or _user_of(name) in (uid, 0)):
             yield int(name), environment
+
+
+def variable(environment: bytes, name: str) -> bytes:
+    """Return the value of a variable in an environment as the kernel shows it; empty if there is none.
+
+    It is not split: it may consist of two million empty words.
+    """
+    beginning = f"\0{name}=".encode()
+    _, _, rest = (b"\0" + environment).partition(beginning)
+    return rest.partition(b"\0")[0]
 
 
 def kill_marked(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None = None) -> list[int]:
@@ -147,10 +167,19 @@ def kill_marked(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None = Non
     return killed
 
 
+def _read(path: str | Path, most_bytes: int = _FILE_BYTES) -> bytes:
+    """Return what a file of /proc holds, no more than so much of it, which the kernel gives at once."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, most_bytes)
+    finally:
+        os.close(file)
+
+
 def _user_of(name: str) -> int | None:
     """Return the real uid of a process, None if it is gone."""
     try:
-        status = Path(f"/proc/{name}/status").read_bytes()
+        status = _read(f"/proc/{name}/status")
     except OSError:
         return None
     # The program's name, in the first line, may hold all that ends a line elsewhere; the kernel escapes this alone.

@@ -11,8 +11,11 @@ import pytest
 from voda.untrusted_files import UnsafeFile, UntrustedFolder
 
 ROOT = Path(__file__).resolve().parents[2] / "voda"
-READERS = (*sorted((ROOT / "cluster/local").rglob("*.py")), ROOT / "reconcilers/progress.py")
-"""Modules that read or write what a job can write."""
+READERS = (
+    *sorted((ROOT / "cluster/local").rglob("*.py")),
+    *(ROOT / "reconcilers/progress.py", ROOT / "process_table.py"),
+)
+"""Modules that read or write what a job can write, or what /proc shows of a job."""
 OPENERS = frozenset(
     {"open", "write_whole", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "glob", "rglob", "walk"}
     | {"scandir", "listdir", "exists", "is_file", "is_dir", "stat", "lstat", "touch", "mkdir", "makedirs", "rename"}
@@ -39,6 +42,11 @@ ALLOWED = {
     ("cgroups.py", "glob"): "of /dev",
     ("cgroups.py", "rmdir"): "as above",
     ("session.py", "open"): "/dev/null",
+    ("process_table.py", "open"): "of /proc: by a function that reads within a bound, and tables of the kernel's own",
+    ("process_table.py", "listdir"): "of /proc",
+    ("process_table.py", "scandir"): "of /proc/PID/fd",
+    ("process_table.py", "readlink"): "as above, which follows nothing",
+    ("process_table.py", "stat"): "of /proc/PID",
     ("rsh_agent.py", "open"): "runs as the job itself",
     ("rsh_agent.py", "listdir"): "runs as the job itself",
     ("rsh_agent.py", "exists"): "runs as the job itself",

@@ -8,7 +8,8 @@ CUDA_VISIBLE_DEVICES those that a launcher started by itself.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.local import rendezvous
@@ -21,11 +22,13 @@ from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
 from voda.events.types import RETRIED_CAUSES, ExitCause, ShareAssigned, ShareReleased, WorkerExited
+from voda.process_table import REPLICA_MARK, variable
 from voda.untrusted_files import UnsafeFile
 
 _SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker leaves."""
-_DEVICES: Final = b"CUDA_VISIBLE_DEVICES="
+_DEVICES_BYTES: Final = 16 << 10
+"""Of the names of a process's devices that are looked at; more than a machine has."""
 _log = logging.getLogger(__name__)
 
 
@@ -259,16 +262,15 @@ def pod_of(spec: JobSpec) -> str:
 
 def _is_used(folder: JobFolder, worker: str, gpus: Iterable[str]) -> bool:
     """Return whether any process of the job is in this worker, or was given one of its GPUs."""
-    names, mark = {name.encode() for name in gpus}, f"VODA_REPLICA={folder.replicas / worker}".encode()
+    names, place = {name.encode() for name in gpus}, os.fsencode(folder.replicas / worker)
     return any(
-        mark in entries or names & _gpus_in(entries)
-        for entries in (environment.split(b"\0") for _, environment in folder.marked())
+        variable(environment, REPLICA_MARK) == place or not names.isdisjoint(_gpus_in(environment))
+        for _, environment in folder.marked()
     )
 
 
-def _gpus_in(entries: Collection[bytes]) -> set[bytes]:
-    named = next((entry for entry in entries if entry.startswith(_DEVICES)), _DEVICES)
-    return set(named.removeprefix(_DEVICES).split(b","))
+def _gpus_in(environment: bytes) -> Sequence[bytes]:
+    return variable(environment, "CUDA_VISIBLE_DEVICES")[:_DEVICES_BYTES].split(b",")
 
 
 def _loop_time() -> float:
