@@ -52,6 +52,51 @@ async def test_memory_beyond_the_limit_ends_the_job_with_a_word_on_it(tmp_path: 
         assert "its memory limit was reached" in failed.reason
 
 
+HUNGRY_BEYOND_ITS_OUTPUT = """
+import fcntl, os, time
+print("began", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+fcntl.fcntl(1, fcntl.F_SETFL, 0)
+low, high = 0, 1 << 63
+while high - low > 1:
+    middle = (low + high) // 2
+    try:
+        os.lseek(1, middle, os.SEEK_SET)
+        low = middle
+    except OSError:
+        high = middle
+os.lseek(1, low, os.SEEK_SET)
+try:
+    os.write(1, b"a line")
+except OSError as error:
+    print(error.strerror, file=open("refused", "w"), flush=True)
+b = bytearray(200 << 20)
+"""
+"""A program that takes all its memory once the place where it and its shim write lies where no file reaches."""
+
+
+async def test_group_of_a_job_whose_output_takes_nothing_more_is_removed_after_its_memory_was_too_little(
+    tmp_path: Path, found: Cgroups
+) -> None:
+    needs_controller(found, "memory")
+    [base] = [each.base for each in found.hierarchies if "memory" in each.controllers]
+    async with a_ground(tmp_path, settings={"cgroups": found}) as ground:
+        script = f"exec /usr/bin/python3 -c '{HUNGRY_BEYOND_ITS_OUTPUT}'"
+        await ground.start(a_job(script, Limits(memory_bytes=50 << 20)))
+        await ground.until_logged("began", replica="worker-0")
+        group = base / group_name(ground.folder, "a", "worker-0")
+        assert group.exists()
+        # What is left of a replica is its shim's to remove, where voda is gone.
+        await ground.cluster.close()
+        (ground.folder / "a/go").touch()
+        await until(lambda: JobFolder(ground.folder, "a").exit("worker-0", 1) is not None)
+        await until(lambda: not JobFolder(ground.folder, "a").is_locked("worker-0"))
+        assert (ground.folder / "a/refused").read_text() == "File too large\n"
+        assert not group.exists()
+        await ground.open()
+
+
 async def test_processes_beyond_the_limit_are_refused(tmp_path: Path, found: Cgroups) -> None:
     needs_controller(found, "pids")
     script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1000 & done; echo all; kill $(jobs -p)"

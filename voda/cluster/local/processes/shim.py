@@ -194,7 +194,8 @@ def clear(group: str) -> None:
     for file in ("memory.events", "memory.oom_control"):
         killed = [line.split()[1] for line in lines_of(group, file) if line.startswith("oom_kill ")]
         if killed and killed[0] != "0":
-            os.write(OUTPUT, b"voda: the kernel killed processes of this replica: its memory limit was reached\n")
+            with suppress(OSError):  # a full disk; and the program can move the place where both write beyond all files
+                os.write(OUTPUT, b"voda: the kernel killed processes of this replica: its memory limit was reached\n")
     for _ in range(CLEAR_TRIES):
         for pid in lines_of(group, "cgroup.procs"):
             kill(int(pid))
@@ -360,13 +361,9 @@ def replace(folder: str, name: str, content: bytes) -> None:
 
 def first_line(folder: str, name: str) -> str:
     """Return a small file's first line; empty if it is not there."""
-    try:
-        opened = open_regular(os.path.join(folder, name), os.O_RDONLY)
-    except OSError:
-        return ""
-    text = os.read(opened, LINE_BYTES).decode("utf-8", "replace")
-    os.close(opened)
-    return text.partition("\n")[0].strip()
+    with suppress(OSError), open(open_regular(os.path.join(folder, name), os.O_RDONLY), "rb") as file:
+        return file.read(LINE_BYTES).decode("utf-8", "replace").partition("\n")[0].strip()
+    return ""
 
 
 def open_regular(path: str, flags: int) -> int:
