@@ -50,6 +50,17 @@ def command_name(pid: int, processes: Path = Path("/proc")) -> str:
         return ""
 
 
+def user_of(pid: int) -> int | None:
+    """Return the real uid of a process, None if it is gone."""
+    try:
+        status = _read(f"/proc/{pid}/status")
+    except OSError:
+        return None
+    # The program's name, in the first line, may hold all that ends a line elsewhere; the kernel escapes this alone.
+    line = next(line for line in status.split(b"\n") if line.startswith(b"Uid:"))
+    return int(line.split()[1])
+
+
 def open_process(pid: int, start: int) -> int | None:
     """Return a descriptor of the process of that id and start, readable once it ended; None if it is gone."""
     try:
@@ -143,7 +154,7 @@ def marked_processes(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None 
         left -= len(environment)
         value = variable(environment, mark)
         is_marked = value == wanted or value.startswith(wanted + b"/")
-        if is_marked and (uid is None or _user_of(name) in (uid, 0)):
+        if is_marked and (uid is None or user_of(int(name)) in (uid, 0)):
             yield int(name), environment
 
 
@@ -174,14 +185,3 @@ def _read(path: str | Path, most_bytes: int = _FILE_BYTES) -> bytes:
         return os.read(file, most_bytes)
     finally:
         os.close(file)
-
-
-def _user_of(name: str) -> int | None:
-    """Return the real uid of a process, None if it is gone."""
-    try:
-        status = _read(f"/proc/{name}/status")
-    except OSError:
-        return None
-    # The program's name, in the first line, may hold all that ends a line elsewhere; the kernel escapes this alone.
-    line = next(line for line in status.split(b"\n") if line.startswith(b"Uid:"))
-    return int(line.split()[1])

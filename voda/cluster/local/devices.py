@@ -8,6 +8,7 @@ it: a worker that has just ended may show for a moment.
 """
 
 import logging
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.event_text import request_text
-from voda.process_table import command_name
+from voda.process_table import command_name, user_of
 
 _log = logging.getLogger(__name__)
 CONTAINER: Final = "share"
@@ -259,8 +260,7 @@ class NvmlDriver:
         problem, processes = f"it reported Xid {xid}" if xid is not None else "", 0
         try:
             found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            # The server of MPS outlives its last client.
-            processes = sum(1 for each in found if command_name(getattr(each, "pid", 0)) != MPS_SERVER)
+            processes = sum(1 for each in found if not _is_mps_server(getattr(each, "pid", 0)))
         except nvml.NVMLError as error:
             problem = problem or self._loss(error)
         try:
@@ -326,3 +326,11 @@ class NvmlDriver:
 
 def _is_named(card: Card, named: Sequence[str]) -> bool:
     return any(word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word)) for word in named)
+
+
+def _is_mps_server(pid: int) -> bool:
+    """Return whether a process is the server of MPS, which outlives its last client.
+
+    That of another user is none: every process may call itself so.
+    """
+    return command_name(pid) == MPS_SERVER and user_of(pid) in (0, os.geteuid())

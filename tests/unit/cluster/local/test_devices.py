@@ -11,8 +11,10 @@ import pynvml
 import pytest
 
 from tests.local_jobs import FakeNvml, cards
+from tests.needs import needs
 from tests.waiting import wait_until
-from voda.cluster.local.devices import Card, GpuMonitor, find_gpus, gpu_pools, open_driver
+from voda.cluster.local.devices import MPS_SERVER, Card, GpuMonitor, find_gpus, gpu_pools, open_driver
+from voda.process_table import command_name
 
 
 class Answers:
@@ -79,6 +81,24 @@ def test_server_of_mps_is_no_user_of_a_gpu(answers: Answers, monkeypatch: pytest
             found = [SimpleNamespace(pid=process.pid), SimpleNamespace(pid=os.getpid())]
             monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _handle: found)
             wait_until(lambda: [card.processes for card in open_driver()()] == [1, 1])
+        finally:
+            process.kill()
+
+
+@needs(os.geteuid() == 0, "only root starts processes of other users")
+def test_process_of_another_user_that_calls_itself_the_server_of_mps_is_a_user_of_a_gpu(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = "open('/proc/self/comm', 'w').write('nvidia-cuda-mps-server'); print(flush=True); input()"
+    command = ["/usr/bin/python3", "-I", "-S", "-c", forge]
+    with subprocess.Popen(command, user=65_534, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+            assert command_name(process.pid) == MPS_SERVER
+            found = [SimpleNamespace(pid=process.pid)]
+            monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _handle: found)
+            assert [card.processes for card in open_driver()()] == [1, 1]
         finally:
             process.kill()
 
