@@ -22,8 +22,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HOSTILE: Final = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+    | {errno.EAGAIN}
 )
-"""Errors that another try would not get rid of, unlike a full disk."""
+"""Errors that another try would not get rid of, unlike a full disk; EAGAIN: a job keeps a lease on its file."""
 _KINDS: Final = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFIFO: "a FIFO",

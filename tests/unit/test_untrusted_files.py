@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.file_leases import a_lease
 from voda.untrusted_files import UnsafeFile, UntrustedFolder
 
 ROOT = Path(__file__).resolve().parents[2] / "voda"
@@ -121,6 +122,11 @@ def test_file_that_is_not_what_is_expected_when_read_is_refused(
     make, reason = HOSTILE[kind]
     make(Path("a.log"))
     with pytest.raises(UnsafeFile, match=f"logs/a.log {reason}"):
+        folder.read("logs/a.log")
+
+
+def test_file_that_a_process_keeps_a_lease_on_when_opened_is_refused(folder: UntrustedFolder, tmp_path: Path) -> None:
+    with a_lease(tmp_path / "job/logs/a.log"), pytest.raises(UnsafeFile, match=r"logs/a\.log cannot be used"):
         folder.read("logs/a.log")
 
 

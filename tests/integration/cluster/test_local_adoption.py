@@ -1,6 +1,7 @@
 """A local cluster whose process is killed: training goes on, and the next one takes it over."""
 
 import asyncio
+import errno
 import json
 import os
 import select
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.file_leases import a_lease
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
 from voda.clock import SystemClock
@@ -25,6 +27,7 @@ from voda.cluster.local.processes import replica
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 from voda.process_table import start_of
+from voda.untrusted_files import UntrustedFolder
 
 _OWNER = """
 import asyncio, sys
@@ -367,3 +370,43 @@ async def test_folder_when_somebody_copied_a_job_is_left_alone(tmp_path: Path) -
         assert json.loads((jobs / "z-copy/.voda/record.json").read_text())["devices"].keys() == {"0"}
         await ground.halt("b")
         await ground.until_told(WorkerExited(job_id="b", workers=(0, 1)))
+
+
+async def test_job_when_it_keeps_a_lease_on_its_lock_is_ended_by_the_next_voda(tmp_path: Path) -> None:
+    job, jobs = an_mpi_job("a", f"echo $$$$; {FOREVER}", policy={"backoff_limit": 0}), tmp_path / "jobs"
+    log, lock = jobs / "a/logs/launcher.log", jobs / "a/.voda/replicas/launcher/lock"
+    async with an_owner(jobs) as owner:
+        await owner.start(job, 1)
+        await until(lambda: log.exists() and log.read_text().endswith("\n"))
+        await owner.kill()
+    lock.unlink()
+    with a_lease(lock):
+        async with plan_copy(jobs, job) as ground:
+            await ground.until_workers(within_s=20)
+            assert isinstance((await ground.cluster.observe()).ended["a"], JobFailed)
+            assert not is_alive(int(log.read_text()))
+
+
+async def test_job_when_the_system_refuses_to_open_its_files_is_taken_over_a_little_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, jobs, refused = an_mpi_job("a", f"echo $$$$; {FOREVER}"), tmp_path / "jobs", list[str]()
+    log = jobs / "a/logs/launcher.log"
+    async with an_owner(jobs) as owner:
+        await owner.start(job, 1)
+        await until(lambda: log.exists() and log.read_text().endswith("\n"))
+        await owner.halt("a")
+        await owner.kill()
+    open_file = UntrustedFolder.open
+
+    def refuses_once(self: UntrustedFolder, path: str, flags: int = os.O_RDONLY) -> int:
+        if path.endswith("launcher/lock") and not refused:
+            refused.append(path)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(self, path, flags)
+
+    monkeypatch.setattr(UntrustedFolder, "open", refuses_once)
+    async with plan_copy(jobs, job) as ground:
+        await ground.until_workers(within_s=20)
+        assert refused
+        assert not is_alive(int(log.read_text()))

@@ -20,7 +20,7 @@ from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
-from voda.cluster.local.job import LocalJob
+from voda.cluster.local.job import LocalJob, take_over
 from voda.cluster.local.node_health import NodeHealth
 from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_transport
 from voda.cluster.port import Observed
@@ -69,7 +69,7 @@ class LocalCluster:
                 self._add_found(job_id, record)
         for job_id, job in tuple(self.jobs.items()):
             with self.fence.turn(), log_unexpected("adopt", job_id):
-                job.adopt()
+                take_over(job)
             # So that the API answers between two jobs.
             await asyncio.sleep(0)
 

@@ -122,7 +122,12 @@ class LocalJob:
         return not self.state.is_open
 
     def adopt(self) -> None:
-        """Take over what an earlier voda left: running processes, and exits that it did not deal with."""
+        """Take over what an earlier voda left: running processes, and exits that it did not deal with.
+
+        Raises:
+            UnsafeFile: something else lies where voda reads.
+            OSError: the system refuses; another try goes on from here.
+        """
         record = self.record
         if record.boot_id != self._context.boot_id:
             self._survive_boot()
@@ -328,6 +333,19 @@ class LocalJob:
             self._deadline.set(left_s)
         else:
             self.fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")
+
+
+def take_over(job: LocalJob) -> None:
+    """Adopt a job, repeatedly while the system refuses; one whose folder cannot be used is killed and fails."""
+    try:
+        job.adopt()
+    except UnsafeFile as error:
+        job.state.folder.kill()
+        if not job.record.ended:
+            job.fail(f"its folder cannot be used: {error}")
+    except OSError as error:
+        _log.warning("job_id=%s cannot be taken over: %s; tried again in %g s", job.record.job_id, error, TRY_AGAIN_S)
+        job.state.later(TRY_AGAIN_S, lambda: take_over(job))
 
 
 def _report_failure(state: JobState, name: str, ended: Exit) -> None:
