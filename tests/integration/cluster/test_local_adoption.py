@@ -20,11 +20,15 @@ import pytest
 from tests.file_leases import a_lease
 from tests.local_jobs import FOREVER, Ground, a_torch_job, an_mpi_job
 from tests.waiting import is_alive, until, wait_until
+from voda import process_table
 from voda.clock import SystemClock
 from voda.cluster.local import exit_policy, job_replicas
+from voda.cluster.local.devices import Device
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.processes import replica
 from voda.cluster.local.run_spec import RunSpec
+from voda.domain.errors import ActionRefused
+from voda.domain.plan import StartJob
 from voda.events.types import JobCompleted, JobFailed, WorkerExited
 from voda.process_table import start_of
 from voda.untrusted_files import UntrustedFolder
@@ -410,3 +414,84 @@ async def test_job_when_the_system_refuses_to_open_its_files_is_taken_over_a_lit
         await ground.until_workers(within_s=20)
         assert refused
         assert not is_alive(int(log.read_text()))
+
+
+def _remove(home: Path) -> None:
+    shutil.rmtree(home)
+
+
+def _put_fifo(home: Path) -> None:
+    shutil.rmtree(home / ".voda")
+    os.mkfifo(home / ".voda")
+
+
+def _put_link(home: Path) -> None:
+    shutil.rmtree(home)
+    home.symlink_to("/")
+
+
+@pytest.mark.parametrize("lose", [_remove, _put_fifo, _put_link])
+@pytest.mark.parametrize("kind", [an_mpi_job, a_torch_job])
+async def test_job_when_its_record_is_gone_has_no_process_left_before_its_devices_are_free(
+    tmp_path: Path, lose: Callable[[Path], None], kind: Callable[..., RunSpec]
+) -> None:
+    jobs, pids = tmp_path / "jobs", tmp_path / "pids"
+    job = kind("a", f"echo $$$$ >> {pids}; {FOREVER}", min_replicas=1)
+    async with an_owner(jobs) as owner:
+        await owner.start(job, 1)
+        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        await owner.kill()
+    before = int(pids.read_text())
+    lose(jobs / "a")
+    async with plan_copy(jobs, job) as ground:
+        await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+        assert not any(process_table.marked_processes(jobs))
+        await until(lambda: not is_alive(before))
+        await ground.start(job)
+        if lose is _remove:
+            await until(lambda: pids.read_text().count("\n") == 2)
+        else:
+            ended = (await ground.cluster.observe()).ended["a"]
+            assert isinstance(ended, JobFailed)
+            assert "expected a folder" in ended.reason
+            await ground.until_workers()
+        alive = [int(pid) for pid in pids.read_text().split() if is_alive(int(pid))]
+        assert len(alive) == (lose is _remove)
+
+
+async def test_job_when_its_record_is_lost_holds_its_gpus_until_its_processes_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = Ground(folder=tmp_path / "jobs", devices=[Device(name=str(index), model="A100") for index in range(2)])
+    ground.admit(a_torch_job("a", FOREVER))
+    home = JobFolder(ground.folder, "a").replicas / "worker-0"
+    environment = {"VODA_REPLICA": str(home), "CUDA_VISIBLE_DEVICES": "1"}
+    left = await asyncio.create_subprocess_exec("sleep", "1000", env=environment)
+    try:
+        with monkeypatch.context() as patched:
+            # As one that hangs in a driver, it does not end.
+            patched.setattr(os, "kill", lambda *_: None)
+            await ground.open()
+            assert await ground.workers() == (0,)
+            assert ground.cluster.jobs["a"].record.devices == {0: ("1",)}
+            with pytest.raises(ActionRefused, match="is ending"):
+                await ground.apply(StartJob(job_id="a", nodes=("n1",)))
+        await ground.until_told(WorkerExited(job_id="a", workers=(0,)))
+        assert await left.wait() == -signal.SIGKILL
+        await ground.end()
+    finally:
+        if left.returncode is None:
+            left.kill()
+
+
+async def test_processes_of_a_job_that_is_not_live_here_are_left_alone(tmp_path: Path) -> None:
+    ground = Ground(folder=tmp_path / "jobs")
+    home = JobFolder(ground.folder, "a").replicas / "worker-0"
+    left = await asyncio.create_subprocess_exec("sleep", "1000", env={"VODA_REPLICA": str(home)})
+    try:
+        await ground.open()
+        await ground.end()
+        assert is_alive(left.pid)
+    finally:
+        left.kill()
+        await left.wait()

@@ -15,11 +15,11 @@ from typing import Final
 from voda import process_table
 from voda.accounts import Account
 from voda.cluster.local.context import LocalClusterConfig, LocalContext
-from voda.cluster.local.device_claims import pod_of
+from voda.cluster.local.device_claims import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.fence import Fence
-from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids
+from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids
 from voda.cluster.local.job import LocalJob, take_over
 from voda.cluster.local.node_health import NodeHealth
 from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_transport
@@ -64,9 +64,13 @@ class LocalCluster:
         await self._health.look()
         # In a thread: there may be many, and on a slow disk; the API answers meanwhile.
         found = await asyncio.to_thread(_find_records, folder)
+        marked = await asyncio.to_thread(marked_job_ids, folder)
         with self.fence.turn():
             for job_id, record in found:
                 self._add_found(job_id, record)
+            for job_id in marked - dict(found).keys():
+                if self._config.jobs(job_id) is not None:
+                    self._add_new(job_id)
         for job_id, job in tuple(self.jobs.items()):
             with self.fence.turn(), log_unexpected("adopt", job_id):
                 take_over(job)
@@ -117,7 +121,7 @@ class LocalCluster:
     async def apply(self, action: Action) -> None:
         problem, account = "", None
         if isinstance(action, StartJob | ResizeJob):
-            self._refuse_other_nodes(action.job_id, action.nodes)
+            _refuse_other_nodes(action, self._config.node.name)
             try:
                 account = await self._account(action.job_id)
             except InvalidInput as error:
@@ -162,8 +166,22 @@ class LocalCluster:
         if job is None:
             # This refuses before anything is recorded; a folder that an earlier job of this id left is used again.
             self._context.run_spec(job_id)
-            record = LocalJobRecord(job_id=job_id, pool=self._config.node.pool, boot_id=self._context.boot_id)
-            job = self._add(record, account)
+            job = self._add_new(job_id, account)
+        return job
+
+    def _add_new(self, job_id: str, account: Account | None = None, *, reason: str = "") -> LocalJob:
+        """Add a job without a record, failed for a reason or about to start. What is left of its processes, as its
+        record is gone, is killed, and holds its devices until then.
+        """
+        folder, record = self._folder(job_id, account), LocalJobRecord(job_id=job_id, pool=self._config.node.pool)
+        record.boot_id, record.reason, record.ended = self._context.boot_id, reason, "failed" if reason else ""
+        record.devices = claim_of_left(self._context, folder)
+        job = self._add(record, account)
+        if record.devices:
+            pids = folder.kill()
+            _log.warning("job_id=%s has no record; its processes are killed: %s", job_id, " ".join(map(str, pids[:20])))
+            record.state, record.leaving = "halting", {*record.devices}
+            take_over(job)
         return job
 
     def _add(self, record: LocalJobRecord, account: Account | None = None) -> LocalJob:
@@ -197,7 +215,6 @@ class LocalCluster:
             return
         reason = f"its record cannot be read: {problem}"
         _log.warning("job_id=%s %s; its processes are killed", job_id, reason)
-        self._folder(job_id).kill()
         self._fail(job_id, reason)
 
     def _fail(self, job_id: str, reason: str) -> None:
@@ -206,10 +223,8 @@ class LocalCluster:
             if not job.record.ended:
                 job.fail(reason)
             return
-        record = LocalJobRecord(job_id=job_id, pool=self._config.node.pool, boot_id=self._context.boot_id)
-        record.ended, record.reason = "failed", reason
-        self._add(record)
         self._context.tell(JobFailed(job_id=job_id, reason=reason))
+        self._add_new(job_id, reason=reason)
 
     async def _account(self, job_id: str) -> Account | None:
         """Find the account that a job runs with.
@@ -260,10 +275,10 @@ class LocalCluster:
                 del self.jobs[job_id]
                 self._context.run_specs.pop(job_id, None)
 
-    def _refuse_other_nodes(self, job_id: str, nodes: Sequence[str]) -> None:
-        name = self._config.node.name
-        if others := sorted({node for node in nodes if node != name}):
-            raise ActionRefused(f"job {job_id}: needs GPUs on node {others[0]}, this cluster is node {name}")
+
+def _refuse_other_nodes(action: StartJob | ResizeJob, name: str) -> None:
+    if others := sorted({node for node in action.nodes if node != name}):
+        raise ActionRefused(f"job {action.job_id}: needs GPUs on node {others[0]}, this cluster is node {name}")
 
 
 def _find_records(folder: Path) -> list[tuple[str, LocalJobRecord | str]]:

@@ -9,12 +9,12 @@ CUDA_VISIBLE_DEVICES those that a launcher started by itself.
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
-from voda.cluster.local.context import TRY_AGAIN_S, JobState
+from voda.cluster.local.context import TRY_AGAIN_S, JobState, LocalContext
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.job_replicas import JobReplicas
@@ -253,6 +253,16 @@ class DeviceClaims:
         if until > record.forgiven_until + 1.0:
             record.forgiven_until = until
             self._state.save()
+
+
+def claim_of_left(context: LocalContext, folder: JobFolder) -> dict[int, tuple[str, ...]]:
+    """Return what a job whose record is gone holds, as that of one worker: the free GPUs that its processes name; empty
+    where no process is left.
+    """
+    left = [environment.split(b"\0") for _, environment in folder.marked()]
+    named = {os.fsdecode(gpu) for entries in left for gpu in _gpus_in(entries)}
+    free = context.slots.devices.keys() - context.slots.held()
+    return {0: tuple(sorted(named & free))} if left else {}
 
 
 def pod_of(spec: JobSpec) -> str:

@@ -29,7 +29,7 @@ from voda.cluster.local.isolation.user_folders import RECORDS, make_user_folders
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.events.types import ExitCause
-from voda.process_table import kill_marked, marked_processes, try_lock
+from voda.process_table import REPLICA_MARK, kill_marked, marked_processes, try_lock
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
@@ -343,3 +343,12 @@ def job_ids(jobs: Path) -> tuple[str, ...]:
     for place in ("", RECORDS):
         named.update(UntrustedFolder(jobs, place, uid=None).list_names("", most=sys.maxsize, wanted=_NAME.fullmatch))
     return tuple(job_id for job_id in sorted(named) if JobFolder(jobs, job_id).files.exists(_RECORD))
+
+
+def marked_job_ids(jobs: Path) -> frozenset[str]:
+    """Return the jobs of a folder of which processes run, by what these say: another user's may say so of any job."""
+    found, start = set[str](), os.fsencode(f"{REPLICA_MARK}={jobs}/")
+    for _, environment in marked_processes(jobs):
+        places = [entry.removeprefix(start) for entry in environment.split(b"\0") if entry.startswith(start)]
+        found.update(os.fsdecode(place).removeprefix(f"{RECORDS}/").partition("/")[0] for place in places)
+    return frozenset(filter(_NAME.fullmatch, found))
