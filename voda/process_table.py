@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,9 @@ _ENVIRONMENT_BYTES: Final = 2 << 20
 _ENVIRONMENTS_BYTES: Final = 64 << 20
 """Of all together; once they are read, less is read of each."""
 _LITTLE_BYTES: Final = 32 << 10
+_MOST_DESCRIPTORS: Final = 4_096
+_DESCRIPTOR_BYTES: Final = 1_024
+"""Of what the kernel says of a descriptor: its flock is in the first lines."""
 _LISTENS: Final = "0A"
 """State of a socket, as /proc/net/tcp has it."""
 
@@ -110,6 +114,38 @@ def lock_holder(file: int) -> int | None:
             case [_, "FLOCK", _, _, pid, place, *_] if place.endswith(f":{inode}") and pid.isdecimal():
                 return int(pid) or None
     return None
+
+
+def kill_lock_holders(file: int, uid: int) -> list[int]:
+    """Kill the processes of a user that hold a lock (see `try_lock`) on an open file, also one that they inherited, and
+    return their ids.
+
+    A user with very many open files may have one left.
+    """
+    status, killed = os.fstat(file), []
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino} ".encode()
+    for pid, lock in islice(_descriptors(uid), _MOST_DESCRIPTORS):
+        if place in lock and pid not in killed:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+    return killed
+
+
+def _descriptors(uid: int) -> Iterator[tuple[int, bytes]]:
+    """Yield process and flock, empty where it holds none, of each descriptor of a user's processes.
+
+    The kernel tells this without asking the file system, which may be one of the user's that never answers.
+    """
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        if user_of(int(name)) != uid:
+            continue
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{name}/fdinfo"):
+                lines: list[bytes] = []
+                with suppress(OSError), open(f"/proc/{name}/fdinfo/{number}", "rb", buffering=0) as file:
+                    lines = file.read(_DESCRIPTOR_BYTES).splitlines()
+                yield int(name), next((line for line in lines if line.startswith(b"lock:") and b"FLOCK" in line), b"")
 
 
 def listener_on(port: int) -> tuple[int, str] | None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.local.folder import JobFolder, lock_path
+from voda.cluster.local.folder import JobFolder, is_lock_users
 from voda.domain.errors import ActionRefused
 from voda.untrusted_files import UntrustedFolder
 from voda.untrusted_trees import RemovalStep, TreeSize, measure_tree, remove_step
@@ -64,7 +64,7 @@ class LocalJobFolders:
         except ActionRefused:
             return False
         locked = [name for name in folder.replica_names() if folder.is_locked(name)]
-        if locked and all(_is_lock_users(folder, name) for name in locked):
+        if locked and all(is_lock_users(folder, name) for name in locked):
             return any(folder.marked())
         return bool(locked)
 
@@ -120,9 +120,3 @@ class LocalJobFolders:
 def _deleted(place: Path, name: str) -> DeletedFolder:
     job_id, _, owner = name.removeprefix(_DELETED).partition(".")
     return DeletedFolder(job_id, place, name, int(owner) if owner.isdecimal() else None)
-
-
-def _is_lock_users(folder: JobFolder, replica: str) -> bool:
-    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
-        return folder.is_users and os.fstat(file).st_uid != os.geteuid()
-    return False

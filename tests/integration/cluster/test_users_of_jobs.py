@@ -1,8 +1,10 @@
 """Jobs that run as users of this machine: what they begin with, and what they cannot do to voda and to each other."""
 
+import asyncio
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +22,7 @@ from tests.waiting import is_alive, until, wait_until
 from voda import process_table
 from voda.accounts import Account, account_of
 from voda.cluster.job_folders import LocalJobFolders
+from voda.cluster.local import device_claims
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.cluster.local.rendezvous import probe_for_users
@@ -216,6 +219,36 @@ async def test_launcher_of_a_user_gets_into_its_workers_by_the_agent(folder: Pat
             f"in {host.format(index)} as {uid(ANN)} of worker-{index}" for index in range(2)
         ]
         assert "Permission denied" in refused(BOB, f"cat {ground.folder}/.records/a/.voda/replicas/worker-0/lock")
+
+
+@pytest.mark.parametrize("holder", [ANN, BOB])
+async def test_worker_that_was_taken_away_is_free_though_an_unmarked_process_keeps_its_lock(
+    folder: Path, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_claims, "_SPARE_S", 0.5)
+    async with ground_of_users(folder, transport="rank") as ground:
+        await ground.start(an_mpi_job("a", f"echo began; {FOREVER}", user=ANN, grace_s=0.1), workers=2)
+        await ground.until_logged("began")
+        path = JobFolder(ground.folder, "a").replicas / "worker-1/lock"
+        # One that inherited the lock: another user can be handed it so.
+        with path.open("rb") as lock:
+            process_table.try_lock(lock.fileno())
+            account = account_of(holder)
+            assert account is not None
+            kept = await asyncio.create_subprocess_exec(
+                *("sleep", "1000"), env={}, pass_fds=[lock.fileno()], user=account.uid, group=account.gid
+            )
+        await ground.resize("a", 1)
+        try:
+            assert await ground.workers() == (0, 1)
+            await ground.until_workers(0, within_s=20)
+            if holder == ANN:
+                assert await kept.wait() == -signal.SIGKILL
+            assert is_alive(kept.pid) == (holder == BOB)
+        finally:
+            if kept.returncode is None:
+                kept.kill()
+                await kept.wait()
 
 
 async def test_jobs_of_users_when_voda_is_gone_run_on_and_are_taken_over(folder: Path) -> None:

@@ -9,14 +9,14 @@ CUDA_VISIBLE_DEVICES those that a launcher started by itself.
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import TRY_AGAIN_S, JobState, LocalContext
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
-from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.folder import JobFolder, is_lock_users, kill_users_lock_holders
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
@@ -237,15 +237,24 @@ class DeviceClaims:
         return self._replicas.is_running(name) or folder.is_locked(name) or bool(folder.kill(name))
 
     def _is_unused(self, index: int) -> bool:
-        """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed."""
+        """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed.
+
+        A lock that the job's user may take counts for a while longer: its holders are killed, marked or not. One that
+        is held even then is kept by another user, or taken again and again.
+        """
         name, folder = f"worker-{index}", self._state.folder
-        gpus = visible(self._state.context, self._state.record, [index])
-        if not folder.is_locked(name) and not _is_used(folder, name, gpus):
+        is_used = _is_used(folder, name, visible(self._state.context, self._state.record, [index]))
+        if not is_used and not folder.is_locked(name):
             return True
-        if _loop_time() >= self._kill_at.get(index, 0.0):
-            self._forgive()
-            folder.kill(name)
-        return False
+        late_s = _loop_time() - self._kill_at.get(index, 0.0)
+        if late_s < 0:
+            return False
+        self._forgive()
+        folder.kill(name)
+        if not is_lock_users(folder, name):
+            return False
+        kill_users_lock_holders(folder, name)
+        return not is_used and late_s >= _SPARE_S
 
     def _forgive(self) -> None:
         """Record, before a worker is killed, that an exit of its launcher in the next seconds is no failure."""
@@ -259,8 +268,8 @@ def claim_of_left(context: LocalContext, folder: JobFolder) -> dict[int, tuple[s
     """Return what a job whose record is gone holds, as that of one worker: the free GPUs that its processes name; empty
     where no process is left.
     """
-    left = [environment.split(b"\0") for _, environment in folder.marked()]
-    named = {os.fsdecode(gpu) for entries in left for gpu in _gpus_in(entries)}
+    left = [environment for _, environment in folder.marked()]
+    named = {os.fsdecode(gpu) for environment in left for gpu in _gpus_in(environment)}
     free = context.slots.devices.keys() - context.slots.held()
     return {0: tuple(sorted(named & free))} if left else {}
 

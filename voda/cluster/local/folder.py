@@ -29,7 +29,7 @@ from voda.cluster.local.isolation.user_folders import RECORDS, make_user_folders
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.events.types import ExitCause
-from voda.process_table import REPLICA_MARK, kill_marked, marked_processes, try_lock
+from voda.process_table import REPLICA_MARK, kill_lock_holders, kill_marked, marked_processes, try_lock
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
@@ -173,7 +173,7 @@ class JobFolder:
         self.uid = user_of_folder(jobs, job_id) if account is None else account.uid
         """Of the user whose job it is; None: of the user who runs voda."""
         kept = f"{RECORDS}/{job_id}" if self.is_users else job_id
-        self._before_change = before_change
+        self.before_change = before_change
         self.path = jobs / job_id
         self.mpi = jobs / kept / "mpi"
         self.replicas = jobs / kept / ".voda" / "replicas"
@@ -190,7 +190,7 @@ class JobFolder:
         Raises:
             UnsafeFile: something else is there, or the folder is another's.
         """
-        self._before_change()
+        self.before_change()
         if account is not None:
             make_user_folders(self.path.parent, self.path.name, account)
         elif self.is_users:
@@ -202,7 +202,7 @@ class JobFolder:
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
-        self._before_change()
+        self.before_change()
         self.files.write(_RECORD, msgspec.json.encode(record), durably=durably, mode=0o600 if self.is_users else None)
 
     def load(self) -> LocalJobRecord | None:
@@ -218,14 +218,14 @@ class JobFolder:
 
     def forget(self) -> None:
         """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
-        self._before_change()
+        self.before_change()
         # What the job put in its place is no record, and says nothing to the next voda.
         with suppress(UnsafeFile, IsADirectoryError, NotADirectoryError):
             self.files.rename(_RECORD, "last.json")
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
         """Let processes of a replica start, on these devices; those of run 0 enter by themselves (see rsh_agent.py)."""
-        self._before_change()
+        self.before_change()
         home = f"{_REPLICAS}/{replica}"
         self.files.make(home, mode=(0o700 if run else 0o711) if self.is_users else None)
         if self.uid is not None and run == 0:
@@ -237,7 +237,7 @@ class JobFolder:
 
     def revoke(self, replica: str) -> None:
         """Let no more processes of a replica start."""
-        self._before_change()
+        self.before_change()
         self.files.remove(f"{_REPLICAS}/{replica}/grant")
 
     def is_locked(self, replica: str) -> bool:
@@ -249,7 +249,7 @@ class JobFolder:
     @contextmanager
     def lock(self, replica: str) -> Iterator[bool]:
         """Hold a replica's lock during the block; yield False if another process has it."""
-        self._before_change()
+        self.before_change()
         self.files.make(f"{_REPLICAS}/{replica}")
         with self.files.opened(lock_path(replica), os.O_RDWR | os.O_CREAT) as file:
             yield try_lock(file)
@@ -280,7 +280,7 @@ class JobFolder:
         Raises:
             UnsafeFile: it is no regular file.
         """
-        self._before_change()
+        self.before_change()
         handle = self.files.open(log_path(replica), os.O_RDWR | os.O_CREAT | os.O_APPEND)
         if self.uid is not None:
             os.fchown(handle, self.uid, -1)
@@ -297,7 +297,7 @@ class JobFolder:
 
     def kill(self, replica: str = "") -> list[int]:
         """Kill the job's processes, of one replica or all, and return their ids."""
-        self._before_change()
+        self.before_change()
         return kill_marked(self.replicas / replica, uid=self.uid)
 
     def replica_names(self) -> list[str]:
@@ -319,6 +319,21 @@ def log_path(replica: str) -> str:
 def lock_path(replica: str) -> str:
     """Return the path of the lock that the processes of a replica hold."""
     return f"{_REPLICAS}/{replica}/lock"
+
+
+def is_lock_users(folder: JobFolder, replica: str) -> bool:
+    """Return whether the job's user may take a replica's lock, so that it says nothing of the replica's processes."""
+    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
+        return folder.is_users and os.fstat(file).st_uid != os.geteuid()
+    return False
+
+
+def kill_users_lock_holders(folder: JobFolder, replica: str) -> list[int]:
+    """Kill the processes of the job's user that hold a replica's lock, marked or not, and return their ids."""
+    folder.before_change()
+    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
+        return kill_lock_holders(file, folder.uid) if folder.uid else []
+    return []
 
 
 def times_path(replica: str) -> str:
