@@ -36,6 +36,8 @@ class Settings(TypedDict, total=False):
     """Whether users write the seconds as a span: 30, 10m, 4h, 1d12h."""
     needs_unit: bool
     """Whether the span is refused without its unit: where it says what is deleted."""
+    is_once: bool
+    """Whether it is refused when given twice, rather than taken as given last; it has no default but None."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -138,6 +140,7 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     settings = dict(declared.settings)
     least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
     is_span, needs_unit = settings.pop("is_span", False), settings.pop("needs_unit", False)
+    is_once = settings.pop("is_once", False)
     default_text = settings.pop("default_text", not (default is None or default is False or default == ""))
     if is_span:
         default_text = default_text if default is None else _span_text(default)
@@ -161,10 +164,18 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     return RichOption(
         [parameter.name, *names],
         is_flag=plain is bool,
-        multiple=is_list,
+        multiple=is_list or is_once,
+        callback=_only_one if is_once else None,
         show_default=default_text,
         **shown,
     )
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[Any, ...]) -> Any:
+    """Return the one value that was given, None where none was; raises BadParameter."""
+    if len(values) > 1:
+        raise click.BadParameter(f"expected it once, got {' and '.join(map(_got, values))}", ctx, param)
+    return values[0] if values else None
 
 
 def _span_text(span_s: float) -> str:

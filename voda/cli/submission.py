@@ -42,6 +42,7 @@ class JobOptions:
             "--pool",
             help="Pool: the type of accelerator; a100,v100 or any: where it starts first.",
             autocompletion=complete_pools,
+            is_once=True,
         ),
     ] = None
     virtual_cluster: Annotated[

@@ -1,4 +1,4 @@
-"""Claims about what a command says where an argument was forgotten."""
+"""Claims about what a command says where an argument was forgotten, or an option given twice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +68,12 @@ def test_argument_when_it_is_forgotten_is_named(words: list[str], sentence: str,
     result, text = _run(words, tmp_path)
     assert (result.exit_code, isinstance(result.exception, SystemExit)) == (EXIT_PERMANENT, True)
     assert sentence in text
+
+
+def test_pool_of_a_submit_when_given_twice_is_refused(tmp_path: Path) -> None:
+    result, text = _run(["submit", "--pool", "any", "--pool", "default", "--", "true"], tmp_path)
+    assert result.exit_code == EXIT_PERMANENT
+    assert "'--pool': expected it once, got 'any' and 'default'" in text
 
 
 @pytest.mark.parametrize("name", ["logs", "token create", "log verify", "run"])
