@@ -40,6 +40,8 @@ class DeviceClaims:
         self._replicas = replicas
         self._kill_at: dict[int, float] = {}
         """Loop time at which a leaving worker of a launcher is killed."""
+        self._swept: set[int] = set()
+        """Leaving workers of which the holders of a lock that users may take were killed."""
         self._causes: dict[int, tuple[ExitCause, int | None]] = {}
 
     def take(self, run_spec: RunSpec, new: Sequence[int], size: int) -> None:
@@ -135,6 +137,7 @@ class DeviceClaims:
             context.slots.release(record.job_id, index, record.devices.pop(index))
             record.leaving.discard(index)
             self._kill_at.pop(index, None)
+            self._swept.discard(index)
             by_cause.setdefault(self._causes.pop(index, (record.cause, None)), []).append(index)
         has_released = not record.devices and self._release_share()
         if by_cause or has_released:
@@ -253,7 +256,10 @@ class DeviceClaims:
         folder.kill(name)
         if not is_lock_users(folder, name):
             return False
-        kill_users_lock_holders(folder, name)
+        if index not in self._swept:
+            # Once: a user may have very many files open, which takes the event loop a while.
+            self._swept.add(index)
+            kill_users_lock_holders(folder, name)
         return not is_used and late_s >= _SPARE_S
 
     def _forgive(self) -> None:
