@@ -66,6 +66,7 @@ def test_listed_mutant_is_recognised_whatever_empty_lines_stand_around_it() -> N
     assert result.change == ("m.py", "@lru_cache", "")
 
 
+@pytest.mark.slow
 def test_mutants_change_no_annotation() -> None:
     changes = [one.change() for one in mutants(MODULE)]
     assert changes
