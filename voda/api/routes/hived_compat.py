@@ -41,7 +41,7 @@ def _verb(name: str, result: type) -> Operation:
         roles=SCHEDULERS,
         body=RequestBody(of=None, description="As kube-scheduler writes it; letter case does not matter."),
         answers=[Response(of=result)],
-        problems=[503],
+        problems=[404, 503],
     )
 
 
