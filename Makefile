@@ -25,6 +25,8 @@ KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 NODE_TESTS = tests/e2e/node
 # All other tests are either slow or not, so that `make test` and `make check` leave none out and run none twice.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(patsubst %,--ignore=%,$(KUBERNETES_TESTS) $(NODE_TESTS))
+# What a long run took most of its time for.
+SLOWEST = --durations=20 --durations-min=5
 # Each process of the tests would compile voda anew, were nothing kept.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -72,7 +74,7 @@ slow: setup ## Run the tests that are marked slow.
 ifeq ($(CI),true)
 	@$(PYTHON) tools/bootstrap.py --torch
 endif
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(SLOWEST)
 
 dst: setup ## Search for broken promises in SEEDS simulated control planes, all faults injected.
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) --from $(FROM) --jobs $(WORKERS)
@@ -94,7 +96,7 @@ torture-disks: setup
 
 e2e: setup ## Run the tests on a real Kubernetes with real operators (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS).
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(KUBERNETES_TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(SLOWEST) $(KUBERNETES_TESTS)
 
 # What depends on the version most: Jobs and their templates, gates, and each operator's job from its start to its end.
 e2e-older: setup ## Run some of these tests on the oldest Kubernetes that is supported upstream, 1.35.4.

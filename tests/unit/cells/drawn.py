@@ -1,12 +1,15 @@
 """Drawn clusters whose quotas fit, and requests of gangs."""
 
 from collections.abc import Mapping
+from functools import cache
 from random import Random
 from typing import Final, NamedTuple
 
-from tests.unit.cells.clusters import a_book, a_cluster, a_gang
-from voda.cells.book import CellBook
+from tests.unit.cells.clusters import a_cluster, a_gang
+from voda.cells.book import CellBook, open_book
 from voda.cells.gangs import OPPORTUNISTIC, GangRequest
+from voda.cells.structure.quotas import build_quotas
+from voda.cells.structure.topology import Topology, build_topology
 from voda.domain.errors import InvalidInput
 
 CLUSTERS: Final = ("a", "b", "c")
@@ -24,7 +27,15 @@ class Cluster(NamedTuple):
 
     def book(self) -> CellBook:
         """Return its book, or raise where the quotas do not fit."""
-        return a_book(a_cluster(racks=self.racks, boxes=self.boxes, quotas=self.quotas, pins=self.pins))
+        spec = a_cluster(racks=self.racks, boxes=self.boxes, quotas=self.quotas, pins=self.pins)
+        topology = _topology(self.racks, self.boxes, bool(self.pins))
+        return open_book(topology, build_quotas(spec.virtual_clusters, topology))
+
+
+@cache
+def _topology(racks: int, boxes: int, is_pinned: bool) -> Topology:
+    """Return one of the few topologies that are drawn, over and over; no book changes its topology."""
+    return build_topology(a_cluster(racks=racks, boxes=boxes, pins="a" if is_pinned else "").physical_cluster)
 
 
 def drawn_cluster(random: Random) -> Cluster:
