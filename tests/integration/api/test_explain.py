@@ -7,6 +7,7 @@ from voda.api.schemas.base import Problem
 from voda.api.schemas.explanations import ExplanationView
 from voda.api.schemas.jobs import JobView
 from voda.cli.render.job_text import state
+from voda.domain.dependency import Dependency
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCanceled,
@@ -120,6 +121,38 @@ async def test_places_in_the_queue_have_no_gaps_when_a_job_that_was_forecast_sta
         assert [(await shown(service, name)).forecast.position for name in "abc"] == [1, 2, 3]
         await service.happens(WorkerStarted(job_id="a", workers={0: "n1"}))
         assert [(await shown(service, name)).forecast.position for name in "abc"] == [None, 1, 2]
+
+
+async def places(service: Service, names: str) -> list[int | None]:
+    return [(await shown(service, name)).forecast.position for name in names]
+
+
+async def test_place_in_the_queue_is_told_before_any_forecast_is_made() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        for spec in (a_spec("a"), a_spec("b"), a_spec("c", priority=5), a_spec("d", after=(Dependency(job_id="b"),))):
+            await service.happens(JobSubmitted(spec=spec))
+        assert await places(service, "abcd") == [2, 3, 1, None]
+
+
+async def test_place_of_a_job_that_no_forecast_knows_is_behind_the_jobs_of_its_priority() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        for spec in (a_spec("a"), a_spec("b", priority=5), a_spec("c"), a_spec("d"), a_spec("e", priority=3)):
+            await service.happens(JobSubmitted(spec=spec))
+        service.backend.view.forecasts = {name: ExpectedTimes(position=place) for place, name in enumerate("bca", 1)}
+        assert await places(service, "bceda") == [1, 3, 2, 5, 4]
+
+
+async def test_job_that_waits_for_its_next_try_is_not_expected_to_start_before_it() -> None:
+    async with a_service(nodes={"n1": 4}) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a")))
+        now = service.backend.clock.now()
+        service.backend.view.forecasts = {"a": ExpectedTimes(position=1, starts_at=now + 1)}
+        await service.happens(
+            ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7, next_try_at=now + 8)
+        )
+        starts_at = (await shown(service, "a")).forecast.starts_at
+        assert starts_at is not None
+        assert starts_at.timestamp() == now + 8
 
 
 async def test_explain_when_a_job_runs_then_tells_who_decided_so() -> None:

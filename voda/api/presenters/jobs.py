@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from voda.api.presenters.queue_places import QueuePlaces
 from voda.api.schemas.base import Instant, View, instant, view_of
 from voda.api.schemas.jobs import (
     ArrayTaskView,
@@ -108,7 +109,7 @@ def job_of(
             metrics=record.metrics,
             reported_at=instant(record.reported_at),
         ),
-        forecast=_forecast(record, forecast, forecast_at, place) if forecast is not None else _NO_FORECAST,
+        forecast=_forecast(record, forecast, forecast_at, place),
         revision=str(record.revision),
         after=tuple(view_of(DependencyView, dependency) for dependency in spec.after),
         array=view_of(ArrayTaskView, spec.array) if spec.array is not None else None,
@@ -154,10 +155,16 @@ def _waits(record: JobRecord) -> bool:
     return record.is_live and not (record.is_canceling or record.is_halted or record.job.replicas)
 
 
-def _forecast(record: JobRecord, forecast: ExpectedTimes, made_at: float | None, place: int | None) -> ForecastView:
+def _forecast(
+    record: JobRecord, forecast: ExpectedTimes | None, made_at: float | None, place: int | None
+) -> ForecastView:
+    if forecast is None:
+        return _NO_FORECAST if place is None else ForecastView(position=place)
+    # The forecast may be older than the failure after which the program waits for its next try.
+    starts_at = forecast.starts_at and max(forecast.starts_at, record.next_try_at or 0.0)
     return ForecastView(
         position=place,
-        starts_at=instant(forecast.starts_at) if _waits(record) else None,
+        starts_at=instant(starts_at) if _waits(record) else None,
         finishes_at=instant(forecast.finishes_at) if record.is_live and not record.is_halted else None,
         made_at=instant(made_at),
     )
@@ -178,49 +185,18 @@ class _Rendered(Struct, frozen=True, gc=False):
     body: bytes
 
 
-class _Queues:
-    """The places of the waiting jobs of each pool, 1 to n, in the order of the forecast.
-
-    A forecast is older than the state: a job that was next in the queue may run, or be canceled, by now.
-    """
-
-    def __init__(self, view: ReadModel) -> None:
-        self._view = view
-        self._counted: tuple[int, Mapping[str, ExpectedTimes]] = (-1, {})
-        self._places: Mapping[str, int] = {}
-
-    def place(self, job_id: str) -> int | None:
-        """Return the place of a job; None: it does not wait, or no forecast knows it yet."""
-        view = self._view
-        position, forecasts = self._counted
-        if position != view.position or forecasts is not view.forecasts:
-            self._counted, self._places = (view.position, view.forecasts), self._numbered()
-        return self._places.get(job_id)
-
-    def _numbered(self) -> Mapping[str, int]:
-        places: dict[str, int] = {}
-        waiting: Counter[str] = Counter()
-        known = self._view.job_registry.jobs()
-        order = [(forecast.position, job_id) for job_id, forecast in self._view.forecasts.items() if forecast.position]
-        for _, job_id in sorted(order):
-            if (record := known.get(job_id)) is not None and _waits(record):
-                waiting[record.spec.pool] += 1
-                places[job_id] = waiting[record.spec.pool]
-        return places
-
-
 class JobJsonCache:
     """Makes the JSON of jobs, and keeps it."""
 
     def __init__(self, view: ReadModel) -> None:
         self._view = view
         self._cache: dict[str, _Rendered] = {}
-        self._queues = _Queues(view)
+        self._queue_places = QueuePlaces(view)
 
     def job(self, record: JobRecord) -> bytes:
         job_id = record.spec.job_id
         forecasts = self._view.forecasts
-        cached, place = self._cache.get(job_id), self._queues.place(job_id)
+        cached, place = self._cache.get(job_id), self._queue_places.place(job_id)
         if cached is not None and cached.revision == record.revision and cached.place == place:
             if cached.forecasts is forecasts:
                 return cached.body
