@@ -5,12 +5,11 @@ that the log does not mention is empty, and stays unmentioned.
 """
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from voda.application.backend import Backend
 from voda.auth.callers import Caller
-from voda.domain.errors import NotFound
+from voda.domain.errors import NotFound, closest
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
@@ -83,8 +82,8 @@ def _unknown(named: str, job_registry: JobRegistry, caller: Caller) -> NotFound:
     if elsewhere := job_registry.names.elsewhere(named):
         ids = " or ".join(map(repr, sorted(elsewhere)[:_SUGGESTED]))
         return NotFound(f"job {named[:80]!r} is not known in namespace default: did you mean {ids}?")
-    close = get_close_matches(named[:80], list(job_registry.jobs())[-_COMPARED:], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "`voda get --all` or GET /api/v1/jobs lists all jobs"
+    close = closest(named, list(job_registry.jobs())[-_COMPARED:])
+    hint = f"did you mean {close!r}?" if close else "`voda get --all` or GET /api/v1/jobs lists all jobs"
     return NotFound(f"job {named[:80]!r} is not known: {hint}")
 
 
@@ -98,8 +97,7 @@ def known_pool(backend: Backend, name: str) -> str:
     known = pool_names(backend)
     if name in known:
         return name
-    close = get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = f" Did you mean {close!r}?" if (close := closest(name, known)) else ""
     raise NotFound(f"pool {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
 
 

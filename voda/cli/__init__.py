@@ -10,7 +10,7 @@ and `log_files`; `log_copies` is a part of `voda log`. Below:
 
 import os
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -26,7 +26,24 @@ EXIT_TRANSIENT = 75
 EXIT_INTERRUPTED = 130
 
 
+_OTHER_WORDS: Final = {
+    **dict.fromkeys(("stop", "kill", "rm", "remove", "abort"), "delete"),
+    **dict.fromkeys(("start", "create", "apply"), "submit"),
+    **dict.fromkeys(("restart", "retry", "resubmit"), "rerun"),
+    **dict.fromkeys(("pause", "suspend"), "halt"),
+    **dict.fromkeys(("continue", "unpause"), "resume"),
+    **dict.fromkeys(("list", "jobs"), "get"),
+    **dict.fromkeys(("show", "info"), "describe"),
+    **dict.fromkeys(("ssh", "attach", "shell"), "exec"),
+    "watch": "top",
+    "tail": "logs",
+    "why": "explain",
+}
+
+
 class VodaCommands(CommandsByFile):
+    other_words = _OTHER_WORDS
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an interruption is no abort, whose exit status is another."""
         try:

@@ -7,7 +7,7 @@ command does not wait for the imports of all others.
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -18,14 +18,31 @@ from rich_click.rich_context import RichContext
 from rich_click.rich_help_formatter import RichHelpFormatter
 
 from voda.cli.parameters import called, click_parameters
+from voda.domain.errors import closest
 
 _CALLS: Final = re.compile(r"^((?: +|.*\$\())voda ", re.MULTILINE)
 """The program's name in an example, at its beginning or in `$(...)`."""
+_ALIKE: Final = 0.8
+"""Of options: gpu-memory is another thing than memory."""
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class HandWrapped(RichCommand):
     """A command whose help text is shown as its docstring has it, and whose own options come before the shared ones."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; what an unknown option may mean is one that is close, or that begins with its name."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if not (name := error.option_name).startswith("--"):
+                raise
+            known = [one[2:] for param in self.get_params(ctx) for one in param.opts if one.startswith("--")]
+            meant = [one for one in known if one.startswith(name[2:])] or filter(
+                None, [closest(name[2:], known, alike=_ALIKE)]
+            )
+            message = f"No such option {name!r}.{_suggestion(f'--{one}' for one in meant)}"
+            raise click.NoSuchOption(name, message, ctx=error.ctx) from None
 
     def format_help_text(self, ctx: RichContext, formatter: RichHelpFormatter) -> None:  # type: ignore[override]
         """Write the docstring; marks of click's own wrapping are left out."""
@@ -48,8 +65,26 @@ class HandWrapped(RichCommand):
 class CommandGroup(RichGroup):
     """A group of commands, such as `voda log`; without a command it shows its help."""
 
+    other_words: Mapping[str, str] = {}
+    """What users of other programs call a command -> the command."""
+
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__(name=name, no_args_is_help=True, **settings)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant; the suggestion for another word is one that is close, or means the same."""
+        name = args[0]
+        if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        meant = self.other_words.get(name) or closest(name, self.list_commands(ctx))
+        raise click.UsageError(f"No such command {name!r}.{_suggestion(filter(None, [meant]))}", ctx)
+
+
+def _suggestion(meant: Iterable[str]) -> str:
+    names = " or ".join(map(repr, meant))
+    return f" Did you mean {names}?" if names else ""
 
 
 class CommandsByFile(CommandGroup):

@@ -3,6 +3,23 @@
 A message says what, which, expected, got, and where it helps what to do next: one sentence, for the user.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+_ALIKE: Final = 0.75
+"""One letter of four may be another: a name that is farther off misleads."""
+_LONGEST_COMPARED: Final = 80
+
+
+def closest(name: str, known: Iterable[str], *, alike: float = _ALIKE) -> str:
+    """Return the known name that a mistyped one most probably means, as a message suggests it; empty: none is close.
+
+    `alike` is the ratio of difflib that it needs at least, 0 to 1.
+    """
+    close = get_close_matches(name[:_LONGEST_COMPARED], known, n=1, cutoff=alike)
+    return close[0] if close else ""
+
 
 class VodaError(Exception):
     """Root of all errors raised on purpose."""

@@ -6,12 +6,11 @@ Rule: to add a part is to add a file; there is no list to edit. A wrong name is 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from types import ModuleType
 from typing import Any, TypeVar
 
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, closest
 
 Part = TypeVar("Part")
 
@@ -80,8 +79,7 @@ def chosen(name: str, known: Mapping[str, Part], *, what: str) -> Part:
     """
     if (part := known.get(name)) is not None:
         return part
-    close = get_close_matches(name.lower(), known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = f" Did you mean {close!r}?" if (close := closest(name.lower(), known)) else ""
     raise InvalidInput(f"{what} {name[:80]!r} is not known.{hint} Known: {', '.join(known)}.")
 
 

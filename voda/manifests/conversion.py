@@ -6,13 +6,12 @@ write instead; values are cut short.
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from voda.domain.errors import InvalidField
+from voda.domain.errors import InvalidField, closest
 from voda.kinds.base import JobManifest
 from voda.kinds.registry import KINDS
 
@@ -37,8 +36,9 @@ def typed_manifest(manifest: Mapping[str, Any]) -> JobManifest:
     name = manifest.get("kind")
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        close = get_close_matches(str(name)[:40], KINDS, n=1)
-        advice = f": did you mean {close[0]}?" if close else ""
+        # TFJob is another kind, not a Job with two letters too many.
+        close = closest(str(name), KINDS, alike=0.8)
+        advice = f": did you mean {close}?" if close else ""
         raise InvalidField("kind", f"kind: expected one of {', '.join(KINDS)}, got {_or_none(name)}{advice}")
     version = manifest.get("apiVersion")
     if version not in kind.versions:
@@ -56,8 +56,8 @@ def type_error(manifest: Mapping[str, Any], report: str) -> InvalidField:
     path, value = _walked(manifest, where)
     if missing := re.search(r"missing required field `(\w+)`", complaint):
         field = f"{path}.{missing[1]}" if path else missing[1]
-        close = get_close_matches(missing[1], _some_keys(value), n=1, cutoff=0.75)
-        advice = f", and {close[0]} is unknown: did you mean {missing[1]}?" if close else ": add it"
+        close = closest(missing[1], _some_keys(value))
+        advice = f", and {close} is unknown: did you mean {missing[1]}?" if close else ": add it"
         return InvalidField(field, f"{field} is missing{advice}")
     if "key" in where:
         return InvalidField(path, f"{path or 'the manifest'}: expected keys that are strings, got others: quote them")

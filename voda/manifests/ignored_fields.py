@@ -3,7 +3,6 @@
 Rule: the user gets a warning with the path of every field that has no effect; none is dropped silently.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from itertools import islice
@@ -12,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from voda.domain.errors import closest
 from voda.kinds.base import FieldWarning, JobManifest
 from voda.manifests.programs import known_value
 from voda.manifests.replicas import VARIABLES, is_gpu_count, is_gpu_share
@@ -93,8 +93,9 @@ def _unknown_annotations(job: JobManifest) -> Iterator[FieldWarning]:
     for name in job.metadata.annotations or ():
         is_ours = name.startswith(_OURS) and not name.startswith(ENV_FILE)
         if is_ours and name not in (*ANNOTATIONS, _QUEUE) and name not in _WRITTEN_BY_VODA:
-            close = difflib.get_close_matches(name, ANNOTATIONS, 1)
-            advice = f"did you mean {close[0]}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
+            # Without what all have in common, which would make all of them close.
+            close = closest(name.removeprefix(_OURS), [known.removeprefix(_OURS) for known in ANNOTATIONS])
+            advice = f"did you mean {_OURS}{close}?" if close else f"voda reads {', '.join(ANNOTATIONS)}"
             yield FieldWarning(field=f"metadata.annotations[{name[:80]}]", message=f"unknown annotation: {advice}")
 
 
@@ -102,8 +103,8 @@ def _misspelt(job: JobManifest, manifest: Mapping[str, Any]) -> Iterator[FieldWa
     """Yield the unknown fields that look like a known one of their place that is not there."""
     # Comparing takes its time, and a manifest may have very many fields.
     for path, name, known in islice(_unknown(manifest, _type_of(type(job)), ""), _MOST_COMPARED):
-        if close := difflib.get_close_matches(name, known, 1, _ALIKE):
-            yield FieldWarning(field=f"{path}{name}", message=f"unknown field: did you mean {close[0]}?")
+        if close := closest(name, known, alike=_ALIKE):
+            yield FieldWarning(field=f"{path}{name}", message=f"unknown field: did you mean {close}?")
 
 
 def _unknown(value: object, kind: inspect.Type, path: str) -> Iterator[tuple[str, str, Set[str]]]:

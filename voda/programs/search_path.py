@@ -5,12 +5,9 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
 
-_ALIKE: Final = 0.75
-_LONGEST_COMPARED: Final = 80
+from voda.domain.errors import closest
 
 
 def search_path(env: Mapping[str, object]) -> str:
@@ -25,8 +22,8 @@ def close_program(name: str, path: str) -> str:
     for folder in path.split(os.pathsep):
         with suppress(OSError):
             names.update(os.listdir(folder or os.curdir))
-    close = get_close_matches(name[:_LONGEST_COMPARED], sorted(names), n=1, cutoff=_ALIKE)
-    return next((one for one in close if shutil.which(one, path=path)), "")
+    close = closest(name, sorted(names))
+    return close if close and shutil.which(close, path=path) else ""
 
 
 def close_file(file: Path) -> str:
@@ -34,5 +31,5 @@ def close_file(file: Path) -> str:
     names: list[str] = []
     with suppress(OSError):
         names = sorted(os.listdir(file.parent))
-    close = get_close_matches(file.name[:_LONGEST_COMPARED], names, n=1, cutoff=_ALIKE)
-    return next((one for one in close if (file.parent / one).is_file()), "")
+    close = closest(file.name, names)
+    return close if close and (file.parent / close).is_file() else ""

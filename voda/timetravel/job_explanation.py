@@ -8,12 +8,11 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from voda.domain.errors import InvalidInput, LogArchived
+from voda.domain.errors import InvalidInput, LogArchived, closest
 from voda.domain.job import JobSpec
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
@@ -206,8 +205,7 @@ async def _end_of(store: EventStore, submission: SubmittedJob, position: int) ->
 async def unknown_job(store: EventStore, job_id: str) -> InvalidInput:
     """Return the error that says so, with the closest job that the log knows."""
     job_ids = [stream.removeprefix(_FAMILY) for stream in await store.heads() if stream.startswith(_FAMILY)]
-    close = get_close_matches(job_id, job_ids, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else _some_of(job_ids)
+    hint = f" Did you mean {close!r}?" if (close := closest(job_id, job_ids)) else _some_of(job_ids)
     return InvalidInput(f"job {job_id[:80]!r} is not in this log.{hint}")
 
 

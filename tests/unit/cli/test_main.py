@@ -70,6 +70,50 @@ def test_option_when_its_value_is_wrong_says_what_is_expected(arguments: list[st
     assert "Value error" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "suggested"),
+    [
+        ("stop digits", "Did you mean 'delete'?"),
+        ("pause digits", "Did you mean 'halt'?"),
+        ("sumbit train.yaml", "Did you mean 'submit'?"),
+        ("history", ""),
+        ("submit --gpus 2 -- true", "Did you mean '--gpus-per-worker'?"),
+        ("submit --gpu 2 -- true", "Did you mean '--gpus-per-worker' or '--gpu-milli' or '--gpu-memory'?"),
+        ("submit --wrkers 2 -- true", "Did you mean '--workers'?"),
+        ("submit --memory 4Gi -- true", ""),
+        ("submit --cpus 4 -- true", ""),
+    ],
+)
+def test_unknown_word_is_answered_with_what_it_means_or_with_nothing(arguments: str, suggested: str) -> None:
+    told = words_of(CliRunner().invoke(build_app(), arguments.split()).output)
+    assert "No such" in told
+    assert "".join(told.partition("Did you mean")[1:]) == suggested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("exec digits ls", "voda exec digits -- ls"),
+        ("exec -i ls --replica 0 ls -l", "voda exec -i ls --replica 0 -- ls -l"),
+    ],
+)
+def test_exec_when_its_command_does_not_follow_dashes_says_how_to_write_it(arguments: str, meant: str) -> None:
+    result = CliRunner().invoke(build_app(), arguments.split(), prog_name="voda")
+    assert result.exit_code == EXIT_PERMANENT
+    assert f"the command to run stands after --: `{meant}`" in words_of(result.output)
+
+
+def test_exec_when_an_option_is_wrong_does_not_speak_of_dashes() -> None:
+    told = words_of(CliRunner().invoke(build_app(), ["exec", "digits", "--replcia", "1", "--", "ls"]).output)
+    assert "Did you mean '--replica'?" in told
+    assert "stands after" not in told
+
+
+def words_of(panel: str) -> str:
+    """Return the text of an error, without the frame and the line breaks of its panel."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", panel).split())
+
+
 def test_help_texts_fit_a_terminal_of_80_columns() -> None:
     app = build_app()
     found = [app.get_command(Context(app), name) for name in app.list_commands(Context(app))]

@@ -306,3 +306,8 @@ def test_nulls_when_optional_fields_hold_them_are_as_if_absent() -> None:
 def test_kind_when_it_is_almost_one_is_told_which() -> None:
     with pytest.raises(InvalidField, match=r"got 'PytorchJob': did you mean PyTorchJob\?$"):
         parse({**a_torch_job(), "kind": "PytorchJob"})
+
+
+def test_kind_when_it_is_another_one_is_not_told_as_mistyped() -> None:
+    with pytest.raises(InvalidField, match=r"got 'TFJob'$"):
+        parse({**a_torch_job(), "kind": "TFJob"})

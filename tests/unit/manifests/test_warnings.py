@@ -142,6 +142,12 @@ def test_annotation_when_mistyped_is_told_with_the_right_one() -> None:
     assert "did you mean voda.dev/min-replicas?" in warning.message
 
 
+def test_annotation_that_is_like_none_is_told_with_all() -> None:
+    (warning,) = parse(an_mpi_job(annotations={"voda.dev/team": "1"})).warnings
+    assert "did you mean" not in warning.message
+    assert "voda reads voda.dev/min-replicas, " in warning.message
+
+
 def test_parts_of_gpus_and_a_launchers_gpus_when_limited_are_told() -> None:
     worker = {"resources": {"limits": {"elasticgpu.io/gpu-core": 50}}}
     launcher = {"resources": {"limits": {"nvidia.com/gpu": 1}}}

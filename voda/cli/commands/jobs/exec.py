@@ -1,5 +1,6 @@
 """`voda exec`: runs a command beside a replica of a job, with its input, output and exit status."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import Annotated
@@ -22,6 +23,30 @@ exec "$SHELL"
 """The account of a service may have a shell that ends at once."""
 
 
+class ExecCommand(ProgramCommand):
+    """A command line whose own command stands after `--`, and a hint where it does not."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            job, words = self._read_leniently(ctx, given)
+            if "--" in given or job is None or not words or words[0].startswith("-"):
+                raise
+            at = given.index(words[0], given.index(job) + 1)
+            line = shlex.join([*given[:at], "--", *given[at:]])
+            raise click.UsageError(f"the command to run stands after --: `{ctx.command_path} {line}`", ctx) from error
+
+    def _read_leniently(self, ctx: click.Context, args: list[str]) -> tuple[str | None, list[str]]:
+        """Return the job and the words that no option or argument takes."""
+        trial = self.context_class(
+            self, parent=ctx.parent, resilient_parsing=True, ignore_unknown_options=True, allow_extra_args=True
+        )
+        super().parse_args(trial, list(args))
+        return trial.params.get("job"), trial.args
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecOptions:
     replica: Annotated[
@@ -31,7 +56,7 @@ class ExecOptions:
     tty: Annotated[bool, Option("--tty", "-t", help="Give the command a terminal; needs one here.")] = False
 
 
-@command("exec", cls=ProgramCommand)
+@command("exec", cls=ExecCommand)
 def exec_(
     ctx: click.Context,
     where: ServerOptions,
