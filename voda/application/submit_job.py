@@ -130,8 +130,24 @@ class JobSubmitter:
         parsed, spec, warnings = self._parse_and_check(manifest, owner)
         await self._refuse_without_account(spec.user)
         event_id = _event_id("rerun", caller.user, key) if key else self._backend.clock.new_id()
-        outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
+        try:
+            outcome = await self._submit([replace(spec, rerun_task=task)], parsed, caller, key, event_id)
+        except AlreadyExists as error:
+            raise self._live_run(record, error) from error
         return SubmitOutcome(*outcome, warnings)
+
+    def _live_run(self, record: JobRecord, error: AlreadyExists) -> AlreadyExists:
+        """Return the error of a rerun, which names the live run of the user's job, where that is the reason."""
+        spec = record.spec
+        live_id = self._job_registry.live_named(spec.namespace, spec.name or spec.job_id)
+        live = self._job_registry.job(live_id) if live_id is not None else None
+        if live is None or live.spec.user != spec.user:
+            return error
+        what = f"job {live_id}" if live is record else f"{live_id}, a later run of {spec.job_id},"
+        return AlreadyExists(
+            f"{what} is live, and a name has one live run at a time: `voda wait {live_id}` and rerun then, or"
+            f" `voda delete {live_id}` first; or submit it under another name"
+        )
 
     def check(self, manifest: Mapping[str, Any], caller: Caller) -> CheckedManifest:
         """Return a manifest for `adopt`; raises what that would."""

@@ -131,7 +131,8 @@ async def test_halt_and_resume_of_an_ending_job_are_refused() -> None:
 async def test_rerun_submits_the_manifest_again_as_the_next_run_of_the_name() -> None:
     async with a_service() as service:
         await submit(service, max_replicas=3, epochs=7)
-        assert "is live" in (await refused(service, 409, "POST", f"{JOBS}/digits/rerun")).detail
+        problem = await refused(service, 409, "POST", f"{JOBS}/digits/rerun")
+        assert problem.detail.startswith("job digits is live, ")
         await service.happens(JobCompleted(job_id="digits"))
         headers = {"Idempotency-Key": "once"}
         answers = [await service.ask("POST", f"{JOBS}/digits/rerun", headers=headers) for _ in range(2)]
@@ -143,6 +144,19 @@ async def test_rerun_submits_the_manifest_again_as_the_next_run_of_the_name() ->
         ] * 2
         manifests = [(await service.ask("GET", f"{JOBS}/{job}/manifest")).json() for job in ("@digits", "digits-2")]
         assert manifests[0] == manifests[1]
+
+
+async def test_rerun_while_a_later_run_is_live_names_it_and_what_to_do() -> None:
+    async with a_service() as service:
+        await submit(service)
+        await service.happens(JobCompleted(job_id="digits"))
+        await service.ask("POST", f"{JOBS}/digits/rerun")
+        for name in ("@digits", "digits"):
+            detail = (await refused(service, 409, "POST", f"{JOBS}/{name}/rerun")).detail
+            assert "digits-2" in detail
+            assert "`voda wait digits-2` and rerun then, or `voda delete digits-2` first" in detail
+        detail = (await refused(service, 409, "POST", f"{JOBS}/@digits/rerun")).detail
+        assert detail.startswith("digits-2, a later run of digits, is live")
 
 
 async def test_key_of_a_rerun_is_another_than_a_key_of_a_submit_that_begins_with_rerun() -> None:

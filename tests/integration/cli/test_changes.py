@@ -321,7 +321,7 @@ def test_halt_and_resume_tell_what_happens_and_the_job_shows_it(server: Server) 
 
 
 def test_rerun_runs_an_ended_job_again_and_its_name_means_the_new_run(server: Server) -> None:
-    with pytest.raises(AlreadyExists, match="job bert has the name 'bert' and is live"):
+    with pytest.raises(AlreadyExists, match=r"^job bert is live, .* `voda delete bert` first"):
         server.voda("rerun", "bert")
     server.does(server.service.happens(JobCompleted(job_id="bert")))
     assert server.voda("rerun", "bert").stdout == "bert-2 submitted: runs bert again\n"
