@@ -67,6 +67,9 @@ async def test_document_when_records_have_bounds_times_and_words_then_tells_them
     assert "elastic-tiresias" in change["policy"]["enum"]
     assert schemas["Event"]["properties"]["recorded_at"]["format"] == "date-time"
     assert schemas["Plan"]["properties"]["changed"]["description"].startswith("Jobs that this plan placed otherwise")
+    job = schemas["Job"]["properties"]
+    assert "a plain program, `launcher` says" in job["kind"]["description"]
+    assert "program: nothing else does" in job["launcher"]["description"]
 
 
 async def test_document_when_an_operation_can_fail_then_tells_what_that_means() -> None:

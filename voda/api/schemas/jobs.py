@@ -78,7 +78,13 @@ class JobView(View, frozen=True, kw_only=True):
     pools: Annotated[
         tuple[str, ...], Meta(description="Those that it may start in, where there are several; then it stays.")
     ] = ()
-    kind: str
+    kind: Annotated[
+        str,
+        Meta(
+            description="Of its manifest; a program submitted without one has the manifest that voda made, a PyTorchJob"
+            " or an MPIJob: whether it is a plain program, `launcher` says."
+        ),
+    ]
     launcher: Annotated[
         JobLauncher, Meta(description="What starts its processes; program: nothing else does; empty: not known.")
     ] = ""
