@@ -1,5 +1,5 @@
 """Programs that come without a manifest: how they are started, and the manifest made of them.
 
 The command line and the Python client share it, so it needs the standard library alone. In reading order: `program`
-(the user's options), `launchers` (who starts it), `program_manifest`.
+(the user's options), `launchers` (who starts it), `search_path` and `interpreter` (where it runs), `program_manifest`.
 """

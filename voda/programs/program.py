@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from voda import config
 from voda.domain.errors import InvalidInput
+from voda.programs.interpreter import torchless_python
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
     Launcher,
@@ -127,6 +129,7 @@ def start_of(options: Program) -> ProgramStart:
         program=shown,
         note=f"runs {shown} {how}, because {choice.reason}{hint}",
         warning=_not_on_path(words, choice.launcher, options)
+        or _without_torch(choice.launcher, options)
         or _unusable_file(job.env_files)
         or (_begins_again(script, shown, options) if least < most else ""),
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
@@ -210,6 +213,15 @@ def _not_on_path(words: Sequence[str], launcher: Launcher, options: Program) -> 
     absent = sorted(name for name in needed if "/" not in name and shutil.which(name, path=path) is None)
     verb = "is" if len(absent) == 1 else "are"
     return f"warning: {' and '.join(absent)} {verb} not on the PATH here" if absent else ""
+
+
+def _without_torch(launcher: Launcher, options: Program) -> str:
+    """Return a warning where torchrun would fail here for want of torch, with the Python that lacks it."""
+    if options.image or launcher != "torchrun":
+        return ""
+    given = {name: str(value) for name, value in options.env.items()}
+    python = torchless_python({**config.environment(), **given, "PATH": search_path(options.env)})
+    return f"warning: {python}, which runs torchrun here, has no torch: the job would fail at once" if python else ""
 
 
 def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoice:

@@ -1,5 +1,6 @@
 """Claims about what is known of a program before it is sent: what could not be executed is refused or warned of."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,19 @@ import pytest
 from voda.domain.errors import InvalidInput
 from voda.programs.launchers import Launcher
 from voda.programs.program import Program, start_of
+
+HIDES_TORCH = """\
+import importlib.machinery
+import sys
+
+class Without(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name == "torch" else super().find_spec(name, path, target)
+
+sys.meta_path[:] = [Without if finder is importlib.machinery.PathFinder else finder for finder in sys.meta_path]
+"""
+"""A Python that has no torch, whether or not it is installed where these tests run."""
 
 
 def a_file(folder: Path, name: str, mode: int) -> str:
@@ -107,3 +121,36 @@ def test_secret_that_the_jobs_process_would_refuse_is_warned_of(tmp_path: Path) 
     assert f"the file {tmp_path}/absent of the variable KEY is not here" in warning("absent")
     (tmp_path / "link").symlink_to(tmp_path / "good")
     assert "is no regular file" in warning("link")
+
+
+def a_torchrun(folder: Path, first_line: str) -> str:
+    """Return a PATH whose torchrun has this first line."""
+    folder.mkdir(exist_ok=True)
+    file = folder / "torchrun"
+    file.write_text(f"{first_line}\nimport torch\n")
+    file.chmod(0o755)
+    return f"{folder}:{Path(sys.executable).parent}"
+
+
+def warning_of(path: str, **env: str) -> str:
+    return start_of(Program(["python", "fit.py"], launcher="torchrun", env={"PATH": path, **env})).warning
+
+
+@pytest.mark.parametrize("first_line", [f"#!{sys.executable}", "#!/usr/bin/env python"])
+def test_torchrun_whose_python_has_no_torch_is_told_with_that_python(tmp_path: Path, first_line: str) -> None:
+    path = a_torchrun(tmp_path / "bin", first_line)
+    libraries = tmp_path / "libraries"
+    (libraries / "torch").mkdir(parents=True)
+    (libraries / "torch" / "__init__.py").touch()
+    (libraries / "sitecustomize.py").write_text(HIDES_TORCH)
+    python = Path(sys.executable).parent / Path(first_line.split()[-1].removeprefix("#!")).name
+    assert warning_of(path, PYTHONPATH=str(libraries)) == (
+        f"warning: {python}, which runs torchrun here, has no torch: the job would fail at once"
+    )
+    (libraries / "sitecustomize.py").unlink()
+    assert warning_of(path, PYTHONPATH=str(libraries)) == ""
+
+
+@pytest.mark.parametrize("first_line", ["#!/bin/sh", "", "#!/nowhere/python3", "#!'", "#!"])
+def test_torchrun_whose_python_is_not_known_is_taken(tmp_path: Path, first_line: str) -> None:
+    assert warning_of(a_torchrun(tmp_path / "bin", first_line)) == ""
