@@ -24,6 +24,8 @@ _ENVIRONMENT_BYTES: Final = 2 << 20
 _ENVIRONMENTS_BYTES: Final = 64 << 20
 """Of all together; once they are read, less is read of each."""
 _LITTLE_BYTES: Final = 32 << 10
+_MOST_PROCESSES: Final = 65_536
+"""Whose environments are read: four replicas at the default limit of their processes."""
 _MOST_DESCRIPTORS: Final = 4_096
 _DESCRIPTOR_BYTES: Final = 1_024
 """Of what the kernel says of a descriptor: its flock is in the first lines."""
@@ -177,13 +179,12 @@ def marked_processes(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None 
     """Yield id and environment of every process whose variable `mark` is a folder or lies below it.
 
     With a `uid`, processes of any other user than that one and root are left out. The environment of a zombie is empty,
-    and one that is too large is not whole: a process with its mark beyond the bound has none.
+    and one that is too large is not whole: a process with its mark beyond the bound has none. Of very many processes
+    not all are looked at.
     """
     wanted, left = os.fsencode(folder), _ENVIRONMENTS_BYTES
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    for name in islice(_processes_of(uid), _MOST_PROCESSES):
         try:
-            if uid is not None and os.stat(f"/proc/{name}").st_uid not in (uid, 0):
-                continue
             environment = _read(f"/proc/{name}/environ", min(_ENVIRONMENT_BYTES, max(left, _LITTLE_BYTES)))
         except OSError:
             continue
@@ -192,6 +193,14 @@ def marked_processes(folder: Path, mark: str = REPLICA_MARK, *, uid: int | None 
         is_marked = value == wanted or value.startswith(wanted + b"/")
         if is_marked and (uid is None or user_of(int(name)) in (uid, 0)):
             yield int(name), environment
+
+
+def _processes_of(uid: int | None) -> Iterator[str]:
+    """Yield the ids of the processes of a user and of root, None = of all."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if uid is None or os.stat(f"/proc/{name}").st_uid in (uid, 0):
+                yield name
 
 
 def variable(environment: bytes, name: str) -> bytes:

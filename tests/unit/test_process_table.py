@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.needs import missing
-from voda.process_table import marked_processes, variable
+from voda.process_table import _processes_of, marked_processes, variable
 
 OTHER = os.geteuid() or 65_534
 """A uid that is not root's."""
@@ -76,6 +76,16 @@ def test_environments_that_are_too_large_together_are_looked_at_less_each(
         found = dict(marked_processes(tmp_path, uid=OTHER))
         assert found.keys() == pids
         assert sum(map(len, found.values())) <= (3 << 20) + len(pids) * (32 << 10)
+
+
+def test_processes_that_are_very_many_are_not_all_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        pids = {stack.enter_context(a_process(env={"VODA_REPLICA": str(tmp_path)})) for _ in range(4)}
+        assert {pid for pid, _ in marked_processes(tmp_path, uid=OTHER)} == pids
+        first, *_ = processes = [name for name in _processes_of(OTHER) if int(name) in pids]
+        monkeypatch.setattr("voda.process_table._processes_of", lambda _uid: iter(processes))
+        monkeypatch.setattr("voda.process_table._MOST_PROCESSES", 1)
+        assert [pid for pid, _ in marked_processes(tmp_path, uid=OTHER)] == [int(first)]
 
 
 def test_environment_of_a_user_who_has_no_job_here_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ class LocalJobFolders:
             return False
         locked = [name for name in folder.replica_names() if folder.is_locked(name)]
         if locked and all(is_lock_users(folder, name) for name in locked):
-            return any(folder.marked())
+            return bool(folder.find_processes())
         return bool(locked)
 
     def measure(self, job_id: str, *, most: int) -> TreeSize:

@@ -470,7 +470,7 @@ async def test_job_when_its_record_is_lost_holds_its_gpus_until_its_processes_ar
     try:
         with monkeypatch.context() as patched:
             # As one that hangs in a driver, it does not end.
-            patched.setattr(os, "kill", lambda *_: None)
+            patched.setattr(signal, "pidfd_send_signal", lambda *_: None)
             await ground.open()
             assert await ground.workers() == (0,)
             assert ground.cluster.jobs["a"].record.devices == {0: ("1",)}

@@ -139,7 +139,9 @@ async def test_user_cannot_read_what_is_anothers_or_vodas_and_can_read_the_own_l
         await ground.until_logged("hello", replica="worker-0")
         log, record = ground.folder / "a/logs/worker-0.log", ground.folder / ".records/a/.voda/record.json"
         assert as_account(ANN, log.read_text) == "hello\n"
-        job = next(pid for pid, _ in JobFolder(ground.folder, "a").marked() if os.stat(f"/proc/{pid}").st_uid)
+        job = next(
+            one.pid for one in JobFolder(ground.folder, "a").find_processes() if os.stat(f"/proc/{one.pid}").st_uid
+        )
         for path in (ground.folder / "a/kept", log, ground.folder / "a", f"/proc/{job}/environ"):
             assert "Permission denied" in refused(BOB, f"cat {path}"), path
             assert "denied" in refused(BOB, f"ls {path}/") or "Not a directory" in refused(BOB, f"ls {path}/")
@@ -284,6 +286,7 @@ async def test_replica_of_a_job_taken_over_starts_again_as_its_user_once_the_acc
         assert ground.log(replica="worker-0").split() == [str(uid(ANN))]
         users.known[ANN] = account_of(ANN)
         await cluster._find_missing_accounts()
+        await ground.until_workers()
         await ground.apply(StartJob(job_id="a", nodes=("n1",)))
         await until(lambda: ground.log(replica="worker-0").split() == [str(uid(ANN))] * 2)
 

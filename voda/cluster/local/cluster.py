@@ -7,6 +7,7 @@ followed changes nothing (see fence.py).
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids
 from voda.cluster.local.job import LocalJob, take_over
 from voda.cluster.local.node_health import NodeHealth
+from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_transport
 from voda.cluster.port import Observed
 from voda.concurrency import log_unexpected
@@ -64,13 +66,14 @@ class LocalCluster:
         await self._health.look()
         # In a thread: there may be many, and on a slow disk; the API answers meanwhile.
         found = await asyncio.to_thread(_find_records, folder)
-        marked = await asyncio.to_thread(marked_job_ids, folder)
+        marked = await asyncio.to_thread(marked_job_ids, folder, None if self._config.account else os.geteuid())
+        unrecorded = {*marked - dict(found).keys(), *(job_id for job_id, record in found if isinstance(record, str))}
+        left = {job_id: await self._find_left(job_id) for job_id in unrecorded if self._config.jobs(job_id) is not None}
         with self.fence.turn():
             for job_id, record in found:
-                self._add_found(job_id, record)
-            for job_id in marked - dict(found).keys():
-                if self._config.jobs(job_id) is not None:
-                    self._add_new(job_id)
+                self._add_found(job_id, record, left.get(job_id, ()))
+            for job_id in left.keys() & marked - dict(found).keys():
+                self._add_new(job_id, left[job_id])
         for job_id, job in tuple(self.jobs.items()):
             with self.fence.turn(), log_unexpected("adopt", job_id):
                 take_over(job)
@@ -126,29 +129,40 @@ class LocalCluster:
                 account = await self._account(action.job_id)
             except InvalidInput as error:
                 problem = str(error)
+        left = await self._find_left_by(action, account)
         with self.fence.turn():
             if problem:
-                self._fail(action.job_id, problem)
+                self._fail(action.job_id, problem, left)
                 return
             try:
-                self._carry_out(action, account)
+                self._carry_out(action, account, left)
             except OSError as error:
                 raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
             self._forget()
 
-    def _carry_out(self, action: Action, account: Account | None) -> None:
+    async def _find_left_by(self, action: Action, account: Account | None) -> Sequence[MarkedProcess]:
+        """Return the processes that an action may kill: of a job that is halted at once, or whose record is gone."""
+        is_known = action.job_id in self.jobs
+        is_halt = isinstance(action, HaltJob) and action.is_kill and is_known
+        is_new = isinstance(action, StartJob | ResizeJob) and not is_known
+        return await self._find_left(action.job_id, account) if is_halt or is_new else ()
+
+    async def _find_left(self, job_id: str, account: Account | None = None) -> Sequence[MarkedProcess]:
+        return await asyncio.to_thread(self._folder(job_id, account).find_processes)
+
+    def _carry_out(self, action: Action, account: Account | None, left: Sequence[MarkedProcess]) -> None:
         match action:
             case StartJob() | ResizeJob():
                 size = len(action.nodes)
                 planned = action.planned if isinstance(action, ResizeJob) else 0
-                placed = self._job(action.job_id, account)
+                placed = self._job(action.job_id, account, left)
                 if problem := placed.state.use(account):
                     self._fail(action.job_id, problem)
                 else:
                     placed.place(size, planned=max(size, planned))
             case HaltJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
-                    job.halt(is_kill=action.is_kill)
+                    job.halt(left if action.is_kill else None)
             case StopJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
                     job.stop(action.reason)
@@ -161,24 +175,26 @@ class LocalCluster:
         """Return what happened since the last call, without waiting."""
         return [self._notices.get_nowait() for _ in range(self._notices.qsize())]
 
-    def _job(self, job_id: str, account: Account | None) -> LocalJob:
+    def _job(self, job_id: str, account: Account | None, left: Sequence[MarkedProcess]) -> LocalJob:
         job = self.jobs.get(job_id)
         if job is None:
             # This refuses before anything is recorded; a folder that an earlier job of this id left is used again.
             self._context.run_spec(job_id)
-            job = self._add_new(job_id, account)
+            job = self._add_new(job_id, left, account)
         return job
 
-    def _add_new(self, job_id: str, account: Account | None = None, *, reason: str = "") -> LocalJob:
+    def _add_new(
+        self, job_id: str, left: Sequence[MarkedProcess], account: Account | None = None, *, reason: str = ""
+    ) -> LocalJob:
         """Add a job without a record, failed for a reason or about to start. What is left of its processes, as its
         record is gone, is killed, and holds its devices until then.
         """
         folder, record = self._folder(job_id, account), LocalJobRecord(job_id=job_id, pool=self._config.node.pool)
         record.boot_id, record.reason, record.ended = self._context.boot_id, reason, "failed" if reason else ""
-        record.devices = claim_of_left(self._context, folder)
+        record.devices = claim_of_left(self._context, left)
         job = self._add(record, account)
         if record.devices:
-            pids = folder.kill()
+            pids = folder.kill(left)
             _log.warning("job_id=%s has no record; its processes are killed: %s", job_id, " ".join(map(str, pids[:20])))
             record.state, record.leaving = "halting", {*record.devices}
             take_over(job)
@@ -198,15 +214,15 @@ class LocalCluster:
     def _folder(self, job_id: str, account: Account | None = None) -> JobFolder:
         return JobFolder(self._config.folder, job_id, account=account, before_change=self.fence.expect_turn)
 
-    def _add_found(self, job_id: str, record: LocalJobRecord | str) -> None:
+    def _add_found(self, job_id: str, record: LocalJobRecord | str, left: Sequence[MarkedProcess]) -> None:
         if isinstance(record, str):
-            self._set_aside(job_id, record)
+            self._set_aside(job_id, record, left)
         elif record.job_id != job_id:
             _log.warning("folder=%s holds a copy of job_id=%s, and is left alone", job_id, record.job_id)
         elif record.pool == self._config.node.pool:
             self._add(record)
 
-    def _set_aside(self, job_id: str, problem: str) -> None:
+    def _set_aside(self, job_id: str, problem: str, left: Sequence[MarkedProcess]) -> None:
         """End a job of this pool whose record cannot be read; one that is not live here is left alone."""
         if self._config.jobs(job_id) is None:
             _log.warning(
@@ -215,16 +231,16 @@ class LocalCluster:
             return
         reason = f"its record cannot be read: {problem}"
         _log.warning("job_id=%s %s; its processes are killed", job_id, reason)
-        self._fail(job_id, reason)
+        self._fail(job_id, reason, left)
 
-    def _fail(self, job_id: str, reason: str) -> None:
+    def _fail(self, job_id: str, reason: str, left: Sequence[MarkedProcess] = ()) -> None:
         """End a job that cannot be run, whether or not there is anything of it here."""
         if (job := self.jobs.get(job_id)) is not None:
             if not job.record.ended:
                 job.fail(reason)
             return
         self._context.tell(JobFailed(job_id=job_id, reason=reason))
-        self._add_new(job_id, reason=reason)
+        self._add_new(job_id, left, reason=reason)
 
     async def _account(self, job_id: str) -> Account | None:
         """Find the account that a job runs with.

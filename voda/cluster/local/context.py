@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from voda.accounts import Account
 from voda.clock import Clock
@@ -29,6 +29,9 @@ from voda.untrusted_files import UnsafeFile
 
 LOG_BYTES: Final = 256 << 20
 TRY_AGAIN_S: Final = 1.0
+FIND_S: Final = 30.0
+"""For finding the processes of a job; where it takes longer, they are looked for again."""
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -118,7 +121,7 @@ class LocalContext:
         except Fenced:
             self.is_fenced.set()
 
-    def after(self, pause_s: float, act: Callable[[], None]) -> None:
+    def after(self, pause_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Do something after a pause, unless the cluster is closed by then."""
 
         def due() -> None:
@@ -127,19 +130,22 @@ class LocalContext:
 
         handle = asyncio.get_running_loop().call_later(max(0.0, pause_s), due)
         self.timers.add(handle)
+        return handle
 
-    def in_thread(self, read: Callable[[], str], then: Callable[[str], None], *, within_s: float) -> None:
-        """Read something in a thread and hand it on; an empty text where that takes too long or fails."""
+    def in_thread(self, read: Callable[[], T], then: Callable[[T | None], object], *, within_s: float) -> None:
+        """Read something in a thread and hand it on; None where that takes too long or fails."""
         reading = asyncio.get_running_loop().run_in_executor(None, read)
         is_due = [True]
 
         def done() -> None:
             if is_due:
                 is_due.clear()
+                limit.cancel()
+                self.timers.discard(limit)
                 is_read = reading.done() and not reading.cancelled() and reading.exception() is None
-                then(reading.result() if is_read else "")
+                then(reading.result() if is_read else None)
 
-        self.after(within_s, done)
+        limit = self.after(within_s, done)
         reading.add_done_callback(lambda _: self.take_turn(done))
 
     def cancel_timers(self) -> None:

@@ -3,41 +3,45 @@
 Rules: a grant is written before a worker is named to the launcher, and revoked before the worker is; a worker's
 devices are free, and its exit is reported, only once no process of it is left. When in doubt there is one: a lock
 shows the processes that came in by the shim or the agent, the mark in the environment those that they started, and
-CUDA_VISIBLE_DEVICES those that a launcher started by itself.
+CUDA_VISIBLE_DEVICES those that a launcher started by itself. They are looked for in a thread, once the locks are free.
 """
 
 import asyncio
 import logging
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
-from voda.cluster.local.context import TRY_AGAIN_S, JobState, LocalContext
+from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
-from voda.cluster.local.folder import JobFolder, is_lock_users, kill_users_lock_holders
+from voda.cluster.local.folder import is_lock_users, kill_users_lock_holders
 from voda.cluster.local.job_replicas import JobReplicas
+from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
 from voda.events.types import RETRIED_CAUSES, ExitCause, ShareAssigned, ShareReleased, WorkerExited
-from voda.process_table import REPLICA_MARK, variable
 from voda.untrusted_files import UnsafeFile
 
 _SPARE_S: Final = 5.0
 """On top of a job's grace: what an elastic launcher needs to notice that a worker leaves."""
-_DEVICES_BYTES: Final = 16 << 10
-"""Of the names of a process's devices that are looked at; more than a machine has."""
 _log = logging.getLogger(__name__)
 
 
 class DeviceClaims:
-    """Which devices the workers of one job hold, and which of them have to give theirs back."""
+    """Which devices the workers of one job hold, and which of them have to give theirs back.
 
-    def __init__(self, state: JobState, replicas: JobReplicas) -> None:
+    `settle` is called once the processes of leaving workers have been looked for.
+    """
+
+    def __init__(self, state: JobState, replicas: JobReplicas, *, settle: Callable[[], None]) -> None:
         self._state = state
         self._replicas = replicas
+        self._settle = settle
+        self._is_looking = False
+        self._found: Sequence[MarkedProcess] | None = None
+        """The processes that were just found, while `settle` acts on them."""
         self._kill_at: dict[int, float] = {}
         """Loop time at which a leaving worker of a launcher is killed."""
         self._swept: set[int] = set()
@@ -129,11 +133,28 @@ class DeviceClaims:
             self._state.later(TRY_AGAIN_S, self.refresh_files)
 
     def release_vacant(self) -> None:
-        """Free the devices of the leaving workers that have no process left, and report their exits."""
-        record, context = self._state.record, self._state.context
+        """Free the devices of the leaving workers that have no process left, and report their exits; first look for the
+        processes of those whose locks are free.
+        """
         self._stop_late_shims()
+        if self._found is not None:
+            self._release(self._vacant(self._found))
+        elif not self._is_looking and self._may_be_vacant():
+            self._is_looking = True
+            self._state.context.in_thread(self._state.folder.find_processes, self._act_on, within_s=FIND_S)
+
+    def _act_on(self, found: Sequence[MarkedProcess] | None) -> None:
+        # Only now: what is done later looks again.
+        self._is_looking, self._found = False, found
+        try:
+            self._settle()
+        finally:
+            self._found = None
+
+    def _release(self, vacant: Sequence[int]) -> None:
+        record, context = self._state.record, self._state.context
         by_cause: dict[tuple[ExitCause, int | None], list[int]] = {}
-        for index in self._vacant():
+        for index in vacant:
             context.slots.release(record.job_id, index, record.devices.pop(index))
             record.leaving.discard(index)
             self._kill_at.pop(index, None)
@@ -224,36 +245,49 @@ class DeviceClaims:
                 self._replicas.inspect(name)
             self._replicas.stop(names)
 
-    def _vacant(self) -> Sequence[int]:
-        """Return the leaving workers that have no process left; what outlived its shim is killed."""
+    def _may_be_vacant(self) -> bool:
+        """Return whether a look at the processes may show that a leaving worker has none left."""
         record = self._state.record
+        if record.kind == "torch":
+            return any(not any(map(self._is_at_work, self._state.replicas_of([index]))) for index in record.leaving)
+        runs_on = record.state == "running" and not record.ended
+        runs_on = record.state == "running" and not record.ended
+        return bool(record.leaving) and (runs_on or not self._is_at_work(LAUNCHER))
+
+    def _vacant(self, found: Sequence[MarkedProcess]) -> Sequence[int]:
+        """Return the leaving workers that have no process left; what outlived its shim is killed."""
+        record, folder = self._state.record, self._state.folder
         leaving = sorted(record.leaving)
         if record.kind == "torch":
-            return [index for index in leaving if not any(map(self._is_at_work, self._state.replicas_of([index])))]
+            names = {index: self._state.replicas_of([index]) for index in leaving}
+            return [
+                index
+                for index in leaving
+                if not any(self._is_at_work(name) or folder.kill(found, name) for name in names[index])
+            ]
         if record.state != "running" or record.ended:
-            is_launched = self._replicas.is_running(LAUNCHER) or self._state.folder.is_locked(LAUNCHER)
-            return () if is_launched or self._state.folder.kill() else leaving
-        return [index for index in leaving if self._is_unused(index)]
+            return () if self._is_at_work(LAUNCHER) or folder.kill(found) else leaving
+        return [index for index in leaving if self._is_unused(index, found)]
 
     def _is_at_work(self, name: str) -> bool:
-        folder = self._state.folder
-        return self._replicas.is_running(name) or folder.is_locked(name) or bool(folder.kill(name))
+        return self._replicas.is_running(name) or self._state.folder.is_locked(name)
 
-    def _is_unused(self, index: int) -> bool:
+    def _is_unused(self, index: int, found: Sequence[MarkedProcess]) -> bool:
         """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed.
 
         A lock that the job's user may take counts for a while longer: its holders are killed, marked or not. One that
         is held even then is kept by another user, or taken again and again.
         """
         name, folder = f"worker-{index}", self._state.folder
-        is_used = _is_used(folder, name, visible(self._state.context, self._state.record, [index]))
+        gpus = frozenset(visible(self._state.context, self._state.record, [index]))
+        is_used = any(process.replica == name or process.gpus & gpus for process in found)
         if not is_used and not folder.is_locked(name):
             return True
         late_s = _loop_time() - self._kill_at.get(index, 0.0)
         if late_s < 0:
             return False
         self._forgive()
-        folder.kill(name)
+        folder.kill(found, name)
         if not is_lock_users(folder, name):
             return False
         if index not in self._swept:
@@ -270,12 +304,11 @@ class DeviceClaims:
             self._state.save()
 
 
-def claim_of_left(context: LocalContext, folder: JobFolder) -> dict[int, tuple[str, ...]]:
+def claim_of_left(context: LocalContext, left: Sequence[MarkedProcess]) -> dict[int, tuple[str, ...]]:
     """Return what a job whose record is gone holds, as that of one worker: the free GPUs that its processes name; empty
     where no process is left.
     """
-    left = [environment for _, environment in folder.marked()]
-    named = {os.fsdecode(gpu) for environment in left for gpu in _gpus_in(environment)}
+    named = {gpu for process in left for gpu in process.gpus}
     free = context.slots.devices.keys() - context.slots.held()
     return {0: tuple(sorted(named & free))} if left else {}
 
@@ -283,19 +316,6 @@ def claim_of_left(context: LocalContext, folder: JobFolder) -> dict[int, tuple[s
 def pod_of(spec: JobSpec) -> str:
     """Return the name of a job in the account of cards."""
     return f"{spec.namespace}/{spec.job_id}"
-
-
-def _is_used(folder: JobFolder, worker: str, gpus: Iterable[str]) -> bool:
-    """Return whether any process of the job is in this worker, or was given one of its GPUs."""
-    names, place = {name.encode() for name in gpus}, os.fsencode(folder.replicas / worker)
-    return any(
-        variable(environment, REPLICA_MARK) == place or not names.isdisjoint(_gpus_in(environment))
-        for _, environment in folder.marked()
-    )
-
-
-def _gpus_in(environment: bytes) -> Sequence[bytes]:
-    return variable(environment, "CUDA_VISIBLE_DEVICES")[:_DEVICES_BYTES].split(b",")
 
 
 def _loop_time() -> float:

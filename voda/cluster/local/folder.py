@@ -16,7 +16,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -26,10 +26,11 @@ from msgspec import Struct, field
 
 from voda.accounts import Account
 from voda.cluster.local.isolation.user_folders import RECORDS, make_user_folders, user_of_folder
+from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.events.types import ExitCause
-from voda.process_table import REPLICA_MARK, kill_lock_holders, kill_marked, marked_processes, try_lock
+from voda.process_table import REPLICA_MARK, kill_lock_holders, marked_processes, try_lock
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
@@ -288,17 +289,17 @@ class JobFolder:
         os.set_blocking(handle, True)
         return handle
 
-    def marked(self, replica: str = "") -> Iterator[tuple[int, bytes]]:
-        """Yield id and environment of the job's processes, of one replica or all; see `marked_processes`.
+    def find_processes(self) -> tuple[MarkedProcess, ...]:
+        """Return the job's processes; in a thread, see `find_marked`.
 
         Another user's process is none of the job's, whatever its environment says.
         """
-        return marked_processes(self.replicas / replica, uid=self.uid)
+        return find_marked(self.replicas, os.geteuid() if self.uid is None else self.uid)
 
-    def kill(self, replica: str = "") -> list[int]:
-        """Kill the job's processes, of one replica or all, and return their ids."""
+    def kill(self, found: Iterable[MarkedProcess], replica: str = "") -> Sequence[int]:
+        """Kill the processes that were found of the job, of one replica or all, and return their ids."""
         self.before_change()
-        return kill_marked(self.replicas / replica, uid=self.uid)
+        return kill_found(found, replica)
 
     def replica_names(self) -> list[str]:
         """Return the replicas with a folder, as many as a job can have."""
@@ -360,10 +361,12 @@ def job_ids(jobs: Path) -> tuple[str, ...]:
     return tuple(job_id for job_id in sorted(named) if JobFolder(jobs, job_id).files.exists(_RECORD))
 
 
-def marked_job_ids(jobs: Path) -> frozenset[str]:
-    """Return the jobs of a folder of which processes run, by what these say: another user's may say so of any job."""
+def marked_job_ids(jobs: Path, uid: int | None) -> frozenset[str]:
+    """Return the jobs of a folder of which processes of a user run, or of root, by what these say; None = of all users,
+    of whom one may say so of another's job.
+    """
     found, start = set[str](), os.fsencode(f"{REPLICA_MARK}={jobs}/")
-    for _, environment in marked_processes(jobs):
+    for _, environment in marked_processes(jobs, uid=uid):
         places = [entry.removeprefix(start) for entry in environment.split(b"\0") if entry.startswith(start)]
         found.update(os.fsdecode(place).removeprefix(f"{RECORDS}/").partition("/")[0] for place in places)
     return frozenset(filter(_NAME.fullmatch, found))

@@ -6,10 +6,10 @@ acts on the difference between record and processes, whatever woke it, so it may
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, Literal, assert_never
 
-from voda.cluster.local.context import TRY_AGAIN_S, JobState, LocalContext, Timer
+from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext, Timer
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.exit_policy import (
     deadline_at,
@@ -23,6 +23,7 @@ from voda.cluster.local.exit_policy import (
 from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.outputs import last_lines
+from voda.cluster.local.processes.marked import MarkedProcess
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
@@ -45,7 +46,7 @@ class LocalJob:
         self._context = context
         self.state = JobState(context, folder, record)
         self.replicas = JobReplicas(self.state, on_exit=self._on_exit, settle=self.settle)
-        self._claims = DeviceClaims(self.state, self.replicas)
+        self._claims = DeviceClaims(self.state, self.replicas, settle=self.settle)
         self._next_look = Timer(self.state.later, self.settle)
         self._deadline = Timer(self.state.later, self._check_deadline)
         self._is_failing = False
@@ -86,13 +87,17 @@ class LocalJob:
             self._check_deadline()
         self.settle()
 
-    def halt(self, *, is_kill: bool = False) -> None:
-        """Take all workers away, at once where their time is over; the folder stays, so that the job can go on."""
+    def halt(self, killed: Sequence[MarkedProcess] | None = None) -> None:
+        """Take all workers away; the folder stays, so that the job can go on.
+
+        Args:
+            killed: the processes of the job, where their time is over.
+        """
         if self.record.state == "running" and not self.record.ended:
             self.record.evictions = 0
             self._end("halting")
-        if is_kill and self.record.state == "halting":
-            self.state.folder.kill()
+        if killed is not None and self.record.state == "halting":
+            self.state.folder.kill(killed)
             self.settle()
 
     def stop(self, reason: StopReason) -> None:
@@ -270,10 +275,10 @@ class LocalJob:
     def _read_last_lines(self, name: str, ended: Exit) -> None:
         self._is_failing = True
 
-        def read(printed: str) -> None:
+        def read(printed: str | None) -> None:
             self._is_failing = False
             if self.state.is_open:
-                self._on_exit(name, ended, printed)
+                self._on_exit(name, ended, printed or "")
                 self.settle()
 
         folder = self.state.folder
@@ -340,7 +345,8 @@ def take_over(job: LocalJob) -> None:
     try:
         job.adopt()
     except UnsafeFile as error:
-        job.state.folder.kill()
+        folder = job.state.folder
+        job.state.context.in_thread(folder.find_processes, lambda found: folder.kill(found or ()), within_s=FIND_S)
         if not job.record.ended:
             job.fail(f"its folder cannot be used: {error}")
     except OSError as error:
@@ -354,7 +360,7 @@ def _report_failure(state: JobState, name: str, ended: Exit) -> None:
     most = run_spec.policy.backoff_limit + 1 if run_spec is not None else 0
     tries, due_at = record.failures + 1 if most else 0, record.not_before
 
-    def read(printed: str) -> None:
+    def read(printed: str | None) -> None:
         last = f": {printed[-_LAST_LINE:]}" if printed else ""
         state.context.tell(
             ProgramFailed(

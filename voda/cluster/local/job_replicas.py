@@ -4,16 +4,23 @@ Rules: a replica has one shim at a time, whichever voda started it; an exit is r
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from voda.cluster.local.command import command_of, limits_of
-from voda.cluster.local.context import TRY_AGAIN_S, JobState, Timer
+from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, Timer
 from voda.cluster.local.folder import Exit
-from voda.cluster.local.processes.replica import ReplicaProcess, ReplicaStateUnknown, find_replica, start_replica
+from voda.cluster.local.processes.marked import MarkedProcess
+from voda.cluster.local.processes.replica import (
+    LostExit,
+    ReplicaProcess,
+    ReplicaStateUnknown,
+    find_replica,
+    start_replica,
+)
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import InvalidField
 
@@ -95,8 +102,26 @@ class JobReplicas:
             self._state.context.config.cgroups.remove(self._state.group(name))
         if isinstance(replica, ReplicaProcess):
             self._watch(replica)
+        elif isinstance(replica, LostExit) and record.judged.get(name) != replica.run:
+            self._kill_left(name, replica)
         elif replica is not None and record.judged.get(name) != replica.run:
             self._on_exit(name, replica)
+
+    def _kill_left(self, name: str, ended: LostExit) -> None:
+        """Kill what a killed shim left of a replica, and report its exit then."""
+        if name in self._unknown:
+            return
+        state, self._unknown[name] = self._state, None
+
+        def kill(found: Sequence[MarkedProcess] | None) -> None:
+            del self._unknown[name]
+            if state.is_open:
+                state.folder.kill(found or (), name)
+                if state.record.judged.get(name) != ended.run:
+                    self._on_exit(name, ended)
+                self._settle()
+
+        state.context.in_thread(state.folder.find_processes, kill, within_s=FIND_S)
 
     def stop(self, names: Iterable[str] | None = None) -> None:
         """Tell replicas to end, those that run; None: all."""

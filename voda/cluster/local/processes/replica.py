@@ -208,6 +208,10 @@ class ReplicaStateUnknown(Exception):
     """A shim runs and has not written itself down yet: look again in a moment."""
 
 
+class LostExit(Exit, frozen=True, kw_only=True):
+    """That of a replica whose shim was killed: what its program had started may still run."""
+
+
 def find_replica(folder: JobFolder, name: str, run: int, status: int | None = None) -> ReplicaProcess | Exit | None:
     """Return what became of a run: it goes on, it ended, or (None) it never began.
 
@@ -238,5 +242,4 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
         return None
     # The shim was killed; the program went with it, but not what the program had started. Or the job removed what its
     # shim wrote, and runs on.
-    folder.kill(name)
-    return Exit(run=run, code=-1, signal=signal.SIGKILL, problem="its shim was killed, so its exit is not known")
+    return LostExit(run=run, code=-1, signal=signal.SIGKILL, problem="its shim was killed, so its exit is not known")

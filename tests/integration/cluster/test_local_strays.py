@@ -1,0 +1,109 @@
+"""What a job's program leaves behind is looked for off the event loop, among the processes of the job's own user."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
+from tests.needs import needs
+from tests.waiting import DEADLINE_S, is_alive, until
+from voda.cluster.local import folder as folder_module
+from voda.cluster.local.folder import JobFolder, marked_job_ids
+from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
+from voda.domain.plan import HaltJob
+from voda.events.types import JobCompleted, WorkerExited
+
+OTHER = 65_534
+STRAY = "setsid sleep 1000 & echo $! > stray"
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Let nobody look for processes before the event is set, as if there were very many."""
+    may_look = threading.Event()
+
+    def find(replicas: Path, uid: int) -> tuple[MarkedProcess, ...]:
+        assert threading.current_thread() is not threading.main_thread(), "the event loop waits"
+        assert may_look.wait(DEADLINE_S)
+        return find_marked(replicas, uid)
+
+    monkeypatch.setattr(folder_module, "find_marked", find)
+    yield may_look
+    may_look.set()
+
+
+def stray_of(ground: Ground) -> int:
+    return int(JobFolder(ground.folder, "a").files.read("stray"))
+
+
+async def test_event_loop_does_not_wait_for_the_look_at_processes_and_devices_stay_taken_until_then(
+    tmp_path: Path, looking: threading.Event
+) -> None:
+    looking.set()
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", "while [ ! -e end ]; do sleep 0.05; done"))
+        env = {"VODA_REPLICA": str(JobFolder(ground.folder, "a").replicas / "worker-0")}
+        left = await asyncio.create_subprocess_exec("sleep", "1000", env=env)
+        looking.clear()
+        try:
+            (ground.folder / "a/end").touch()
+            await ground.until_told(JobCompleted(job_id="a"))
+            assert (await ground.workers(), left.returncode) == ((0,), None)
+        finally:
+            looking.set()
+        await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="finished"))
+        assert await left.wait() == -signal.SIGKILL
+        assert await ground.workers() == ()
+
+
+async def test_job_that_is_halted_at_once_loses_what_it_started_too(tmp_path: Path, looking: threading.Event) -> None:
+    looking.set()
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", f"trap '' TERM; {STRAY}; {FOREVER}", grace_s=1000.0))
+        await until(lambda: JobFolder(ground.folder, "a").files.exists("stray"))
+        await ground.halt("a")
+        await ground.apply(HaltJob(job_id="a", is_kill=True))
+        await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="stopped"))
+        assert not is_alive(stray_of(ground))
+
+
+@needs(os.geteuid() == 0, "only root can start another user's process")
+async def test_process_of_another_user_is_none_of_a_job_that_has_no_account(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        replica = JobFolder(ground.folder, "a").replicas / "worker-0"
+        env = {"VODA_REPLICA": str(replica), "CUDA_VISIBLE_DEVICES": "0"}
+        forged = await asyncio.create_subprocess_exec("sleep", "1000", env=env, user=OTHER, cwd="/")
+        try:
+            assert marked_job_ids(ground.folder, os.geteuid()) == frozenset()
+            assert marked_job_ids(ground.folder, None) == {"a"}
+            await ground.start(a_torch_job("a", "exit 0"))
+            await ground.until_told(JobCompleted(job_id="a"), WorkerExited(job_id="a", workers=(0,), cause="finished"))
+            assert forged.returncode is None
+            assert is_alive(forged.pid)
+        finally:
+            forged.kill()
+            await forged.wait()
+
+
+async def test_process_that_got_the_id_of_one_that_was_found_is_not_killed(tmp_path: Path) -> None:
+    env = {"VODA_REPLICA": str(tmp_path / "worker-0"), "CUDA_VISIBLE_DEVICES": "0,1"}
+    process = await asyncio.create_subprocess_exec("sleep", "1000", env=env)
+    try:
+        [found] = find_marked(tmp_path, os.geteuid())
+        assert found.pid == process.pid
+        assert (found.replica, found.gpus) == ("worker-0", frozenset({"0", "1"}))
+        assert kill_found([found], "worker-1") == []
+        assert kill_found([found._replace(start=found.start - 1)]) == [process.pid]
+        assert is_alive(process.pid)
+        assert kill_found([found], "worker-0") == [process.pid]
+        assert await process.wait() == -signal.SIGKILL
+        assert find_marked(tmp_path, os.geteuid()) == ()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
