@@ -17,7 +17,7 @@ from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, ExpectedRetry
 from voda.events.types import WorkerExited
-from voda.planner.feasibility import count_of, without_jobs
+from voda.planner.feasibility import without_jobs
 from voda.planner.virtual_clusters.reclaims import overdue_workers
 from voda.text import counted, span
 
@@ -68,7 +68,7 @@ def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Mapping[str, s
     at_work += sum(has_gpus(job) for job in tasks) - sum(has_gpus(job) for job in eligible)
     array = tasks[0].spec.array
     assert array is not None, "it is a task"
-    reason = f"waits: array {array.name} has at most {count_of(array.at_once, 'task')} at work at once"
+    reason = f"waits: array {array.name} has at most {counted(array.at_once, 'task')} at work at once"
     return {job.spec.job_id: reason for job in sorted(eligible, key=rank)[max(0, array.at_once - at_work) :]}
 
 

@@ -13,6 +13,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
+from voda.text import counted
 
 
 class Shortfall(Struct, frozen=True, kw_only=True):
@@ -113,19 +114,14 @@ def _impossible(view: ClusterState, job: Job, room: int) -> str:
 def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> str:
     job = view.jobs[job_id]
     workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
-    does = f"runs with {count_of(placed, 'worker')}" if placed else "waits"
+    does = f"runs with {counted(placed, 'worker')}" if placed else "waits"
     if job.refusals:
         return f"{does}: the nodes that take it have no GPUs free for {workers} ({largest_refusal(view, job)})"
     return f"{does}: the free GPUs are too scattered for {workers}"
 
 
 def _workers(workers: int, gpus: Gpus) -> str:
-    return f"{count_of(workers, 'worker')} of {count_of(gpus, 'GPU')}"
-
-
-def count_of(number: int, what: str) -> str:
-    """Return such as `1 GPU` or `3 jobs`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{counted(workers, 'worker')} of {counted(gpus, 'GPU')}"
 
 
 def room_for(view: ClusterState, job: Job, slots: int) -> int:

@@ -17,9 +17,9 @@ from voda.domain.plan import Allocation, Placement
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.placement.order import per_node
-from voda.planner.feasibility import count_of
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
+from voda.text import counted
 
 _MOST_SPLITS: Final = 8
 """Of one placement: a bound on the time that a decision takes, where many priorities meet many scattered GPUs."""
@@ -107,9 +107,7 @@ def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocatio
 
 def _behind_higher(reason: str, served: int, used_gpus: Gpus) -> str:
     """Return the reason with what jobs of higher priority have: `waits: 3 jobs of higher priority have 8 GPUs; ...`."""
-    have = (
-        f"{count_of(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {count_of(used_gpus, 'GPU')}"
-    )
+    have = f"{counted(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {counted(used_gpus, 'GPU')}"
     outcome, colon, why = reason.partition(": ")
     return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
 

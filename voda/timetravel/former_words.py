@@ -47,6 +47,7 @@ _REWRITES: Final[tuple[_Rewrite, ...]] = (
         re.compile(r"\bcompacted, (\d+) jobs pending\b"),
         lambda was: f"compacted, while {counted(int(was[1]), 'job')} cannot start",
     ),
+    (re.compile(r"\b(\d{4,}) (worker|GPU|job|task)s\b"), lambda was: counted(int(was[1]), was[2])),
     (
         re.compile(r"\bbest total speedup ([\d.]+) on (\d+) GPUs\b"),
         lambda was: f"best total speedup {was[1]} on {counted(int(was[2]), 'GPU')}",

@@ -9,6 +9,10 @@ from voda.timetravel.former_words import in_words_of_today
 FORMER = [
     ("keeps 1", "keeps 1 worker"),
     (
+        "waits: 1200 jobs of higher priority have 4096 GPUs",
+        "waits: 1,200 jobs of higher priority have 4,096 GPUs",
+    ),
+    (
         "keeps 2; stuck with 0 of 1 planned workers at work: x",
         "keeps 2 workers; stuck with 0 of 1 planned worker at work: x",
     ),
