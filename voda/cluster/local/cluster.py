@@ -68,7 +68,8 @@ class LocalCluster:
         found = await asyncio.to_thread(_find_records, folder)
         marked = await asyncio.to_thread(marked_job_ids, folder, None if self._config.account else os.geteuid())
         unrecorded = {*marked - dict(found).keys(), *(job_id for job_id, record in found if isinstance(record, str))}
-        left = {job_id: await self._find_left(job_id) for job_id in unrecorded if self._config.jobs(job_id) is not None}
+        unrecorded = {job_id for job_id in unrecorded if self._config.jobs(job_id) is not None}
+        left = {job_id: await _find_left(self._folder(job_id)) for job_id in unrecorded}
         with self.fence.turn():
             for job_id, record in found:
                 self._add_found(job_id, record, left.get(job_id, ()))
@@ -129,7 +130,8 @@ class LocalCluster:
                 account = await self._account(action.job_id)
             except InvalidInput as error:
                 problem = str(error)
-        left = await self._find_left_by(action, account)
+        may_kill = _may_kill(action, is_known=action.job_id in self.jobs)
+        left = await _find_left(self._folder(action.job_id, account)) if may_kill else ()
         with self.fence.turn():
             if problem:
                 self._fail(action.job_id, problem, left)
@@ -139,16 +141,6 @@ class LocalCluster:
             except OSError as error:
                 raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
             self._forget()
-
-    async def _find_left_by(self, action: Action, account: Account | None) -> Sequence[MarkedProcess]:
-        """Return the processes that an action may kill: of a job that is halted at once, or whose record is gone."""
-        is_known = action.job_id in self.jobs
-        is_halt = isinstance(action, HaltJob) and action.is_kill and is_known
-        is_new = isinstance(action, StartJob | ResizeJob) and not is_known
-        return await self._find_left(action.job_id, account) if is_halt or is_new else ()
-
-    async def _find_left(self, job_id: str, account: Account | None = None) -> Sequence[MarkedProcess]:
-        return await asyncio.to_thread(self._folder(job_id, account).find_processes)
 
     def _carry_out(self, action: Action, account: Account | None, left: Sequence[MarkedProcess]) -> None:
         match action:
@@ -290,6 +282,17 @@ class LocalCluster:
             if job.is_forgotten:
                 del self.jobs[job_id]
                 self._context.run_specs.pop(job_id, None)
+
+
+def _may_kill(action: Action, *, is_known: bool) -> bool:
+    """Return whether an action may kill processes: of a job that is halted at once, or whose record is gone."""
+    if isinstance(action, HaltJob):
+        return action.is_kill and is_known
+    return isinstance(action, StartJob | ResizeJob) and not is_known
+
+
+async def _find_left(folder: JobFolder) -> Sequence[MarkedProcess]:
+    return await asyncio.to_thread(folder.find_processes)
 
 
 def _refuse_other_nodes(action: StartJob | ResizeJob, name: str) -> None:

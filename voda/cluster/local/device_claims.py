@@ -139,7 +139,7 @@ class DeviceClaims:
         self._stop_late_shims()
         if self._found is not None:
             self._release(self._vacant(self._found))
-        elif not self._is_looking and self._may_be_vacant():
+        elif not self._is_looking and _may_be_vacant(self._state, self._replicas):
             self._is_looking = True
             self._state.context.in_thread(self._state.folder.find_processes, self._act_on, within_s=FIND_S)
 
@@ -245,15 +245,6 @@ class DeviceClaims:
                 self._replicas.inspect(name)
             self._replicas.stop(names)
 
-    def _may_be_vacant(self) -> bool:
-        """Return whether a look at the processes may show that a leaving worker has none left."""
-        record = self._state.record
-        if record.kind == "torch":
-            return any(not any(map(self._is_at_work, self._state.replicas_of([index]))) for index in record.leaving)
-        runs_on = record.state == "running" and not record.ended
-        runs_on = record.state == "running" and not record.ended
-        return bool(record.leaving) and (runs_on or not self._is_at_work(LAUNCHER))
-
     def _vacant(self, found: Sequence[MarkedProcess]) -> Sequence[int]:
         """Return the leaving workers that have no process left; what outlived its shim is killed."""
         record, folder = self._state.record, self._state.folder
@@ -263,14 +254,11 @@ class DeviceClaims:
             return [
                 index
                 for index in leaving
-                if not any(self._is_at_work(name) or folder.kill(found, name) for name in names[index])
+                if not any(self._replicas.is_at_work(name) or folder.kill(found, name) for name in names[index])
             ]
         if record.state != "running" or record.ended:
-            return () if self._is_at_work(LAUNCHER) or folder.kill(found) else leaving
+            return () if self._replicas.is_at_work(LAUNCHER) or folder.kill(found) else leaving
         return [index for index in leaving if self._is_unused(index, found)]
-
-    def _is_at_work(self, name: str) -> bool:
-        return self._replicas.is_running(name) or self._state.folder.is_locked(name)
 
     def _is_unused(self, index: int, found: Sequence[MarkedProcess]) -> bool:
         """Return whether no process is in a worker of a launcher that runs on; when its time is up, they are killed.
@@ -302,6 +290,15 @@ class DeviceClaims:
         if until > record.forgiven_until + 1.0:
             record.forgiven_until = until
             self._state.save()
+
+
+def _may_be_vacant(state: JobState, replicas: JobReplicas) -> bool:
+    """Return whether a look at the processes may show that a leaving worker has none left."""
+    record = state.record
+    if record.kind == "torch":
+        return any(not any(map(replicas.is_at_work, state.replicas_of([index]))) for index in record.leaving)
+    runs_on = record.state == "running" and not record.ended
+    return bool(record.leaving) and (runs_on or not replicas.is_at_work(LAUNCHER))
 
 
 def claim_of_left(context: LocalContext, left: Sequence[MarkedProcess]) -> dict[int, tuple[str, ...]]:

@@ -52,6 +52,10 @@ class JobReplicas:
     def is_running(self, name: str) -> bool:
         return name in self._running
 
+    def is_at_work(self, name: str) -> bool:
+        """Return whether a replica runs, or anything holds its lock."""
+        return name in self._running or self._state.folder.is_locked(name)
+
     def running(self) -> Mapping[str, ReplicaProcess]:
         """Return the replicas that run, by their names."""
         return self._running
