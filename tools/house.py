@@ -58,12 +58,30 @@ def lines() -> int:
 
 
 @cache
+def trees() -> Mapping[str, ast.Module]:
+    """Read the package: module -> its tree."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sources()
+    }
+
+
+def longest_functions() -> list[tuple[int, str]]:
+    """Return every function with its number of lines, signature and docstring included, longest first."""
+    counted = (
+        ((node.end_lineno or node.lineno) - node.lineno + 1, f"{module}.{node.name}")
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return sorted(counted, reverse=True)
+
+
+@cache
 def classes() -> Classes:
     """Read all classes of the package."""
     nodes, imports = {}, {}
-    for path in sources():
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for module, tree in trees().items():
         nodes.update({(module, node.name): node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)})
         imports[module] = {name: place for node in ast.walk(tree) for name, place in _imported(node)}
     return Classes(nodes, imports)
@@ -93,6 +111,7 @@ def main() -> None:
     print(f"class names that occur twice   {len(twice)}")
     print(f"folders of more than {MOST_MODULES} modules {len(crowded)}")
     print(f"largest object, methods        {most} ({largest})")
+    print("longest function, lines        {} ({})".format(*longest_functions()[0]))
     if detailed:
         for name, modules in twice.items():
             print(f"  {name}: {', '.join(modules)}")

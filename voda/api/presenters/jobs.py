@@ -102,17 +102,21 @@ def job_of(
         next_try=record.next_try,
         most_tries=record.most_tries,
         next_try_at=instant(record.next_try_at),
-        progress=ProgressView(
-            epochs_done=job.epochs_done,
-            epochs=spec.epochs,
-            epoch_s=record.epoch_s,
-            metrics=record.metrics,
-            reported_at=instant(record.reported_at),
-        ),
+        progress=_progress(record),
         forecast=_forecast(record, forecast, forecast_at, place),
         revision=str(record.revision),
         after=tuple(view_of(DependencyView, dependency) for dependency in spec.after),
         array=view_of(ArrayTaskView, spec.array) if spec.array is not None else None,
+    )
+
+
+def _progress(record: JobRecord) -> ProgressView:
+    return ProgressView(
+        epochs_done=record.job.epochs_done,
+        epochs=record.spec.epochs,
+        epoch_s=record.epoch_s,
+        metrics=record.metrics,
+        reported_at=instant(record.reported_at),
     )
 
 

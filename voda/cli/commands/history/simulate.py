@@ -92,46 +92,50 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     GPUs: openb/default, openb/gpushare40, openb/multigpu50, openb/gpuspec33
     (docs/shared-gpus.md); raters decide there, and policies do not.
     """
-    from voda.simulator.compare import contestants
-    from voda.simulator.workloads.catalogue import load_workload
-    from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
-
     as_json = as_json or output == "json"
     if is_sharing(workload):
         _refuse_unused(policy=policy or every, placer=placer, nodes=nodes, seed=seed)
         simulate_sharing(workload, sharing, data=part.data, out=out, as_json=as_json)
         return
-    if sharing.rater or sharing.seeds:
-        raise InvalidInput(f"workload {workload[:60]} has no option --rater or --seeds: they are of openb/...")
+    _refuse_stray_options(workload, sharing, clusters)
+    compared = _compared(policy, placer, every=every)
+    loaded, options = _loaded(workload, part, nodes=nodes, seed=seed), _options(cluster, seed)
+    if clusters.virtual_clusters is not None:
+        policies = _plain_policies(compared)
+        simulate_virtual_clusters(loaded, policies, options, clusters, out=out, as_json=as_json)
+    else:
+        _show(_run(loaded, compared, options, out), seed=seed, out=out, as_json=as_json)
+
+
+def _compared(policy: Sequence[str] | None, placer: Sequence[str] | None, *, every: bool) -> "Sequence[ComparedRun]":
+    from voda.simulator.compare import contestants
+
     if every and policy:
         raise InvalidInput("--all and --policy exclude each other: name the policies, or take them all")
-    compared = contestants(policies=() if every else policy or ("elastic-fifo",), placers=placer or ("steady",))
-    loaded = load_workload(
-        workload,
-        data=part.data,
-        nodes=parse_nodes(nodes) if nodes else None,
-        seed=seed,
-        options=WorkloadOptions(
-            begins=part.begins, ends=part.ends, jobs=part.jobs, rate_per_h=part.rate, load=part.load
-        ),
-    )
-    options = _options(cluster, seed)
-    if clusters.virtual_clusters is not None:
-        _refuse_many_placers(compared)
-        simulate_virtual_clusters(
-            loaded, [each.policy for each in compared], options, clusters, out=out, as_json=as_json
-        )
-        return
-    if clusters.private or clusters.mode:
-        raise InvalidInput("--private and --mode go with --virtual-clusters FILE")
-    runs = _run(loaded, compared, options, out)
-    _show(runs, seed=seed, out=out, as_json=as_json)
+    return contestants(policies=() if every else policy or ("elastic-fifo",), placers=placer or ("steady",))
 
 
-def _refuse_many_placers(compared: "Sequence[ComparedRun]") -> None:
+def _loaded(workload: str, part: WorkloadArguments, *, nodes: str, seed: int) -> "Workload":
+    from voda.simulator.workloads.catalogue import load_workload
+    from voda.simulator.workloads.request import WorkloadOptions, parse_nodes
+
+    options = WorkloadOptions(begins=part.begins, ends=part.ends, jobs=part.jobs, rate_per_h=part.rate, load=part.load)
+    cluster = parse_nodes(nodes) if nodes else None
+    return load_workload(workload, data=part.data, nodes=cluster, seed=seed, options=options)
+
+
+def _plain_policies(compared: "Sequence[ComparedRun]") -> Sequence[str]:
     for each in compared:
         if each.parameters or each.placer != "steady":
             raise InvalidInput("--virtual-clusters takes policies as they are, and no --placer")
+    return [each.policy for each in compared]
+
+
+def _refuse_stray_options(workload: str, sharing: SharingArguments, clusters: VirtualClusterArguments) -> None:
+    if sharing.rater or sharing.seeds:
+        raise InvalidInput(f"workload {workload[:60]} has no option --rater or --seeds: they are of openb/...")
+    if clusters.virtual_clusters is None and (clusters.private or clusters.mode):
+        raise InvalidInput("--private and --mode go with --virtual-clusters FILE")
 
 
 def _refuse_unused(**options: object) -> None:

@@ -15,7 +15,8 @@ from voda.domain.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voda.launcher.run import LaunchSpec
+    from voda.launcher.hosts import Discovery
+    from voda.launcher.run import Launcher, LaunchSpec
 
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 _SLOTS = "OMPI_MCA_orte_set_default_slots"
@@ -87,31 +88,43 @@ def run(  # noqa: PLR0913 - one parameter per option
           --launcher torchrun -- python train.py --epochs 30
     """
     from voda import config
-    from voda.launcher.addresses import Resolver
-    from voda.launcher.hosts import Discovery
-    from voda.launcher.program import ProgramNotFound
     from voda.launcher.run import Launcher
     from voda.launcher.state_machine import Rules
 
     if max_np and max_np < min_np:
         raise InvalidInput(f"--max-np is {max_np}, expected --min-np ({min_np}) or more")
     env = config.environment()
-    devices = env.get(_DEVICES, "")
-    discovery = Discovery(
-        script,
-        slots_per_host=slots_per_host or _default_slots(env),
-        devices_file=Path(devices) if devices else None,
-        resolver=Resolver() if _IN_A_POD in env else None,
-    )
+    discovery = _discovery(script, slots_per_host or _default_slots(env), env)
     rules = Rules(min_np=min_np, max_np=max_np, grace_s=grace, max_failures=max_failures, settle_s=settle)
     job = _job(program, launcher, env)
+    raise click.exceptions.Exit(
+        _exit_code(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say))
+    )
+
+
+def _exit_code(launcher: "Launcher") -> int:
+    """Run a program, and return how it ended."""
+    from voda.launcher.program import ProgramNotFound
+
     try:
-        code = run_async(Launcher(job, discovery=discovery, rules=rules, interval_s=interval, say=_say).run())
+        return run_async(launcher.run())
     except ProgramNotFound as error:
         # As a shell says it: voda does not try such a job again.
         _say(str(error))
-        code = _NOT_FOUND
-    raise click.exceptions.Exit(code)
+        return _NOT_FOUND
+
+
+def _discovery(script: Path, slots_per_host: int, env: "Mapping[str, str]") -> "Discovery":
+    from voda.launcher.addresses import Resolver
+    from voda.launcher.hosts import Discovery
+
+    devices = env.get(_DEVICES, "")
+    return Discovery(
+        script,
+        slots_per_host=slots_per_host,
+        devices_file=Path(devices) if devices else None,
+        resolver=Resolver() if _IN_A_POD in env else None,
+    )
 
 
 def _job(program: list[str], launcher: _Starter, env: "Mapping[str, str]") -> "LaunchSpec":
