@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
 from voda.cluster.local.isolation.mps import mps_folder, share_variables
 from voda.domain.gpus import GpuRequest
 
@@ -44,7 +45,7 @@ def test_daemon_of_a_folder_that_is_absent_a_link_or_holds_no_file_is_none(tmp_p
     assert found(tmp_path, pipes) == ""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@needs(os.geteuid() == 0, "only root can give a folder to another user")
 def test_daemon_in_a_folder_of_another_user_is_none(tmp_path: Path) -> None:
     pipes = a_daemon(tmp_path)
     os.chown(pipes, 65_534, 65_534)
