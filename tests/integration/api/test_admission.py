@@ -136,6 +136,7 @@ async def test_stream_when_its_reader_leaves_then_another_may_come(tmp_path: Pat
                 return stream.status == 200
 
             await until_it_is(is_open, within_s=30)
+        assert (await service.session.get(f"{service.url}/readyz")).status == 200
 
 
 async def test_requests_when_users_hold_all_they_may_then_admins_and_probes_are_served(tmp_path: Path) -> None:

@@ -259,6 +259,7 @@ async def test_submit_when_a_yaml_bomb_is_refused_quickly() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     async with a_service() as service, asyncio.timeout(60):
         await refused(service, 400, "POST", JOBS, body="\n".join(lines))
+        assert service.backend.view.job_registry.jobs() == {}
 
 
 async def test_list_when_paged_shows_each_job_once_though_jobs_come_and_change() -> None:
@@ -526,6 +527,7 @@ async def test_report_when_it_cannot_be_meant_is_refused(status: int, body: Any)
     async with a_service() as service:
         await submit(service)
         await refused(service, status, "POST", f"{JOBS}/digits/progress", body=body)
+        assert service.backend.view.job_registry.jobs()["digits"].reports == ()
 
 
 async def test_report_when_the_job_has_ended_is_refused() -> None:
@@ -533,6 +535,7 @@ async def test_report_when_the_job_has_ended_is_refused() -> None:
         await submit(service)
         await service.happens(JobCompleted(job_id="digits"))
         await refused(service, 409, "POST", f"{JOBS}/digits/progress", body={"epoch": 1})
+        assert service.backend.view.job_registry.jobs()["digits"].reports == ()
 
 
 async def test_manifest_when_asked_for_is_as_submitted() -> None:

@@ -104,6 +104,7 @@ async def test_logs_when_the_reader_goes_then_are_not_followed_any_more(outputs:
         async with asyncio.timeout(60):
             while outputs.readers:  # noqa: ASYNC110 - nobody is told that a reader went
                 await asyncio.sleep(0.01)
+        assert outputs.readers == 0
 
 
 async def test_logs_when_the_server_ends_then_end_at_once(outputs: KeptOutputs) -> None:

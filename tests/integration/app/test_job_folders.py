@@ -337,6 +337,7 @@ async def test_keeper_when_it_runs_keeps_folders_within_their_limits_by_itself(j
         await _recorded(backend, JobSubmitted(spec=a_spec("a")), JobCompleted(job_id="a"))
         passes(backend, 31)
         await until(lambda: not names(jobs))
+        assert not running.done()
         running.cancel()
 
 

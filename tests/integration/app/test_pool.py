@@ -204,6 +204,7 @@ async def test_start_when_the_cluster_did_not_answer_follows_once_it_does() -> N
         await stage.submit("b")
         # Long before the next relist.
         await until(stage.runs("b"))
+        assert stage.cluster.silences == 0
 
 
 async def _overthrown() -> None:

@@ -204,6 +204,7 @@ async def test_pod_that_names_its_node_itself_gets_cards_and_annotations() -> No
         await it.pod("b", 80, spec={"nodeName": "n0"})
         await it.until(lambda: len(it.recorded()) == 2)
         await it.world.until_it_is(lambda: has_cards(it, "b", "1"))
+        assert await it.got("b") == ("n0", "1")
 
 
 async def test_pod_that_others_bound_where_there_is_no_room_closes_its_node_until_it_is_gone() -> None:
@@ -227,6 +228,7 @@ async def test_annotations_that_are_lost_or_wrong_are_restored_from_the_log() ->
         for notes in ({f"{CARDS_OF}main": None, ASSUMED: None}, {f"{CARDS_OF}main": "1"}, {f"{CARDS_OF}main": "no"}):
             await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"annotations": notes}})
             await it.world.until_it_is(lambda: has_cards(it, "a", "0"))
+        assert await it.got("a") == ("n0", "0")
 
 
 async def test_share_of_a_card_that_is_gone_for_long_is_released_and_the_rest_stays() -> None:

@@ -81,6 +81,7 @@ def test_server_of_mps_is_no_user_of_a_gpu(answers: Answers, monkeypatch: pytest
             found = [SimpleNamespace(pid=process.pid), SimpleNamespace(pid=os.getpid())]
             monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _handle: found)
             wait_until(lambda: [card.processes for card in open_driver()()] == [1, 1])
+            assert process.poll() is None
         finally:
             process.kill()
 

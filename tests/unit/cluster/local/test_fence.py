@@ -147,7 +147,9 @@ async def test_token_when_something_else_lies_in_its_place_is_written_again(kind
 async def test_take_when_something_else_lies_in_the_place_of_the_token_leads(kind: str, tmp_path: Path) -> None:
     await _leading(tmp_path, "one")
     _put(tmp_path, kind)
-    (await _leading(tmp_path, "two")).check()
+    leader = await _leading(tmp_path, "two")
+    leader.check()
+    assert (tmp_path / ".leaders").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -307,6 +309,7 @@ async def test_leaders_when_of_different_pools_do_not_meet(tmp_path: Path) -> No
         with fence.turn():
             for each in fences:
                 each.check()
+    assert len(list((tmp_path / ".leaders").iterdir())) == len(fences)
 
 
 async def test_changes_when_made_outside_of_a_turn_are_mistakes(tmp_path: Path) -> None:

@@ -231,7 +231,8 @@ async def test_failed_worker_when_its_successor_fails_too_is_counted_twice() -> 
 @in_no_time
 async def test_worker_when_drained_is_deleted_and_not_counted() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    await _is_deleted_and_not_counted(conditions=[condition])
+    stage = await _after_the_end_of_its_worker(conditions=[condition])
+    assert (stage.wire.asked, _noted(stage)) == ([("DELETE", WORKER)], None)
 
 
 @in_no_time
@@ -263,10 +264,11 @@ async def test_job_when_it_changed_during_a_step_that_met_a_conflict_is_looked_a
 
 @in_no_time
 async def test_worker_when_evicted_is_deleted_and_not_counted() -> None:
-    await _is_deleted_and_not_counted(reason="Evicted")
+    stage = await _after_the_end_of_its_worker(reason="Evicted")
+    assert (stage.wire.asked, _noted(stage)) == ([("DELETE", WORKER)], None)
 
 
-async def _is_deleted_and_not_counted(**status: object) -> None:
+async def _after_the_end_of_its_worker(**status: object) -> Stage:
     stage = Stage()
     stage.add_job("a")
     stage.add_node("n1")
@@ -274,8 +276,7 @@ async def _is_deleted_and_not_counted(**status: object) -> None:
     stage.set_status("a-worker-0", phase="Failed", **status)
     stage.watch()
     await stage.actuator.set_desired("a", DesiredRun(("n1",)))
-    assert stage.wire.asked == [("DELETE", WORKER)]
-    assert _noted(stage) is None
+    return stage
 
 
 @in_no_time
