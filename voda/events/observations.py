@@ -172,6 +172,8 @@ class JobStalled(JobFact, frozen=True, kw_only=True):
     """
     since: float | None = None
     """When it was first seen; None: not known."""
+    run_again: tuple[int, ...] = ()
+    """Replicas that were done and are to run again, as in a JobSet that restarts: they need their GPUs."""
 
 
 class WorkerStarted(JobFact, frozen=True, kw_only=True):

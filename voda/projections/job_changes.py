@@ -51,8 +51,8 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
             job = job if fact.retry_at is None else replace(job, retry_at=fact.retry_at)
             return _exit_workers(job, fact.workers, fact.cause, now, planned)
         case facts.JobStalled():
-            # It may lack the GPUs of replicas that were done and are to run again, as in a JobSet that restarts.
-            return replace(job, obstacle=_obstacle(fact, now), done=() if fact.reason else job.done)
+            done = tuple(index for index in job.done if index not in fact.run_again)
+            return replace(job, obstacle=_obstacle(fact, now), done=done)
         case facts.JobBackedOff():
             return replace(job, backoff=_backoff(fact, now))
         case facts.ActionFailed():

@@ -142,7 +142,9 @@ def test_replicas_that_were_done_may_run_again_where_their_job_is_stuck_and_its_
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=10)
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
     log.add(WorkerExited(job_id="a", workers=(1, 2), cause="failed"), at=21)
-    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free", at_work=0), at=22)
+    log.add(JobStalled(job_id="a", reason="worker 1 has no pod", at_work=1), at=22)
+    assert folded(log).state("default").jobs["a"].done == (0,)
+    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free", run_again=(0,)), at=23)
     job = folded(log).state("default").jobs["a"]
     assert (job.done, job.done_of) == ((), 3)
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=30)

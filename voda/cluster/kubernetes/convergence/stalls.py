@@ -26,7 +26,7 @@ from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, Desi
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher
 from voda.cluster.kubernetes.objects import ContainerStatus, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
+from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
 from voda.concurrency import for_each
 from voda.domain.errors import VodaError
 from voda.events.types import JobStalled
@@ -211,7 +211,7 @@ class StallWatch:
             if stall.lacks_pods and recorded_stall.startswith(_NO_POD):
                 # Its controller may say something else by now.
                 if self._read_again.is_due(job_id, now):
-                    recorded.append(_fact(job_id, stall, self._recorded_since(job_id, now)))
+                    recorded.append(self._fact(job_id, stall, self._recorded_since(job_id, now)))
                 continue
             self._read_again.reset(job_id)
             if stall.reason == recorded_stall:
@@ -223,9 +223,9 @@ class StallWatch:
             if now - since < self._lasts_s(job_id, stall):
                 self._unreported[job_id] = (stall.reason, since)
             elif stall.lacks_pods:
-                lacking.append(_fact(job_id, stall, since))
+                lacking.append(self._fact(job_id, stall, since))
             else:
-                self.publish(job_id, _fact(job_id, stall, since))
+                self.publish(job_id, self._fact(job_id, stall, since))
         # Last: nothing that is known waits for a server that is slow.
         report = partial(self._report_lacking, until=now + _READING_S)
         await for_each([*lacking, *recorded], report, at_once=_LISTS_AT_ONCE)
@@ -284,7 +284,11 @@ class StallWatch:
         nodes = self.inventory.gpu_nodes(job_id)
         return self.actuator.desired.get(job_id) or (DesiredRun(tuple(nodes.values())) if nodes else None)
 
+    def _fact(self, job_id: str, stall: Stall, since: float) -> JobStalled:
+        fact = JobStalled(job_id=job_id, reason=stall.reason, run_again=self._run_again(job_id))
+        return fact if stall.at_work is None else replace(fact, at_work=stall.at_work, since=since)
 
-def _fact(job_id: str, stall: Stall, since: float) -> JobStalled:
-    fact = JobStalled(job_id=job_id, reason=stall.reason)
-    return fact if stall.at_work is None else replace(fact, at_work=stall.at_work, since=since)
+    def _run_again(self, job_id: str) -> tuple[int, ...]:
+        """Return the replicas that were done for the log, and that the job's object does not count as done."""
+        job, done = self.inventory.job(job_id), done_indices(self.inventory.object_of(job_id))
+        return tuple(index for index in job.done if index not in done) if job is not None else ()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from tests.kube.memory_world import POOL, MemoryWorld
 from tests.kube.objects import an_mpijob
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.virtual_time import now_s, virtually
-from voda.cluster.kubernetes.convergence.stalls import Stall, StallWatch, stall_of
+from voda.cluster.kubernetes.convergence.stalls import SOON_S, Stall, StallWatch, stall_of
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, ObservedJob
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.objects import JobObject, Pod
@@ -280,6 +280,35 @@ def test_look_where_the_server_is_slow_with_events_ends_soon_and_the_next_ones_r
     took, reported = virtually(looks_at_jobs_that_lack_pods(60))
     assert max(took) < 30.0
     assert len(reported) == 60
+
+
+async def a_job_whose_replicas_were_done() -> list[JobStalled]:
+    """Look at a job that lacks a pod: of the two replicas that were done its object counts one; return what is told."""
+    stage = Stage()
+    stage.add_node("n1", gpus=3)
+    stage.add_job("a", workers=3, done=(0, 1), done_of=3)
+    stage.change_job("a", {"status": {"completedIndexes": "1"}}, "status")
+    stage.watch()
+    stage.actuator.desired["a"] = DesiredRun(("n1",) * 3)
+    told: list[JobStalled] = []
+    watch = StallWatch(
+        inventory=stage.inventory,
+        actuator=stage.actuator,
+        gates=stage.gates,
+        clock=stage.clock,
+        api=MemoryApi(stage.server),
+        recorded_stall=lambda job_id: "",
+        publish=lambda job_id, fact: told.append(cast("JobStalled", fact)),
+    )
+    await watch.look(["a"])
+    await asyncio.sleep(SOON_S)
+    await watch.look(["a"])
+    return told
+
+
+def test_stall_names_the_replicas_that_were_done_and_are_to_run_again() -> None:
+    (stalled,) = virtually(a_job_whose_replicas_were_done())
+    assert stalled.run_again == (0,)
 
 
 async def a_container_that_fails_after_a_while() -> list[str]:
