@@ -56,6 +56,7 @@ class Replica(ServedProcess):
         path = folder / "voda.yaml"
         path.write_text(yaml.safe_dump(fields))
         arguments = ("serve", "--config", str(path), "--no-tokens", "--verbose", "--kubeconfig")
+        self._is_profiled = "benchmarks.kube.profiled" in program
         super().__init__(folder / "said", [*arguments, str(plane.kubeconfig())], program=program)
 
     async def until_leads(self) -> None:
@@ -73,6 +74,11 @@ class Replica(ServedProcess):
             if self.process.poll() is not None or time.perf_counter() > deadline:
                 raise RuntimeError(f"waited for voda serve to say {word!r}; it said:\n{self.text[-4000:]}")
             await asyncio.sleep(0.02)
+
+    def measure(self) -> None:
+        """Let its profile begin now, if it is profiled: what it did to start is not measured."""
+        if self._is_profiled:
+            self.process.send_signal(signal.SIGUSR1)
 
     def pids(self) -> Sequence[int]:
         """Return its processes: itself, and those it has started."""

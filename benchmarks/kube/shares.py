@@ -43,6 +43,10 @@ class Shares:
         """Return the seconds of CPU that voda has used since."""
         return self._used().get("voda", 0.0) - self._before.get("voda", 0.0)
 
+    def total_s(self) -> float:
+        """Return the seconds of CPU that all of them have used since."""
+        return sum(self._used().values()) - sum(self._before.values())
+
     def _used(self) -> Mapping[str, float]:
         voda = sum(_cpu_s(pid) for replica in self._replicas for pid in replica.pids())
         own = os.times()

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.kube.options import Options
 from benchmarks.kube.plane import Stage, control_plane
 from benchmarks.kube.replica import serving
+from benchmarks.kube.requests import Requests
 from benchmarks.kube.seeding import add_nodes, in_parallel, nodes
 from benchmarks.kube.shares import Shares
 from benchmarks.table import Row
@@ -39,10 +40,14 @@ async def run(options: Options) -> Sequence[Row]:
             log = str(Path(folder) / "voda.db")
             with serving(plane, Path(folder) / "one", log, program=options.program) as replica:
                 await replica.until_leads()
-                shares = Shares(plane, [replica])
+                requests, shares = Requests(plane), Shares(plane, [replica])
+                replica.measure()
                 created, resumed = await _resumed(world, jobs)
-                cost = Row(what="CPU: voda, per job", figure=1e3 * shares.voda_s() / jobs, unit="ms", goal=5)
-                return [*_rows(created, resumed), cost, *shares.rows()]
+                costs = [
+                    Row(what="CPU: voda, per job", figure=1e3 * shares.voda_s() / jobs, unit="ms", goal=5),
+                    Row(what="CPU: all parts, per job", figure=1e3 * shares.total_s() / jobs, unit="ms"),
+                ]
+                return [*_rows(created, resumed), *costs, *shares.rows(), *requests.rows(jobs)]
 
 
 def _rows(created: dict[str, float], resumed: dict[str, float]) -> Sequence[Row]:
