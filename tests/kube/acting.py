@@ -19,6 +19,7 @@ from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS, TemplateValues
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -48,7 +49,9 @@ class Stage:
         self.inventory = Inventory(rule or PoolRule(), self.jobs.get)
         api = MemoryApi(self.server, self.wire)
         self.gates = GateLifter(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
-        self.actuator = Actuator(self.inventory, api, self.clock, self.gates, self._tell)
+        self.actuator = Actuator(
+            self.inventory, api, self.clock, self.gates, self._tell, values=TemplateValues(tolerated_taints=GPU_TAINTS)
+        )
         self.refresher = HostfileRefresher(inventory=self.inventory, api=api, clock=self.clock, telemetry=NO_TELEMETRY)
         self._resource = resource
         self._kind: JobKind = MPIJobV2() if resource == MPIJOBS else MPIJobV1()

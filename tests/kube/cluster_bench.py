@@ -41,6 +41,10 @@ class KnownJobs:
         """See JobLog."""
         return None
 
+    def adopted_job(self, uid: str) -> str | None:
+        """See JobLog."""
+        return next((job_id for job_id, job in self.live.items() if job.uid == uid), None)
+
     def live_jobs(self) -> Iterable[Job]:
         """See JobLog."""
         return self.live.values()

@@ -17,7 +17,6 @@ from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
 from voda.application.backend import Backend
-from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.kube_events import Announcement
 from voda.application.status.status_reporter import StatusReporter
@@ -27,7 +26,7 @@ from voda.clock import SystemClock
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
+from voda.cluster.kubernetes.kinds.template import GPU_TAINTS, TemplateValues
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, OnJobChange
 from voda.domain.errors import ActionRefused

@@ -31,6 +31,9 @@ class LoggedJobs:
         record = self._view.job_registry.job(job_id)
         return record.job if record is not None and not record.is_live else None
 
+    def adopted_job(self, uid: str) -> str | None:
+        return self._view.job_registry.submission(adoption_id(uid))
+
     def live_jobs(self) -> Iterable[Job]:
         return self.by_id().values()
 

@@ -29,7 +29,6 @@ from voda.application.backend import Backend
 from voda.application.hived.pod_scheduler import PodScheduler
 from voda.application.hived.pod_watch import PodWatch
 from voda.application.read_model import ReadModel
-from voda.application.registration.adoption import TemplateValues
 from voda.application.registration.registrar import Registrar
 from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
@@ -37,6 +36,7 @@ from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
 from voda.cluster.kubernetes.exec.commands import KubernetesCommands
+from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
@@ -105,7 +105,8 @@ class KubernetesService:
         self.access = self._access()
         self.pools = Pools(lambda: self.kubernetes.names(), options.cluster.default_pool, self._loop, self._settle)
         self.jobs = LoggedJobs(self.view, self.pools.latest)
-        self.kubernetes = KubernetesPools(api, self._setup())
+        setup = self._setup()
+        self.kubernetes = KubernetesPools(api, setup)
         self.mirror = self.kubernetes.mirror
         self.lease = self._lease(store, api)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
@@ -124,7 +125,7 @@ class KubernetesService:
             objects=self.mirror,
             backend=self.backend,
             submits=JobSubmitter(self.backend),
-            values=TemplateValues(tolerated_taints=options.cluster.tolerated_taints, environment=self.environment),
+            values=setup.values,
             announce=self.reporter.announce,
             refused=self.reporter.states.refuse,
             telemetry=telemetry,
@@ -307,6 +308,7 @@ class KubernetesService:
             kinds=cluster.kinds,
             pools=tuple(self.options.pools),
             relist_s=cluster.relist_seconds,
+            values=TemplateValues(tolerated_taints=cluster.tolerated_taints, environment=self.environment),
             telemetry=self.telemetry,
         )
 

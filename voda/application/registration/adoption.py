@@ -22,7 +22,9 @@ from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
 from voda.cluster.kubernetes.kinds.pytorchjob import bounds_note, stated_bounds
+from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
@@ -81,12 +83,6 @@ class _Version(Struct, frozen=True):
     minor: str = ""
 
 
-class TemplateValues(Struct, frozen=True, kw_only=True):
-    tolerated_taints: Sequence[str]
-    environment: Callable[[JobSpec], Mapping[str, str]]
-    """Variables by which the processes of a job know voda."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
     objects: JobObjects
@@ -108,9 +104,7 @@ class Adoption:
         if reason := foreign_manager(kind, job):
             self._announce_on(kind, meta, "NotManaged", reason)
             raise ObjectRefused(reason)
-        # What the watch brought saves a request; where it is outdated, the object is read once it cannot be patched.
-        found = msgspec.json.decode(job.text) if job.text else await self._read_object(kind, meta)
-        if found is None:
+        if (found := await self._whole(kind, job)) is None:
             return
         try:
             who, manifest = Caller(user=user_of(meta), role="user"), manifest_of(found, kind)
@@ -133,8 +127,9 @@ class Adoption:
             self.telemetry.count(ADOPTIONS, "adopted")
             _log.info("adopted job_id=%s object=%s uid=%s", submitted.record.spec.job_id, meta.key, meta.uid)
         self._warn(kind, meta, checked.warnings)
-        # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
-        await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
+        if not is_ready_by_start(kind, job):
+            # Even if it says that it is ready: it may be a copy of an object that was ready elsewhere.
+            await self._make_ready(kind, meta, found, submitted.record.spec.job_id, is_new=True)
 
     async def _precondition(self, kind: JobKind, job: JobObject, found: Mapping[str, Any]) -> Mapping[str, str]:
         """Return what must hold of an object to suspend it; ObjectRefused: it could never be made ready after that."""
@@ -166,7 +161,7 @@ class Adoption:
 
     async def prepare(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Make the object of a live job ready to run, suspended until the job is started."""
-        await self._make_ready(kind, job.metadata, await self._read_object(kind, job.metadata), job_id)
+        await self._make_ready(kind, job.metadata, await self._whole(kind, job), job_id)
 
     async def hold(self, kind: JobKind, job: JobObject, job_id: str) -> None:
         """Suspend an object that somebody resumed though its job shall wait."""
@@ -251,6 +246,11 @@ class Adoption:
     def _spec(self, job_id: str) -> JobSpec | None:
         job = self.backend.view.live.cluster.job(job_id)
         return job.spec if job is not None else None
+
+    async def _whole(self, kind: JobKind, job: JobObject) -> Mapping[str, Any] | None:
+        """Return all of an object that has no job yet; None where it is gone, or is going."""
+        # What the watch brought saves a request; where it is outdated, the object is read once it cannot be patched.
+        return msgspec.json.decode(job.text) if job.text else await self._read_object(kind, job.metadata)
 
     async def _read_object(self, kind: JobKind, meta: ObjectMeta) -> Mapping[str, Any] | None:
         """Return the whole object; None where it is gone, or is going."""

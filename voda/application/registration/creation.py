@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import TemplateValues, too_old
+from voda.application.registration.adoption import too_old
 from voda.application.registration.companions import make_companions
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput

@@ -25,6 +25,7 @@ from voda.auth.callers import Caller
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
 from voda.cluster.kubernetes.kinds.pytorchjob import bounds_note, recorded_bounds, stated_bounds
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_annotations import (
@@ -44,6 +45,8 @@ Work = Callable[[], Awaitable[object]]
 Duty = tuple[str, Work]
 """The key under which failures delay it, and what to do."""
 _TOUCHED: Final = " touched"
+UNREADY_S: Final = 2.0
+"""How long a job may wait for its start, which makes its object ready too, before that is made ready alone."""
 
 
 class BoundsChange(NamedTuple):
@@ -204,8 +207,13 @@ class ObjectDuties:
         if not record.is_live or record.is_canceling or record.job.uid != meta.uid:
             return None
         if meta.annotations.get(well_known.JOB_ID) != job_id:
+            if is_ready_by_start(kind, job) and self._may_start_soon(record):
+                return None
             return meta.uid, partial(self.adoption.prepare, kind, job, job_id)
         return min(self._of_ready(kind, job, record), key=self._delay_of, default=None)
+
+    def _may_start_soon(self, record: JobRecord) -> bool:
+        return bool(record.planned) or self.backend.clock.now() < record.job.submitted_at + UNREADY_S
 
     def _delay_of(self, duty: Duty) -> float:
         due_at = self.backoff.due_at(duty[0])

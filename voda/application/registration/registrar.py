@@ -11,19 +11,22 @@ Rule: level, not edge: whatever wakes it, it acts on what log and cluster show b
 import asyncio
 import logging
 import math
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused, TemplateValues
+from voda.application.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused
 from voda.application.registration.companions import restore_companions
 from voda.application.registration.creation import ACTOR, Creation, NameTaken
-from voda.application.registration.object_duties import Duty, ObjectDuties, SpecAnnotations, Work
+from voda.application.registration.object_duties import UNREADY_S, Duty, ObjectDuties, SpecAnnotations, Work
 from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
+from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.concurrency import for_each, log_unexpected
@@ -97,6 +100,8 @@ class Registrar:
         """uid -> object about which there may be something to do."""
         self._jobs: dict[str, None] = {}
         """Jobs that may have no object."""
+        self._unready: deque[tuple[float, KubeJob]] = deque()
+        """When to look again at an object that was adopted, and is made ready by its start if that comes soon."""
         self._sweep_at = 0.0
         self._retry_at = math.inf
         """When the first of what failed in this step is tried again."""
@@ -149,6 +154,7 @@ class Registrar:
                 await self._once()
         finally:
             self._is_following, self._sweep_at = False, 0.0
+            self._unready.clear()
 
     async def _once(self) -> None:
         self._wake.clear()
@@ -198,7 +204,10 @@ class Registrar:
     def _due(self, now: float) -> tuple[list[Work], float]:
         """Return what is to be done now, and when there will be something else."""
         due: list[Work] = []
-        next_at = self._sweep_at
+        while self._unready and self._unready[0][0] <= now:
+            _, unready = self._unready.popleft()
+            self._objects.setdefault(unready.object.metadata.uid, unready)
+        next_at = min(self._sweep_at, self._unready[0][0] if self._unready else math.inf)
         for uid, (kind, job) in list(self._objects.items()):
             duty: Duty | None = None
             with log_unexpected("looking at an object", job.metadata.key):
@@ -208,7 +217,7 @@ class Registrar:
             elif not self._backoff.is_due(duty[0], now):
                 next_at = min(next_at, self._backoff.due_at(duty[0]))
             else:
-                due.append(partial(self._handle, job, duty))
+                due.append(partial(self._handle, kind, job, duty))
         for job_id in list(self._jobs):
             if self._creation.missing(job_id) is None:
                 del self._jobs[job_id]
@@ -219,11 +228,13 @@ class Registrar:
                 due.append(partial(self._succeeds, (job_id, create), job_id=job_id))
         return due[:_MOST_A_STEP], now if len(due) > _MOST_A_STEP else next_at
 
-    async def _handle(self, job: JobObject, duty: Duty) -> None:
+    async def _handle(self, kind: JobKind, job: JobObject, duty: Duty) -> None:
         """Do what is to be done about an object; once done, it is looked at again when it changes."""
         job_id = self._backend.view.job_registry.submission(adoption_id(job.metadata.uid)) or ""
         if not await self._succeeds(duty, job_id=job_id, action="PrepareObject"):
             return
+        if not job_id and is_ready_by_start(kind, job):
+            self._unready.append((self._backend.clock.now() + UNREADY_S, KubeJob(kind, job)))
         latest = self._objects.get(job.metadata.uid)
         if latest is None or latest.object is not job:
             return

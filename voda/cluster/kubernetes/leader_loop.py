@@ -43,7 +43,7 @@ class LeaderLoop:
         self._publish = publish
         clock, publish_job = setup.clock, self._publish_job
         self._gates = GateLifter(inventory, api, clock, publish_job, telemetry=setup.telemetry)
-        self.actuator = Actuator(inventory, api, clock, self._gates, publish_job)
+        self.actuator = Actuator(inventory, api, clock, self._gates, publish_job, values=setup.values)
         self.observations = Observations(inventory)
         self._stalls = StallWatch(
             inventory=inventory,

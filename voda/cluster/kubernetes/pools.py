@@ -20,7 +20,7 @@ class KubernetesPools:
     """All pools of a cluster; used on one event loop."""
 
     def __init__(self, api: Api, setup: KubernetesSetup) -> None:
-        self.inventory = Inventory(setup.rule, setup.log.live_job, setup.log.ended_job)
+        self.inventory = Inventory(setup.rule, setup.log.live_job, setup.log.ended_job, adopted=setup.log.adopted_job)
         self.leader = LeaderLoop(api, self.inventory, setup, lambda pool, fact: self.cluster(pool).publish(fact))
         self.mirror = ClusterMirror(api, self.inventory, setup, put_object=self._put_object, changed=self.leader.wake)
         self._setup = setup

@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from voda.clock import Clock
+from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
 from voda.metrics import NO_TELEMETRY, Telemetry
@@ -18,6 +19,9 @@ class JobLog(Protocol):
 
     def ended_job(self, job_id: str) -> Job | None:
         """Return a job that has ended; None: the log never had it, or forgot it."""
+
+    def adopted_job(self, uid: str) -> str | None:
+        """Return the id of the job that was made of an object; None: the object was not adopted."""
 
     def live_jobs(self) -> Iterable[Job]: ...
 
@@ -39,4 +43,5 @@ class KubernetesSetup(Struct, frozen=True, kw_only=True):
     pools: Sequence[str] = ()
     """Pools that exist even without nodes."""
     relist_s: float = 600.0
+    values: TemplateValues = TemplateValues()
     telemetry: Telemetry = NO_TELEMETRY

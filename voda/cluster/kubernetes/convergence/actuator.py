@@ -27,12 +27,15 @@ from voda.cluster.kubernetes.convergence.steps import (
     ObservedJob,
     PatchObject,
     ReportObstacle,
+    StartUnready,
     Step,
     Unregister,
     steps,
 )
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
+from voda.cluster.kubernetes.kinds.first_start import first_start_patch
+from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -64,7 +67,16 @@ _AT_ONCE: Final = 32
 class Actuator:
     """Holds the desired state of each job, and acts."""
 
-    def __init__(self, inventory: Inventory, api: Api, clock: Clock, gates: GateLifter, publish: PublishJob) -> None:
+    def __init__(  # noqa: PLR0913 - its ports
+        self,
+        inventory: Inventory,
+        api: Api,
+        clock: Clock,
+        gates: GateLifter,
+        publish: PublishJob,
+        *,
+        values: TemplateValues,
+    ) -> None:
         self.desired: dict[str, Desired] = {}
         """job id -> state."""
         self.underway: set[str] = set()
@@ -75,6 +87,7 @@ class Actuator:
         self._clock = clock
         self._gates = gates
         self._publish = publish
+        self._values = values
         self._busy: set[str] = set()
         self._again: set[str] = set()
         """Jobs about which something changed while they were being converged."""
@@ -215,6 +228,10 @@ class Actuator:
         match step:
             case PatchObject(patch):
                 await self._patch(at, patch)
+            case StartUnready(replicas):
+                assert at.kube_job is not None, "only an object that was seen is started"
+                assert at.spec is not None, "only a live job is started"
+                await self._patch(at, first_start_patch(*at.kube_job, at.spec, self._values, replicas))
             case DeleteObject():
                 assert at.kube_job is not None, "only an object that was seen is deleted"
                 meta = at.kube_job.object.metadata

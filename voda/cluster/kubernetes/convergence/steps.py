@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import Patch, object_size
+from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import index, worker_of
@@ -98,13 +99,19 @@ class LiftGates(Struct, frozen=True):
     """key -> node."""
 
 
+class StartUnready(Struct, frozen=True):
+    """Make an object that was adopted ready, and start it, in one patch."""
+
+    replicas: int
+
+
 class ReportObstacle(Struct, frozen=True):
     """Say why the job does not start; nothing else can be done."""
 
     reason: str
 
 
-Step = PatchObject | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
+Step = PatchObject | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
@@ -124,8 +131,8 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None or _has_ended(at, kube_job):
         # The registrar makes objects; an end is about to reach the log.
         return
-    if kube_job.object.metadata.annotations.get(well_known.JOB_ID) != at.job_id:
-        # Adopted, but not made ready to run yet.
+    if not _is_ready(at, kube_job) and not is_ready_by_start(*kube_job):
+        # Adopted; the registrar is about to make it ready.
         return
     if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
         yield Unregister() if at.uid == kube_job.object.metadata.uid else DeleteObject()
@@ -150,6 +157,8 @@ def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         yield from _halt(at)
     elif at.obstacle:
         yield ReportObstacle(at.obstacle)
+    elif at.spec is not None and not _is_ready(at, kube_job):
+        yield StartUnready(len(nodes))
     elif at.spec is not None:
         if kube_job.object.child is not None:
             yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
@@ -260,6 +269,11 @@ def _is_given_up(at: ObservedJob, kube_job: KubeJob) -> bool:
     return kube_job.kind.end(kube_job.object, pods, at.job_id) is not None or kube_job.kind.is_broken(
         kube_job.object, pods
     )
+
+
+def _is_ready(at: ObservedJob, kube_job: KubeJob) -> bool:
+    """Say whether the object was made ready to run."""
+    return kube_job.object.metadata.annotations.get(well_known.JOB_ID) == at.job_id
 
 
 def _is_at_work(pod: Pod) -> bool:

@@ -55,6 +55,8 @@ class JobKind:
     """Whether the operator counts pods that failed and makes others, without anybody's deleting them."""
     least_workers: ClassVar[int] = 0
     """Pods of the last role that the operator needs, also where the plan has replicas of the roles before it alone."""
+    is_ready_by_start: ClassVar[bool] = False
+    """Whether one patch can make an object of a user's own ready and start it."""
     kept_fields: ClassVar[Collection[str]] = ("runPolicy",)
     """Fields of spec that follow the plan, and are not restored when somebody changes the object."""
 

@@ -39,6 +39,7 @@ class IndexedJobV1(JobKind):
     operator: ClassVar[str] = "kube-controller-manager"
     has_fixed_templates: ClassVar[bool] = True
     replaces_failed_pods: ClassVar[bool] = True
+    is_ready_by_start: ClassVar[bool] = True
     kept_fields: ClassVar[Collection[str]] = ("suspend",)
 
     def replicas(self, job: JobObject) -> int:

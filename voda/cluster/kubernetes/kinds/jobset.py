@@ -30,6 +30,8 @@ class JobSetV1Alpha2(IndexedJobV1):
     kind: ClassVar[type[JobManifest]] = JobSet
     api_version: ClassVar[str] = "jobset.x-k8s.io/v1alpha2"
     operator: ClassVar[str] = "the JobSet controller"
+    # Its Job is resized first.
+    is_ready_by_start: ClassVar[bool] = False
 
     def replicas(self, job: JobObject) -> int:
         """Return the size of its Job; 0 while that is not there."""

@@ -4,8 +4,10 @@ Rules: what the user wrote stays, except where it would keep voda from placing t
 twice changes once; the templates passed in are never changed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec import Struct
 
 from voda.cluster.kubernetes import well_known
 from voda.domain.job import JobSpec
@@ -17,6 +19,14 @@ GPU_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 _QUANTITIES: Final = ("limits", "requests")
 
 Template = Mapping[str, Any]
+
+
+class TemplateValues(Struct, frozen=True, kw_only=True):
+    """What templates get beside what follows from the job."""
+
+    tolerated_taints: Sequence[str] = ()
+    environment: Callable[[JobSpec], Mapping[str, str]] = lambda spec: {}
+    """Variables by which the processes of a job know voda."""
 
 
 def new_metadata(metadata: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:

@@ -33,11 +33,17 @@ _NOWHERE: Final[Mapping[int, str]] = {}
 class Inventory:
     """The mirror that decisions about single jobs and nodes are made from.
 
-    `job` returns a live job of the log, `past` one that has ended; None: the log never had it, or forgot it.
+    `job` returns a live job of the log, `past` one that has ended; None: the log never had it, or forgot it. `adopted`
+    returns the id of the job that was made of an object (uid), whether or not the object carries it yet.
     """
 
     def __init__(
-        self, rule: PoolRule, job: Callable[[str], Job | None], past: Callable[[str], Job | None] = lambda job_id: None
+        self,
+        rule: PoolRule,
+        job: Callable[[str], Job | None],
+        past: Callable[[str], Job | None] = lambda job_id: None,
+        *,
+        adopted: Callable[[str], str | None] = lambda uid: None,
     ) -> None:
         self.job = job
         self.stock = NodeStock(rule, self._is_worker_in)
@@ -45,6 +51,7 @@ class Inventory:
         self.dirty_jobs: set[str] = set()
         """Jobs about which something changed."""
         self._past = past
+        self._adopted = adopted
         self._index = ObjectIndex()
         self.objects: Mapping[str, KubeJob] = self._index.by_uid
         """uid -> job object."""
@@ -75,7 +82,11 @@ class Inventory:
         self._touch(job_id for pod in (before, now) if pod is not None and (job_id := self._job_of(pod)))
 
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:
-        self._touch(self._index.put(uid, kind, now))
+        jobs = self._index.put(uid, kind, now)
+        if not jobs and (job_id := self._adopted(uid)) is not None:
+            # Its start will write the id on it.
+            jobs = {job_id}
+        self._touch(jobs)
 
     def update_pod(self, now: Pod) -> None:
         """Store a pod as the answer to a write has it, where the inventory still has this very pod."""

@@ -22,6 +22,7 @@ from voda.cluster.kubernetes.convergence.steps import (
     ObservedJob,
     PatchObject,
     ReportObstacle,
+    StartUnready,
     Step,
     Unregister,
     steps,
@@ -416,3 +417,21 @@ def test_plain_job_is_resized_and_resumed_in_one_patch() -> None:
     assert body(step) == {"spec": {"parallelism": 3, "completions": 3}}
     [step] = todo(DesiredRun(("n1",) * 3), a_plain_job(suspend=True), kind=JOB)
     assert body(step) == {"spec": {"suspend": False, "parallelism": 3, "completions": 3}}
+
+
+def unready_job(**spec: Any) -> JobObject:
+    """Return a Job that was adopted, and not made ready yet, as a watch brought it."""
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1"}
+    whole = {"metadata": metadata, "spec": {"suspend": True, "parallelism": 1, "completions": 1, **spec}}
+    return replace(msgspec.convert(whole, JobObject), text=b"{}")
+
+
+def test_suspended_job_that_is_not_ready_is_made_ready_by_its_start() -> None:
+    assert todo(DesiredRun(("n1",)), unready_job(), kind=JOB) == [StartUnready(1)]
+    report = ReportObstacle("no template")
+    assert todo(DesiredRun(("n1",)), unready_job(), kind=JOB, obstacle="no template") == [report]
+
+
+@pytest.mark.parametrize("spec", [{"suspend": False}, {"template": {"spec": {"subdomain": "a"}}}])
+def test_job_that_runs_or_needs_a_service_is_made_ready_before_it_is_started(spec: dict[str, Any]) -> None:
+    assert todo(DesiredRun(("n1",)), unready_job(**spec), kind=JOB) == []
