@@ -8,8 +8,9 @@ import asyncio
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import islice, takewhile
 from typing import Final
 
 from msgspec.structs import replace
@@ -48,6 +49,8 @@ _RETRY_UNEXPECTED_S: Final = 10.0
 _LONGEST_REST_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 60.0
 """Even where the cluster asks for more."""
+_MOST_AT_ONCE: Final = 500
+"""Notices that are one append."""
 
 
 class PoolLoop:
@@ -75,8 +78,8 @@ class PoolLoop:
         self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._notices: deque[Notice] = deque()
-        self._unwritten: Fact | None = None
-        """The fact of the first notice, once an attempt to record it was made."""
+        self._unwritten: Sequence[Fact] = ()
+        """The facts of the first notices, once an attempt to record them was made."""
         self._is_stale = True
         """Whether the cluster may differ from the plan."""
         self._unconfirmed: tuple[Notice, ...] = ()
@@ -149,7 +152,7 @@ class PoolLoop:
         observed = await self._cluster.observe()
         # Earlier notices are part of this observation.
         self._notices.clear()
-        self._unwritten = None
+        self._unwritten = ()
         missing = missing_facts(await self._state(), observed)
         # The log may know of objects that the cluster's view lacks for a moment: only a second observation cancels.
         cancels = tuple(fact for fact in missing if isinstance(fact, JobCancelRequested))
@@ -183,19 +186,36 @@ class PoolLoop:
         return min(decide_at, self._resync_at, self._reconciler.resume_at)
 
     async def _record(self) -> None:
-        """Append the queued notices to the log; one that fails stays in the queue."""
+        """Append the queued notices to the log, many at a time; what fails stays in the queue."""
         while self._notices:
-            # If an answer is lost, append the same fact again: the log takes it once.
-            if self._unwritten is None:
-                self._unwritten = self._watcher.fact(self._notices[0])
+            # If an answer is lost, append the same facts again: the log takes them once.
+            facts = self._unwritten = self._unwritten or self._next_facts()
             try:
-                await self._watcher.append(self._unwritten)
+                await self._watcher.append_all(facts)
             except InvalidInput as error:
+                if len(facts) > 1:
+                    # Only one of them may be wrong.
+                    self._unwritten = facts[:1]
+                    continue
                 # A later attempt would fail as well; the resync finds what still holds.
                 _log.error("not recorded pool=%s fact=%s reason=%s", self.pool, self._notices[0].TYPE, error)
-            self._unwritten = None
-            self._notices.popleft()
+            self._unwritten = ()
+            for _ in facts:
+                self._notices.popleft()
             self._is_stale = True
+
+    def _next_facts(self) -> Sequence[Fact]:
+        """Return the facts of the first notices, up to one that is about the same node or job as one before it.
+
+        What is recorded of a job in one instant counts as one change: a worker that comes back did leave.
+        """
+        streams: set[str] = set()
+        first = takewhile(lambda notice: notice.stream not in streams, islice(self._notices, _MOST_AT_ONCE))
+        facts: list[Fact] = []
+        for notice in first:
+            streams.add(notice.stream)
+            facts.append(self._watcher.fact(notice))
+        return facts
 
     async def _resync(self) -> None:
         """Record every fact that two observations in a row show and the log lacks."""

@@ -3,11 +3,12 @@
 Rule: it records every observation, expected or not.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from voda.clock import Clock
 from voda.cluster.port import Notice
 from voda.events.envelope import ANY_VERSION, Fact
+from voda.log.append_plan import Append
 from voda.log.store import EventStore
 
 
@@ -49,3 +50,8 @@ class Watcher:
     async def append(self, fact: Fact) -> None:
         self._check_lead()
         await self._store.append(fact.data.stream, ANY_VERSION, [fact])
+
+    async def append_all(self, facts: Sequence[Fact]) -> None:
+        """Append facts of different streams, all or none."""
+        self._check_lead()
+        await self._store.append_all([Append(fact.data.stream, ANY_VERSION, [fact], 0) for fact in facts])

@@ -15,7 +15,7 @@ from voda.concurrency import single_error
 from voda.controller import pool_loop as loop_of_a_pool
 from voda.controller.controller import Controller
 from voda.controller.pool_loop import PoolLoop
-from voda.domain.errors import ClusterUnavailable, Fenced, StoreNotWritable, StoreUnavailable
+from voda.domain.errors import ClusterUnavailable, Fenced, InvalidInput, StoreNotWritable, StoreUnavailable
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState, linear_speedup
 from voda.events.envelope import ANY_VERSION, Fact
@@ -30,6 +30,7 @@ from voda.events.types import (
     RatelimitChanged,
     WorkerStarted,
 )
+from voda.log.append_plan import Append
 from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES, Policy
@@ -47,12 +48,19 @@ class FullStore(MemoryStore):
 
     is_full = False
     loses_answers_about: type[AnyFact] | None = None
+    refuses: AnyFact | None = None
+    most_together = 0
+    """Streams of the append that had the most."""
 
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
+    async def append_all(self, appends: Sequence[Append]) -> int:
+        data = [fact.data for append in appends for fact in append.facts]
         if self.is_full:
             raise StoreNotWritable("the disk is full")
-        position = await super().append(stream, expected_version, facts, epoch=epoch)
-        if self.loses_answers_about is type(facts[0].data):
+        if self.refuses in data:
+            raise InvalidInput("it cannot be stored")
+        position = await super().append_all(appends)
+        self.most_together = max(self.most_together, len(appends))
+        if any(self.loses_answers_about is type(each) for each in data):
             self.loses_answers_about = None
             raise StoreUnavailable("the connection broke")
         return position
@@ -164,6 +172,31 @@ async def test_loop_when_an_answer_of_the_log_is_lost_has_told_what_happened_onc
         await until(stage.runs("b"))
         told = [event.data for event in await stage.store.read(0, 1_000) if isinstance(event.data, WorkerStarted)]
         assert [fact.job_id for fact in told].count("a") == 1
+
+
+async def test_loop_when_workers_start_together_records_them_in_one_append_once_though_its_answer_is_lost() -> None:
+    async with a_stage() as stage:
+        stage.cluster.silences = 1
+        await stage.submit("a")
+        await stage.submit("b")
+        stage.store.loses_answers_about = WorkerStarted
+        await until(lambda: stage.runs("a")() and stage.runs("b")())
+        await until(lambda: "the connection broke" in stage.loop.failure)
+        await until(lambda: stage.loop.failure == "")
+        told = [event.data for event in await stage.store.read(0, 1_000) if isinstance(event.data, WorkerStarted)]
+        assert sorted(fact.job_id for fact in told) == ["a", "b"]
+        assert stage.store.most_together == 2
+
+
+async def test_loop_when_one_of_several_facts_cannot_be_recorded_records_the_others() -> None:
+    async with a_stage() as stage:
+        stage.cluster.silences = 1
+        stage.store.refuses = WorkerStarted(job_id="a", workers={0: "n1"})
+        await stage.submit("a")
+        await stage.submit("b")
+        await until(lambda: "b" in stage.loop.live.cluster.jobs("default"))
+        await until(lambda: bool(stage.loop.live.cluster.jobs("default")["b"].workers))
+        assert not stage.loop.live.cluster.jobs("default")["a"].workers
 
 
 async def test_loop_when_the_only_node_is_drained_halts_its_job_until_it_is_undrained(

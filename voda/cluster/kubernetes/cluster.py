@@ -39,18 +39,22 @@ class KubernetesCluster:
     async def observe(self) -> Observed:
         inventory, pool = self.inventory, self.pool
         await self.fetch_missing(pool)
-        working = inventory.jobs_with_workers()
-        mine = [job_id for job_id in working if inventory.gpu_nodes(job_id) and inventory.pool(job_id) == pool]
+        working = {job_id: nodes for job_id in inventory.jobs_with_workers() if (nodes := inventory.gpu_nodes(job_id))}
+        mine = {job_id: nodes for job_id, nodes in working.items() if inventory.pool(job_id) == pool}
         return Observed(
             nodes=inventory.stock.pool_nodes(pool),
-            workers={job_id: inventory.gpu_nodes(job_id) for job_id in mine},
-            gpus_per_replica={job_id: inventory.gpus_per_replica(job_id) for job_id in mine},
+            workers=mine,
+            gpus_per_replica=_Lazy(lambda: mine, inventory.gpus_per_replica),
             ended={job_id: end for job_id, end in self.observations.ends.items() if inventory.pool(job_id) == pool},
             exits=_Lazy(inventory.jobs_with_workers, self._exits),
             objects=_Lazy(inventory.jobs_with_objects, self._uid),
             starting=[job_id for job_id in self.actuator.starting() if self._is_live(job_id)],
             underway=self._underway(),
-            sizes={job_id: size for job_id, size in self.observations.sizes.items() if inventory.pool(job_id) == pool},
+            sizes={
+                job_id: size
+                for job_id, size in self.observations.sizes.items()
+                if job_id in mine or inventory.pool(job_id) == pool
+            },
         )
 
     def _underway(self) -> Mapping[str, Sequence[str]]:

@@ -48,6 +48,9 @@ def new_metadata(metadata: Mapping[str, Any], spec: JobSpec) -> dict[str, Any]:
 
 def plain(value: Any, field: str = "") -> Any:
     """Return a copy that any API server takes: without nulls, which mean absent, and with fractions as quantities."""
+    if isinstance(value, str):
+        # Most of them; whether a value is a Mapping takes longer to say.
+        return value
     if isinstance(value, Mapping):
         return {
             key: str(item) if field in _QUANTITIES and isinstance(item, float) else plain(item, key)

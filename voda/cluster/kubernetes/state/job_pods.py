@@ -7,7 +7,7 @@ did not fail, whatever its exit code says.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
@@ -76,8 +76,9 @@ class PodOwners:
             return job_id
         return job_id if owner_key(pod) == object_key(job) else ""
 
-    def job_ids(self) -> Iterator[str]:
-        return (job_id for job_id in list(self._workers) if self.workers(job_id))
+    def job_ids(self) -> Sequence[str]:
+        """Return the ids that pods carry, some perhaps in vain."""
+        return list(self._workers)
 
 
 def worker_of(pod: Pod) -> str:
