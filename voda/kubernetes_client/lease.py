@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -17,6 +16,7 @@ from voda.domain.lease import Lease
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.kubernetes_client.metadata import ObjectName
+from voda.kubernetes_client.paths import api_path
 
 RELEASED_S: Final = 1
 """leaseDurationSeconds of a lease that nobody holds; the server requires at least one second."""
@@ -43,8 +43,8 @@ class LeaseClient:
         self._api = api
         self._clock = clock
         self._name = name
-        self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
-        self._path = f"{self._collection}/{quote(name, safe='')}"
+        self._collection = api_path(_GROUP_VERSION, "leases", namespace)
+        self._path = api_path(_GROUP_VERSION, "leases", namespace, name)
         # RBAC may grant rights for this one name: lists and watches must then select it.
         self._query: Mapping[str, str] = {"fieldSelector": f"metadata.name={name}"}
 

@@ -21,6 +21,7 @@ from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobFailed, JobRegistered
 from voda.kubernetes_client.errors import Conflict, Rejected
+from voda.kubernetes_client.paths import api_path
 
 ACTOR: Final = "cluster/objects"
 _NOT_FOUND: Final = 404
@@ -138,7 +139,7 @@ class Creation:
     async def _lacks_namespace(self, error: Rejected, spec: JobSpec) -> bool:
         return (
             error.code == _NOT_FOUND
-            and await self.objects.api.get(f"/api/v1/namespaces/{spec.namespace}", dict) is None
+            and await self.objects.api.get(api_path("v1", "namespaces", name=spec.namespace), dict) is None
         )
 
     async def _fail(self, job_id: str, reason: str) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from voda.application.status.kube_events import rfc3339, shortened
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import ObjectMeta
+from voda.kubernetes_client.paths import api_path
 from voda.projections.job_record import JobRecord
 
 API_VERSION: Final = "voda.dev/v1alpha1"
@@ -65,8 +66,7 @@ def refused_fields(sentence: str) -> dict[str, Any]:
 
 def job_states_path(namespace: str, name: str = "") -> str:
     """Return the path of one JobState, or of all in a namespace; without a namespace of all in the cluster."""
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"{DISCOVERY}{within}/jobstates" + (f"/{name}" if name else "")
+    return api_path(API_VERSION, "jobstates", namespace, name)
 
 
 def state_name(kind: JobKind, meta: ObjectMeta) -> str:

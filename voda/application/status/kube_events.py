@@ -8,13 +8,13 @@ import re
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, Literal, get_args
-from urllib.parse import quote
 
 from msgspec import Struct, to_builtins
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.trainjob import API_VERSION, KIND, trainjob_of
 from voda.cluster.kubernetes.objects import ObjectMeta
+from voda.kubernetes_client.paths import api_path
 
 _Normal = Literal[
     "Queued",
@@ -80,7 +80,7 @@ def subject_of(kind: JobKind, meta: ObjectMeta) -> Subject:
 
 def events_path(namespace: str) -> str:
     """Return the path of the Events about objects of a namespace."""
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    return api_path("v1", "events", namespace)
 
 
 def event_object(announcement: Announcement) -> dict[str, Any]:

@@ -5,22 +5,17 @@ Rule: a pod is bound and annotated by one call, which the API server refuses for
 
 from collections.abc import Iterable, Mapping
 from typing import Final
-from urllib.parse import quote
 
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.objects import Pod, pod_path
+from voda.cluster.kubernetes.pod_binding import bind_pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.errors import NotFound, WrongState
 from voda.hived.bind_info import BIND_INFO
 from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod, PodMetadata
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Absent, Conflict
-from voda.kubernetes_client.metadata import KubeRecord
 
 _WOKEN: Final = "voda.dev/woken-at"
-
-
-class _BindingAnswer(KubeRecord, frozen=True):
-    """The answer to a binding."""
 
 
 class AnnotatedPods:
@@ -55,23 +50,16 @@ class AnnotatedPods:
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
         """See ScheduledPods.bind."""
         namespace, _, name = key.partition("/")
-        path = _path(key)
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations)},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
         try:
-            await self._api.create(f"{path}/binding", body, _BindingAnswer)
+            await bind_pod(self._api, namespace, name, node, {"uid": uid, "annotations": dict(annotations)})
         except Absent as error:
             raise NotFound(f"pod {key} ({uid}) is gone") from error
         except Conflict:
-            await self._explain(path, key, uid, node)
+            await self._explain(key, uid, node)
 
-    async def _explain(self, path: str, key: str, uid: str, node: str) -> None:
+    async def _explain(self, key: str, uid: str, node: str) -> None:
         """Return where a pod that cannot be bound is bound to the node already; raise why not."""
-        there = await self._api.get(path, Pod)
+        there = await self._api.get(_path(key), Pod)
         if there is None or there.metadata.uid != uid or there.is_leaving:
             raise NotFound(f"pod {key} ({uid}) is gone, or about to go")
         if there.spec.node_name != node:
@@ -80,7 +68,7 @@ class AnnotatedPods:
 
 def _path(key: str) -> str:
     namespace, _, name = key.partition("/")
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    return pod_path(namespace, name)
 
 
 def _annotated(pod: Pod) -> AnnotatedPod:

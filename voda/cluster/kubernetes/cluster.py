@@ -10,9 +10,10 @@ from typing import TypeVar
 
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.steps import Desired, DesiredHalt, DesiredRun, DesiredStop
+from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import done_indices
-from voda.cluster.kubernetes.state.job_pods import SUCCESS, exit_cause, index
+from voda.cluster.kubernetes.state.job_pods import SUCCESS, exit_cause
 from voda.cluster.kubernetes.state.observations import Observations
 from voda.cluster.port import Notice, Observed
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob

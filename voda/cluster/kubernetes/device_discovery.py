@@ -14,15 +14,18 @@ from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.domain.errors import ActionRefused
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.paths import api_path
 from voda.kubernetes_client.reflector import Reflector
 
 _log = logging.getLogger(__name__)
-_API: Final = "/apis/resource.k8s.io/v1"
+_VERSION: Final = "resource.k8s.io/v1"
 """Served by Kubernetes 1.34 or newer."""
 _CLASSES: Final = "deviceclasses"
 _SLICES: Final = "resourceslices"
 _CLAIMS: Final = "resourceclaims"
 _TEMPLATES: Final = "resourceclaimtemplates"
+_WIDE: Final = (_CLASSES, _SLICES, _CLAIMS)
+"""Mirrored in the whole cluster."""
 _ONE: Final = {"fieldSelector": "metadata.name=voda"}
 """At most one object of a collection: whether it may be listed is all that is asked."""
 
@@ -57,16 +60,18 @@ class DeviceDiscovery:
             for namespace in namespaces if name == _TEMPLATES else ("",):
                 if stock.is_served and (name, namespace) not in self._followed:
                     self._followed.add((name, namespace))
-                    found.append(self.mirrored(_path(name, namespace), of, put, partial(_within, namespace, kept)))
+                    found.append(
+                        self.mirrored(api_path(_VERSION, name, namespace), of, put, partial(_within, namespace, kept))
+                    )
         return found
 
     async def _is_served(self, namespaces: Sequence[str]) -> bool:
-        if not self.stock.rule.device_classes or await self.api.get(_API, dict) is None:
+        if not self.stock.rule.device_classes or await self.api.get(f"/apis/{_VERSION}", dict) is None:
             return False
         try:
             # Each of them: a mirror of what may not be listed is never complete, and voda never ready.
-            for path in (*map(_path, (_CLASSES, _SLICES, _CLAIMS)), *(_path(_TEMPLATES, each) for each in namespaces)):
-                await self.api.list(path, NamedObject, _ONE)
+            for name, namespace in (*((each, "") for each in _WIDE), *((_TEMPLATES, each) for each in namespaces)):
+                await self.api.list(api_path(_VERSION, name, namespace), NamedObject, _ONE)
         except ActionRefused as error:
             # An earlier installation gave no such rights.
             level = logging.DEBUG if self._has_warned else logging.WARNING
@@ -74,10 +79,6 @@ class DeviceDiscovery:
             self._has_warned = True
             return False
         return True
-
-
-def _path(name: str, namespace: str = "") -> str:
-    return f"{_API}/namespaces/{namespace}/{name}" if namespace else f"{_API}/{name}"
 
 
 def _within(namespace: str, objects: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,17 +8,10 @@ from msgspec import field
 from msgspec.structs import force_setattr
 
 from voda.cluster.kubernetes.interning import intern_value
-from voda.cluster.kubernetes.objects import ObjectMeta
+from voda.cluster.kubernetes.objects import OwnObject
 from voda.kubernetes_client.metadata import KubeRecord
 
 _CLOSING: Final = ("NoSchedule", "NoExecute")
-
-
-class _Whole(KubeRecord, frozen=True):
-    metadata: ObjectMeta
-
-    def __post_init__(self) -> None:
-        self.metadata.keep_ours()
 
 
 class DeviceTaint(KubeRecord, frozen=True):
@@ -59,7 +52,7 @@ class ResourceSliceSpec(KubeRecord, frozen=True):
     devices: tuple[PublishedDevice, ...] = ()
 
 
-class ResourceSlice(_Whole, frozen=True):
+class ResourceSlice(OwnObject, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
     @property
@@ -80,7 +73,7 @@ class DeviceClassSpec(KubeRecord, frozen=True):
     selectors: tuple[ClassSelector, ...] = ()
 
 
-class DeviceClass(_Whole, frozen=True):
+class DeviceClass(OwnObject, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
@@ -118,7 +111,7 @@ class ClaimTemplateSpec(KubeRecord, frozen=True):
     spec: ClaimSpec = ClaimSpec()
 
 
-class ResourceClaimTemplate(_Whole, frozen=True):
+class ResourceClaimTemplate(OwnObject, frozen=True):
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
@@ -141,7 +134,7 @@ class ClaimStatus(KubeRecord, frozen=True):
     allocation: ClaimAllocation | None = None
 
 
-class ResourceClaim(_Whole, frozen=True):
+class ResourceClaim(OwnObject, frozen=True):
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = field(default_factory=ClaimStatus)
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection, Mapping, Set
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote
 
 from msgspec import Raw, defstruct, field
 from msgspec.structs import force_setattr, replace
@@ -19,6 +18,7 @@ from voda.domain.job import MOST_REPLICAS
 from voda.kinds.pod_template import PodClaim
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.metadata import KubeRecord, ObjectName, WatchedObject
+from voda.kubernetes_client.paths import api_path
 
 _OURS: Final = ("voda.dev/", "hivedscheduler.microsoft.com/", "elasticgpu.io/")
 """Prefixes of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
@@ -54,6 +54,15 @@ class ObjectMeta(ObjectName, frozen=True):
         force_setattr(self, "annotations", intern_strings(ours))
 
 
+class OwnObject(KubeRecord, frozen=True):
+    """Base of objects of whose annotations voda's own are kept."""
+
+    metadata: ObjectMeta
+
+    def __post_init__(self) -> None:
+        self.metadata.keep_ours()
+
+
 class Taint(KubeRecord, frozen=True):
     key: str
     value: str = ""
@@ -79,13 +88,9 @@ class NodeStatus(KubeRecord, frozen=True):
         force_setattr(self, "conditions", intern_value(self.conditions))
 
 
-class NodeObject(KubeRecord, frozen=True):
-    metadata: ObjectMeta
+class NodeObject(OwnObject, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-    def __post_init__(self) -> None:
-        self.metadata.keep_ours()
 
 
 class ResourceRequirements(KubeRecord, frozen=True):
@@ -174,18 +179,18 @@ class PodStatus(KubeRecord, frozen=True):
         force_setattr(self, "container_statuses", intern_value(self.container_statuses))
 
 
-class Pod(KubeRecord, frozen=True):
-    metadata: ObjectMeta
+def pod_path(namespace: str, name: str) -> str:
+    """Return where a pod is on the API server."""
+    return api_path("v1", "pods", namespace, name)
+
+
+class Pod(OwnObject, frozen=True):
     spec: KubePodSpec = KubePodSpec()
     status: PodStatus = PodStatus()
 
-    def __post_init__(self) -> None:
-        self.metadata.keep_ours()
-
     @property
     def path(self) -> str:
-        namespace, name = quote(self.metadata.namespace, safe=""), quote(self.metadata.name, safe="")
-        return f"/api/v1/namespaces/{namespace}/pods/{name}"
+        return pod_path(self.metadata.namespace, self.metadata.name)
 
     @property
     def is_over(self) -> bool:

@@ -5,10 +5,9 @@ write is refused (Conflict), and what it has decided is void.
 """
 
 from collections.abc import Mapping
-from typing import Final
-from urllib.parse import quote
+from typing import Any, Final
 
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.objects import Pod, pod_path
 from voda.cluster.kubernetes.state.shared_gpus import ASSUMED, CARDS_OF
 from voda.domain.errors import NotFound
 from voda.kubernetes_client.api import Api
@@ -21,6 +20,22 @@ FREED: Final = "voda.dev/cards-freed"
 """Annotation of a pod that waits: a number that changes when cards for it are free, so that it is looked at again."""
 
 
+async def bind_pod(api: Api, namespace: str, name: str, node: str, metadata: Mapping[str, Any]) -> None:
+    """Give a pod its node; `metadata` has what must hold of it, and annotations to add.
+
+    Raises:
+        Conflict: it does not hold, or the pod is bound, or is leaving.
+        Absent: the pod is gone.
+    """
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await api.create(f"{pod_path(namespace, name)}/binding", body, NamedObject)
+
+
 class PodBinding:
     """The calls to the API server."""
 
@@ -29,8 +44,7 @@ class PodBinding:
 
     async def get(self, namespace: str, name: str) -> Pod | None:
         """Return a pod as it is now."""
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-        return await self._api.get(path, Pod)
+        return await self._api.get(pod_path(namespace, name), Pod)
 
     async def name_cards(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
         """Write the annotations that name the cards of a pod, in place of all such ones that it has.
@@ -55,21 +69,10 @@ class PodBinding:
             raise NotFound(f"pod {pod.metadata.key} is gone")
 
     async def bind(self, pod: Pod, node: str) -> None:
-        """Give a pod its node.
-
-        Raises:
-            Conflict: the pod has changed since, is bound, or is leaving.
-            Absent: it is gone.
-        """
+        """Give a pod its node; raises as `bind_pod`."""
         meta = pod.metadata
-        known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {**known, "resourceVersion": meta.resource_version},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        await self._api.create(f"{pod.path}/binding", body, NamedObject)
+        known = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        await bind_pod(self._api, meta.namespace, meta.name, node, known)
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None], label: str | None) -> Pod:
         meta = pod.metadata

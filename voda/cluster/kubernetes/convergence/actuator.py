@@ -35,13 +35,13 @@ from voda.cluster.kubernetes.convergence.steps import (
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.first_start import first_start_patch
+from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_claims import claims_obstacle
 from voda.cluster.kubernetes.state.job_objects import counted_failures
-from voda.cluster.kubernetes.state.job_pods import index
 from voda.cluster.port import Notice
 from voda.concurrency import for_each, gather_all
 from voda.domain.errors import ActionRefused, VodaError

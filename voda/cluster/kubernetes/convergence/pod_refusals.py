@@ -6,12 +6,12 @@ refusal is the same sentence.
 
 import re
 from typing import Final
-from urllib.parse import quote
 
 from msgspec import Struct
 
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.metadata import ObjectName
+from voda.kubernetes_client.paths import api_path
 
 _LONGEST: Final = 300
 _PREFIX: Final = re.compile(r"^Error creating: |\bpods? \"[^\"]*\" is forbidden: ")
@@ -28,8 +28,8 @@ class _Event(Struct, frozen=True, rename="camel"):
 
 async def pod_refusal(api: Api, owner: ObjectName) -> str:
     """Return the last reason why pods of an object could not be made, one sentence; empty where no Event tells one."""
-    path = f"/api/v1/namespaces/{quote(owner.namespace, safe='')}/events"
-    found = await api.list(path, _Event, {"fieldSelector": f"involvedObject.uid={owner.uid},type=Warning"})
+    selection = {"fieldSelector": f"involvedObject.uid={owner.uid},type=Warning"}
+    found = await api.list(api_path("v1", "events", owner.namespace), _Event, selection)
     refused = [each for each in found.items if each.reason.startswith("FailedCreate")]
     latest = max(refused, key=lambda each: each.last_timestamp or "", default=None)
     return refusal_text(latest.message) if latest is not None else ""

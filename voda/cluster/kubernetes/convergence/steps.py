@@ -13,9 +13,10 @@ from msgspec import Struct
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import Patch, object_size
 from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
+from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
-from voda.cluster.kubernetes.state.job_pods import index, worker_of
+from voda.cluster.kubernetes.state.job_pods import worker_of
 from voda.domain.job import JobSpec
 
 KILL_GRACE_S: Final = 1

@@ -6,7 +6,6 @@ own, are made ready by the same steps.
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 from msgspec import Struct, convert
 
@@ -26,6 +25,7 @@ from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.base import JobManifest, role_mappings
+from voda.kubernetes_client.paths import api_path
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -65,12 +65,11 @@ class JobKind:
         return self.kind.name
 
     def collection(self, namespace: str = "") -> str:
-        """Return the path of all objects of the kind, in one namespace or in all; a name leads nowhere else."""
-        within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        return f"/apis/{self.api_version}{within}/{self.kind.plural}"
+        """Return the path of all objects of the kind, in one namespace or in all."""
+        return api_path(self.api_version, self.kind.plural, namespace)
 
     def path(self, namespace: str, name: str) -> str:
-        return f"{self.collection(namespace)}/{quote(name, safe='')}"
+        return api_path(self.api_version, self.kind.plural, namespace, name)
 
     def new_object(self, spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
         """Return the object to create for a job that was submitted to the API: suspended, of the requested size.

@@ -6,13 +6,13 @@ Rule: the name of the template says all that is in it, for nobody can change one
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
-from urllib.parse import quote
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest, role_mappings
 from voda.kinds.pod_template import MOST_GPUS, PodClaim
+from voda.kubernetes_client.paths import api_path
 from voda.manifests.replicas import is_gpu_count
 
 _LONGEST_NAME: Final = 253
@@ -59,8 +59,7 @@ def gpu_claim_template(owner: Mapping[str, Any], meta: ObjectMeta) -> Sequence[t
         },
         "spec": {"spec": {"devices": {"requests": [request]}}},
     }
-    namespace = quote(meta.namespace, safe="")
-    return ((f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates", template),)
+    return ((api_path("resource.k8s.io/v1", "resourceclaimtemplates", meta.namespace), template),)
 
 
 def _gpus_claimed(meta: ObjectMeta) -> int:

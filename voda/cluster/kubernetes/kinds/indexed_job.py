@@ -8,7 +8,6 @@ survive its nodes.
 
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Final
-from urllib.parse import quote
 
 import msgspec
 
@@ -22,6 +21,7 @@ from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.indexed_job import ENDPOINT, NNODES, IndexedJob, runs_torchrun
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, LAST_CALL, LAST_CALL_S
+from voda.kubernetes_client.paths import api_path
 
 _PORT: Final = 29_500
 _MAX_RESTARTS: Final = 100
@@ -74,7 +74,7 @@ class IndexedJobV1(JobKind):
                 "selector": {well_known.JOB_NAME: owner.name},
             },
         }
-        return (*claims, (f"/api/v1/namespaces/{quote(owner.namespace, safe='')}/services", service))
+        return (*claims, (api_path("v1", "services", owner.namespace), service))
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         # No second pod of an index while the first one holds its GPUs.

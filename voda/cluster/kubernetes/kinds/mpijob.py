@@ -9,7 +9,6 @@ wait for the launcher, whose own restartPolicy stays as the user wrote it.
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
-from urllib.parse import quote
 
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import is_launcher, limit, lost
@@ -17,6 +16,7 @@ from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, Repli
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
 from voda.kinds.mpijob import V1, V2, MPIJob
+from voda.kubernetes_client.paths import api_path
 
 _LOST: Final = frozenset({"Evicted", "NodeLost", "Terminated", "Shutdown", "NodeShutdown", "Preempting"})
 """Reasons of Failed, the kind's name left out: evicted workers, and the own reason of a launcher pod that was lost."""
@@ -45,7 +45,7 @@ class MPIJobV2(_AnyMPIJob):
 
     def outdated_paths(self, namespace: str, name: str) -> Sequence[str]:
         """Return the launcher's Job, which is made at once, suspended or not, and never changed."""
-        return (f"/apis/batch/v1/namespaces/{quote(namespace, safe='')}/jobs/{quote(name, safe='')}-launcher",)
+        return (api_path("batch/v1", "jobs", namespace, f"{name}-launcher"),)
 
     def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether the job goes on: only its launcher's failure has a completionTime."""

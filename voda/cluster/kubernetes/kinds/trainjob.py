@@ -12,9 +12,9 @@ JobSet itself; all else is as with other JobSets. Events are on the TrainJob, wh
 """
 
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 from voda.cluster.kubernetes.objects import ObjectMeta
+from voda.kubernetes_client.paths import api_path
 
 KIND: Final = "TrainJob"
 _GROUP: Final = "trainer.kubeflow.org"
@@ -28,8 +28,7 @@ class TrainJob(NamedTuple):
 
     @property
     def path(self) -> str:
-        namespace, name = quote(self.namespace, safe=""), quote(self.name, safe="")
-        return f"/apis/{API_VERSION}/namespaces/{namespace}/trainjobs/{name}"
+        return api_path(API_VERSION, "trainjobs", self.namespace, self.name)
 
 
 def trainjob_of(meta: ObjectMeta) -> TrainJob | None:

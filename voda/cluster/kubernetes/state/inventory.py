@@ -13,11 +13,12 @@ from typing import Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
+from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import pod_requests
 from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
-from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, index, is_held, object_key, worker_of
+from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, is_held, object_key, worker_of
 from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import InvalidInput

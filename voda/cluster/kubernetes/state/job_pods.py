@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds import operator_pods
+from voda.cluster.kubernetes.kinds.operator_pods import DISRUPTED, OWN_FAULT, index, owner_name
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.nodes import is_ready
 from voda.domain.job import Job
@@ -88,14 +88,9 @@ def worker_of(pod: Pod) -> str:
     return pod.metadata.annotations.get(well_known.JOB_ID, "")
 
 
-def index(pod: Pod) -> int | None:
-    """Return the replica index of a pod, by its name; None where it is no replica of the object it belongs to."""
-    return operator_pods.index(pod)
-
-
 def owner_key(pod: Pod) -> str:
     """Return namespace/name of the object that a pod's label names; empty without the label."""
-    owner = operator_pods.owner_name(pod)
+    owner = owner_name(pod)
     return f"{pod.metadata.namespace}/{owner}" if owner else ""
 
 
@@ -160,10 +155,10 @@ def worker_facts(
     Workers that left their nodes for no known reason migrated if they are elsewhere now, and were stopped if not.
     """
     by_exit: dict[Exit, list[int]] = {}
-    for index in sorted(before):
-        if now.get(index) != before[index]:
-            default: Exit = ("migrated" if index in now else "stopped", None)
-            by_exit.setdefault(exits.get(index, default), []).append(index)
+    for number in sorted(before):
+        if now.get(number) != before[number]:
+            default: Exit = ("migrated" if number in now else "stopped", None)
+            by_exit.setdefault(exits.get(number, default), []).append(number)
     facts: list[WorkerExited | WorkerStarted] = [
         WorkerExited(job_id=job_id, workers=tuple(indices), cause=why, exit_code=code)
         for (why, code), indices in by_exit.items()
@@ -174,14 +169,12 @@ def worker_facts(
 
 def _external_cause(pod: Pod, node: NodeObject | None) -> ExitCause | None:
     """Return the cause if the pod says that neither its program nor its deletion ended it."""
-    disruptions = {
-        each.reason for each in pod.status.conditions if each.type == operator_pods.DISRUPTED and each.status == "True"
-    }
+    disruptions = {each.reason for each in pod.status.conditions if each.type == DISRUPTED and each.status == "True"}
     if _NODE_LOST & {*disruptions, pod.status.reason}:
         return "node_lost"
     if _BY_TAINT in disruptions and not _is_there(node):
         return "node_lost"
-    return "evicted" if disruptions or pod.status.reason not in operator_pods.OWN_FAULT else None
+    return "evicted" if disruptions or pod.status.reason not in OWN_FAULT else None
 
 
 def _exit_of_taken_pod(pod: Pod, node: NodeObject | None, wanted: str | None) -> Exit:
