@@ -118,20 +118,14 @@ def lock_holder(file: int) -> int | None:
     return None
 
 
-def kill_lock_holders(file: int, uid: int) -> list[int]:
-    """Kill the processes of a user that hold a lock (see `try_lock`) on an open file, also one that they inherited, and
-    return their ids.
+def lock_holders(file: int, uid: int) -> set[int]:
+    """Return the processes of a user that hold a lock (see `try_lock`) on an open file, also one that they inherited.
 
-    A user with very many open files may have one left.
+    Of a user with very many open files one may be left out.
     """
-    status, killed = os.fstat(file), []
+    status = os.fstat(file)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino} ".encode()
-    for pid, lock in islice(_descriptors(uid), _MOST_DESCRIPTORS):
-        if place in lock and pid not in killed:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-    return killed
+    return {pid for pid, lock in islice(_descriptors(uid), _MOST_DESCRIPTORS) if place in lock}
 
 
 def _descriptors(uid: int) -> Iterator[tuple[int, bytes]]:

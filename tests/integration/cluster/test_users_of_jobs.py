@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +24,9 @@ from voda import process_table
 from voda.accounts import Account, account_of
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local import device_claims
-from voda.cluster.local.folder import JobFolder
+from voda.cluster.local.folder import JobFolder, find_users_lock_holders
 from voda.cluster.local.isolation.job_environment import clean_environment
+from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.rendezvous import probe_for_users
 from voda.domain.errors import ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.job import JobSpec
@@ -228,6 +230,13 @@ async def test_worker_that_was_taken_away_is_free_though_an_unmarked_process_kee
     folder: Path, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_claims, "_SPARE_S", 0.5)
+    finders: list[threading.Thread] = []
+
+    def find(job: JobFolder, replica: str) -> tuple[MarkedProcess, ...]:
+        finders.append(threading.current_thread())
+        return find_users_lock_holders(job, replica)
+
+    monkeypatch.setattr(device_claims, "find_users_lock_holders", find)
     async with ground_of_users(folder, transport="rank") as ground:
         await ground.start(an_mpi_job("a", f"echo began; {FOREVER}", user=ANN, grace_s=0.1), workers=2)
         await ground.until_logged("began")
@@ -247,6 +256,8 @@ async def test_worker_that_was_taken_away_is_free_though_an_unmarked_process_kee
             if holder == ANN:
                 assert await kept.wait() == -signal.SIGKILL
             assert is_alive(kept.pid) == (holder == BOB)
+            # Once, as the user may have very many files open, and not on the event loop.
+            assert [finder is threading.main_thread() for finder in finders] == [False]
         finally:
             if kept.returncode is None:
                 kept.kill()

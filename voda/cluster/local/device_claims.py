@@ -9,13 +9,14 @@ CUDA_VISIBLE_DEVICES those that a launcher started by itself. They are looked fo
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
-from voda.cluster.local.folder import is_lock_users, kill_users_lock_holders
+from voda.cluster.local.folder import find_users_lock_holders, is_lock_users
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
@@ -279,9 +280,9 @@ class DeviceClaims:
         if not is_lock_users(folder, name):
             return False
         if index not in self._swept:
-            # Once: a user may have very many files open, which takes the event loop a while.
             self._swept.add(index)
-            kill_users_lock_holders(folder, name)
+            find = partial(find_users_lock_holders, folder, name)
+            self._state.context.in_thread(find, lambda holders: folder.kill(holders or ()), within_s=FIND_S)
         return not is_used and late_s >= _SPARE_S
 
     def _forgive(self) -> None:

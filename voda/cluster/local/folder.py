@@ -30,7 +30,7 @@ from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.events.types import ExitCause
-from voda.process_table import REPLICA_MARK, kill_lock_holders, marked_processes, try_lock
+from voda.process_table import REPLICA_MARK, lock_holders, marked_processes, start_of, try_lock
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
@@ -329,12 +329,15 @@ def is_lock_users(folder: JobFolder, replica: str) -> bool:
     return False
 
 
-def kill_users_lock_holders(folder: JobFolder, replica: str) -> list[int]:
-    """Kill the processes of the job's user that hold a replica's lock, marked or not, and return their ids."""
-    folder.before_change()
+def find_users_lock_holders(folder: JobFolder, replica: str) -> tuple[MarkedProcess, ...]:
+    """Return the processes of the job's user that hold a replica's lock, marked or not; in a thread, as the user may
+    have very many files open.
+    """
     with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
-        return kill_lock_holders(file, folder.uid) if folder.uid else []
-    return []
+        holders = lock_holders(file, folder.uid) if folder.uid else ()
+        started = ((pid, start_of(pid)) for pid in holders)
+        return tuple(MarkedProcess(pid, start, replica, frozenset()) for pid, start in started if start is not None)
+    return ()
 
 
 def times_path(replica: str) -> str:
