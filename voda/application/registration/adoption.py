@@ -1,8 +1,9 @@
 """Adopts objects that users create with kubectl: submits them as jobs, and makes them ready to run.
 
 Rules: an object is adopted once, whatever crashes in between, because its uid is the key; it is suspended before its
-job is submitted, and cannot start before its templates are voda's, because the patch that names the job sets both. An
-object that voda cannot run, or that another controller runs, gets an Event that says so and stays as it is.
+job is submitted, and cannot start before its templates are voda's, because the patch that names the job sets both, and
+may start it (kinds/first_start.py). An object that voda cannot run, or that another controller runs, gets an Event that
+says so and stays as it is.
 """
 
 import logging
