@@ -30,7 +30,7 @@ class Pods:
         self.running: dict[str, dict[str, float]] = {}
 
     def _see(self, pod: Object, is_there: bool) -> None:
-        job = pod["metadata"].get("labels", {}).get(self._label)
+        job = self._job(pod)
         if job is None or not is_there:
             return
         now, uid = time.perf_counter(), pod["metadata"]["uid"]
@@ -56,8 +56,12 @@ class Pods:
             await asyncio.sleep(_LOOK_S)
 
     async def until_gone(self) -> None:
-        """Wait until there is no pod."""
-        await self.until(lambda: not self.mirror.objects, "all pods are gone")
+        """Wait until there is no pod of any job."""
+        await self.until(lambda: all(self._job(each) is None for each in self.mirror.objects.values()), "pods are gone")
+
+    def _job(self, pod: Object) -> str | None:
+        name: str | None = pod["metadata"].get("labels", {}).get(self._label)
+        return name
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
