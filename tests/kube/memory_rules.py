@@ -190,9 +190,10 @@ def _check_pod(name: str, before: Object, now: Object) -> None:
         raise invalid(client.PODS, name, "spec", "Forbidden: pod updates may not change fields")
 
 
-def with_annotations(metadata: Object, given: Mapping[str, str]) -> Object:
-    """Return the metadata of a pod with the annotations of its binding."""
-    return {**metadata, "annotations": {**metadata.get("annotations", {}), **given}} if given else metadata
+def with_copies(metadata: Object, given: Mapping[str, Any]) -> Object:
+    """Return the metadata of a pod with the annotations and labels of its binding."""
+    copies = {key: {**metadata.get(key, {}), **given[key]} for key in ("annotations", "labels") if given.get(key)}
+    return {**metadata, **copies}
 
 
 def check_binding(pod: Object, given: Mapping[str, Any]) -> None:

@@ -233,7 +233,7 @@ class MemoryServer:
             "MODIFIED",
             {
                 **pod,
-                "metadata": rules.with_annotations(pod["metadata"], body["metadata"].get("annotations", {})),
+                "metadata": rules.with_copies(pod["metadata"], body["metadata"]),
                 "spec": {**pod["spec"], "nodeName": body["target"]["name"]},
                 "status": status,
             },

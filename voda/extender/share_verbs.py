@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from voda.domain.changed_keys import ChangedKeys
 from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest
 from voda.domain.shares import SharingNode
 from voda.extender.wire import (
@@ -59,12 +60,26 @@ class CardState(Struct, frozen=True, rename="pascal"):
 
 
 class ShareVerbs:
-    """Answers from the accounts of nodes; `closed` are nodes that take no pod now, and why."""
+    """Answers from the accounts of nodes.
 
-    def __init__(self, chooser: CardChooser, accounts: Mapping[str, SharingNode], closed: Mapping[str, str]) -> None:
+    Args:
+        chooser: rates the nodes.
+        accounts: of all nodes.
+        closed: nodes that take no pod now, and why.
+        changes: of the accounts; None: what changed is found by comparison.
+    """
+
+    def __init__(
+        self,
+        chooser: CardChooser,
+        accounts: Mapping[str, SharingNode],
+        closed: Mapping[str, str],
+        changes: ChangedKeys | None = None,
+    ) -> None:
         self._chooser = chooser
         self._accounts = accounts
         self._closed = closed
+        self._changes = changes
 
     def filter(self, pod: SharingPod, names: Sequence[str]) -> ExtenderFilterResult:
         """Return the nodes where the pod's cards are free, and why they are not on each of the others."""
@@ -89,7 +104,7 @@ class ShareVerbs:
 
     def preempt(self, pod: SharingPod, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         """Return the nodes, with kube-scheduler's victims, where the pod's cards are free once these have left."""
-        self._chooser.follow(self._accounts, pod.request)
+        self._chooser.follow(self._accounts, pod.request, self._changes)
         victims = _victims(arguments)
         return ExtenderPreemptionResult(
             {name: each for name, each in victims.items() if self._fits_without(pod, name, each)}
@@ -99,7 +114,7 @@ class ShareVerbs:
         """Return the cards of each container on a node, or why it gets none there."""
         if node in self._closed:
             return self._closed[node]
-        self._chooser.follow(self._accounts, pod.request)
+        self._chooser.follow(self._accounts, pod.request, self._changes)
         found = self._chooser.cards(node, pod.request, pod.uid)
         if found is None:
             return self._chooser.refusals([node], pod.request, pod.text())[node].reason
@@ -109,8 +124,8 @@ class ShareVerbs:
         }
 
     def _preferences(self, pod: SharingPod, names: Sequence[str]) -> Mapping[str, int]:
-        self._chooser.follow(self._accounts, pod.request)
-        open_ = [name for name in names if name not in self._closed]
+        self._chooser.follow(self._accounts, pod.request, self._changes)
+        open_ = tuple(name for name in names if name not in self._closed) if self._closed else tuple(names)
         wanted = self._chooser.preferences(open_, pod.request, pod.uid)
         if pod.has_cards_on not in names:
             return wanted

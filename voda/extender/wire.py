@@ -77,7 +77,7 @@ class ExtenderFilterResult(Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
-class HostPriority(Struct, frozen=True, rename="pascal"):
+class HostPriority(Struct, frozen=True, rename="pascal", gc=False):
     """How much a node is preferred, 0 to 10; the answer to prioritize is a list of these."""
 
     host: str

@@ -263,7 +263,10 @@ def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
 
 @LiveCluster.folds
 def _share_changed(live: LiveCluster, fact: facts.ShareFact, event: Event) -> None:
-    live.changed_pools.update(name for name, pool in live._pools.items() if fact.node in pool.nodes)
+    # Plans are of whole GPUs: cards of a node that offers none beside them change nothing for a pool.
+    for name, pool in live._pools.items():
+        if (node := pool.nodes.get(fact.node)) is not None and node.gpus:
+            live.changed_pools.add(name)
 
 
 @LiveCluster.folds

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from voda.domain.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.shares import PodShares, SharingNode
@@ -27,6 +28,8 @@ class ShareAccounts(Projection):
         self._nodes: dict[str, SharingNode] = {}
         self._node_of: dict[str, str] = {}
         """uid of a pod -> its node."""
+        self.changes = ChangedKeys()
+        """The nodes of which something changed. Not part of the state."""
 
     @property
     def nodes(self) -> Mapping[str, SharingNode]:
@@ -59,13 +62,20 @@ class ShareAccounts(Projection):
         return msgspec.msgpack.encode(self._nodes)
 
     def load(self, state: bytes) -> None:
+        before = self._nodes
         self._nodes = msgspec.msgpack.decode(state, type=dict[str, SharingNode])
         self._node_of = {uid: name for name, node in self._nodes.items() for uid in node.pods}
+        self._changed(*before, *self._nodes)
 
     def rebase(self) -> None:
         """Make this state the beginning of another log, in which all streams are empty."""
         for node in self._nodes.values():
             node.version = 0
+        self._changed(*self._nodes)
+
+    def _changed(self, *names: str) -> None:
+        for name in names:
+            self.changes.add(name)
 
     def _whole(self, node: Node) -> Node:
         found = self._nodes.get(node.name)
@@ -85,6 +95,7 @@ def _node_changed(accounts: ShareAccounts, fact: facts.NodeJoined | facts.NodeCh
     if node.devices or node.name in accounts._nodes:
         accounts._nodes.setdefault(node.name, SharingNode()).devices = node.devices
         accounts._tidy(node.name)
+        accounts._changed(node.name)
 
 
 @ShareAccounts.folds
@@ -92,12 +103,14 @@ def _node_left(accounts: ShareAccounts, fact: facts.NodeLeft, event: Event) -> N
     if (node := accounts._nodes.get(fact.name)) is not None:
         node.devices = ()
         accounts._tidy(fact.name)
+        accounts._changed(fact.name)
 
 
 @ShareAccounts.folds
 def _assigned(accounts: ShareAccounts, fact: facts.ShareAssigned, event: Event) -> None:
     node = accounts._nodes.setdefault(fact.node, SharingNode())
     node.version = event.version
+    accounts._changed(fact.node)
     if not accounts.node_of(fact.pod_uid) and fact.containers and not node.refusal(fact.containers):
         shares = PodShares(pod=fact.pod, containers=fact.containers, assigned_at=event.recorded_at)
         node.pods[fact.pod_uid] = shares
@@ -108,5 +121,6 @@ def _assigned(accounts: ShareAccounts, fact: facts.ShareAssigned, event: Event) 
 def _released(accounts: ShareAccounts, fact: facts.ShareReleased, event: Event) -> None:
     node = accounts._nodes.setdefault(fact.node, SharingNode())
     node.version = event.version
+    accounts._changed(fact.node)
     if node.pods.pop(fact.pod_uid, None) is not None:
         del accounts._node_of[fact.pod_uid]

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from voda.domain.changed_keys import ChangedKeys
 from voda.domain.gpus import CardShare, GpuDevice
 from voda.domain.shares import FreeCard, SharingNode
 from voda.sharing.demand import Demand
@@ -51,25 +52,44 @@ class CardChooser:
         self._unused = self._placer
         """Rates the nodes as if nobody used them."""
         self._changes_left = 0
+        self._changes: ChangedKeys | None = None
+        self._seen = 0
+        """Of `_changes`, so many are read."""
+        self._answered: object = None
+        """What was asked last: pod, uid, placer and state of the nodes."""
+        self._answer: tuple[Sequence[str], Mapping[str, int]] = ((), {})
+        """The nodes where it fits, and how much each is preferred."""
 
-    def follow(self, accounts: Mapping[str, SharingNode], pod: PodRequest) -> None:
-        """Read what changed in the accounts; before any question about them. `pod` is about to be asked for."""
-        # Of a thousand nodes one has changed, so lists are compared, which costs next to nothing.
-        names, devices = list(accounts), [each.devices for each in accounts.values()]
-        versions = [each.version for each in accounts.values()]
-        if names != self._names or devices != self._devices:
-            self._begin(names, devices)
-        if versions != self._versions:
-            for name, before, now in zip(names, self._versions, versions, strict=True):
-                if before != now:
-                    self._fleet.put_free(name, accounts[name].free())
-                    self._changes_left -= 1
-            self._versions = versions
+    def follow(self, accounts: Mapping[str, SharingNode], pod: PodRequest, changes: ChangedKeys | None = None) -> None:
+        """Read what changed in the accounts; before any question about them. `pod` is about to be asked for.
+
+        Without `changes`, whose keys are the names of accounts, all of them are compared.
+        """
+        is_known = changes is not None and changes is self._changes
+        changed = changes.since(self._seen) if changes is not None and is_known else ()
+        self._changes, self._seen = changes, 0 if changes is None else changes.count
+        if not is_known or any(self._is_another(name, accounts.get(name)) for name in changed):
+            names, devices = list(accounts), [each.devices for each in accounts.values()]
+            if names != self._names or devices != self._devices:
+                self._begin(names, devices)
+            changed = names
+        for name in changed:
+            if (account := accounts.get(name)) is not None:
+                self._read(name, account)
         if self._changes_left <= 0:
             self._expect(accounts, pod)
 
     def preferences(self, names: Sequence[str], pod: PodRequest, uid: str) -> Mapping[str, int]:
         """Return how much each node is preferred, 0 to 10, 10 of the best alone; where it does not fit it has none."""
+        # kube-scheduler asks twice: of all nodes, and then, for their scores, of those that were the answer.
+        now = pod, uid, self._placer, self._fleet.changes
+        if self._answered == now and names == self._answer[0]:
+            return self._answer[1]
+        wanted = self._preferences(names, pod, uid)
+        self._answered, self._answer = now, (tuple(wanted), wanted)
+        return wanted
+
+    def _preferences(self, names: Sequence[str], pod: PodRequest, uid: str) -> Mapping[str, int]:
         rated, row_of = self._placer.rated(pod, uid), self._fleet.row_of
         asked = np.array([row_of.get(name, -1) for name in names], dtype=np.int64)
         places = np.flatnonzero((asked >= 0) & (rated.scores[asked] > -np.inf)) if len(row_of) else asked[:0]
@@ -114,6 +134,20 @@ class CardChooser:
         rows = NodeRows(self._fleet.hardware, np.array([row]), self._fleet.with_free(row, free)[None])
         rated: RatedNodes = rate(rows, pod, self._rater, self._context)
         return bool(rated.scores[0] > -np.inf)
+
+    def _is_another(self, name: str, account: SharingNode | None) -> bool:
+        """Say whether a node is there that was not, or the other way round, or has other cards."""
+        row = self._fleet.row_of.get(name)
+        if row is None or account is None:
+            return row is not None or account is not None
+        return account.devices != self._devices[row]
+
+    def _read(self, name: str, account: SharingNode) -> None:
+        row = self._fleet.row_of[name]
+        if account.version != self._versions[row]:
+            self._versions[row] = account.version
+            self._fleet.put_free(name, account.free())
+            self._changes_left -= 1
 
     def _begin(self, names: list[str], devices: list[tuple[GpuDevice, ...]]) -> None:
         nodes = [

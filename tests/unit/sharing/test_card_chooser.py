@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sharing import share, whole
+from voda.domain.changed_keys import ChangedKeys
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
 from voda.domain.shares import FreeCard, PodShares, SharingNode
 from voda.sharing.card_chooser import HIGHEST, CardChooser
@@ -54,6 +55,24 @@ def test_first_of_equal_nodes_is_preferred_whatever_the_order_of_the_question() 
     pod = a_request(share(300))
     chooser = chooser_of(accounts(), pod)
     assert chooser.preferences(["n2", "n1", "n0"], pod, "u") == {"n2": 9, "n1": 9, "n0": 10}
+
+
+def test_accounts_that_are_followed_by_their_changes_are_rated_as_if_all_were_compared() -> None:
+    found, pod, changes = accounts(3, 1), a_request(share(600)), ChangedKeys()
+    chooser = CardChooser(RATERS["binpack"])
+    for step in range(5):
+        chooser.follow(found, pod, changes)
+        names = list(found)
+        assert chooser.preferences(names, pod, "u") == chooser_of(found, pod).preferences(names, pod, "u")
+        changed = f"n{step}"
+        match step:
+            case 0 | 1:
+                give(found[changed], f"u{step}", share(600), 0)
+            case 2:
+                found[changed].devices = (CARD, CARD)
+            case 3:
+                found[changed] = SharingNode(devices=(CARD,))
+        changes.add(changed)
 
 
 def test_account_when_it_changes_is_followed() -> None:

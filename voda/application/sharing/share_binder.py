@@ -1,12 +1,12 @@
-"""Binds a pod that asks for cards: its share into the log, then its annotations, then its node.
+"""Binds a pod that asks for cards: its share into the log, then its node and its annotations in one write.
 
-1. Read the pod: it is the one that kube-scheduler means, and nobody has bound it.
+1. Look at the pod: it is the one that kube-scheduler means, and nobody has bound it.
 2. Append `share.assigned` at the version of the node's account that the cards were chosen by.
-3. Name the cards in annotations, at the version of the pod that was read.
-4. Bind the pod, at the version that the annotations gave it.
+3. Bind the pod, with the annotations that name its cards, at the version of the pod that was looked at.
 
-Rules: whoever dies between two steps leaves a share of a pod without a node; the next try uses it, or withdraws it. A
-share is taken from an unbound pod only once no earlier try can bind the pod any more: its version was changed.
+Rules: the mirror's pod is good enough for the first try, since a later version of it refuses the write. Whoever dies
+between two steps leaves a share of a pod without a node; the next try uses it, or withdraws it. A share is taken from an
+unbound pod only once no earlier try can bind the pod any more: its version was changed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +15,8 @@ from typing import Final
 from voda.application.backend import Backend
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
-from voda.cluster.kubernetes.state.shared_gpus import ShareResources, card_annotations, share_requests
+from voda.cluster.kubernetes.state.shared_gpus import card_annotations, share_requests
+from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, VersionConflict, WrongState
 from voda.domain.gpus import CardShare
 from voda.domain.shares import SharingNode
@@ -36,12 +37,12 @@ class ShareBinder:
         self,
         backend: Backend,
         pods: PodBinding,
-        names: ShareResources,
+        mirror: SharingPods,
         placement: Callable[[], Awaitable[ShareVerbs]],
     ) -> None:
         self._backend = backend
         self._pods = pods
-        self._names = names
+        self._mirror = mirror
         self._placement = placement
 
     async def bind(self, arguments: ExtenderBindingArgs) -> None:
@@ -50,24 +51,30 @@ class ShareBinder:
         Raises:
             VodaError: it is not bound, and why.
         """
+        is_mirror_good = True
         for _ in range(_MOST_TRIES):
             try:
-                await self._try(arguments)
-            except (ChangedMeanwhile, VersionConflict):
+                await self._try(arguments, await self._pod(arguments, is_mirror_good=is_mirror_good))
+            except (ChangedMeanwhile, VersionConflict) as error:
+                is_mirror_good = is_mirror_good and isinstance(error, VersionConflict)
                 await self._backend.view.wait_for(await self._backend.store.position())
             else:
                 return
-        key = f"{arguments.podnamespace}/{arguments.podname}"
         raise ActionRefused(
-            f"pod {key} is not bound to {arguments.node}: one of them changed {_MOST_TRIES} times meanwhile"
+            f"pod {_key(arguments)} is not bound to {arguments.node}: one of them changed {_MOST_TRIES} times meanwhile"
         )
 
-    async def _try(self, arguments: ExtenderBindingArgs) -> None:
-        pod = _checked(await self._pods.get(arguments.podnamespace, arguments.podname), arguments)
+    async def _pod(self, arguments: ExtenderBindingArgs, *, is_mirror_good: bool) -> Pod:
+        mirrored = self._mirror.by_uid.get(arguments.poduid)
+        if is_mirror_good and mirrored is not None and mirrored.metadata.key == _key(arguments):
+            return _checked(mirrored, arguments)
+        return _checked(await self._pods.get(arguments.podnamespace, arguments.podname), arguments)
+
+    async def _try(self, arguments: ExtenderBindingArgs, pod: Pod) -> None:
         if pod.spec.node_name:
             return
         node, uid, former = arguments.node, pod.metadata.uid, self._accounts.node_of(pod.metadata.uid)
-        requests = share_requests(pod, self._names)
+        requests = share_requests(pod, self._mirror.names)
         if not requests:
             raise WrongState(f"pod {pod.metadata.key} asks for no cards: leave it to kube-scheduler to bind it")
         if former not in ("", node):
@@ -75,8 +82,7 @@ class ShareBinder:
             await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
         asking = SharingPod(uid=uid, key=pod.metadata.key, requests=requests)
         shares = await self._assign(asking, node)
-        pod = await self._pods.name_cards(pod, card_annotations(shares))
-        await self._pods.bind(pod, node)
+        await self._pods.bind(pod, node, card_annotations(shares))
 
     async def _assign(self, pod: SharingPod, node: str) -> Mapping[str, CardShare]:
         """Have the pod's share of a node in the log, and return it."""
@@ -110,7 +116,7 @@ class ShareBinder:
 
 def _checked(pod: Pod | None, arguments: ExtenderBindingArgs) -> Pod:
     """Return the pod that is to be bound, or has that node already; raises where it is another, over or elsewhere."""
-    key = f"{arguments.podnamespace}/{arguments.podname}"
+    key = _key(arguments)
     if pod is None:
         raise NotFound(f"pod {key} is gone")
     if pod.metadata.uid != arguments.poduid:
@@ -120,3 +126,7 @@ def _checked(pod: Pod | None, arguments: ExtenderBindingArgs) -> Pod:
     if pod.spec.node_name not in ("", arguments.node):
         raise WrongState(f"pod {key} is on node {pod.spec.node_name}, and cannot be bound to {arguments.node}")
     return pod
+
+
+def _key(arguments: ExtenderBindingArgs) -> str:
+    return f"{arguments.podnamespace}/{arguments.podname}"

@@ -93,13 +93,28 @@ def unrecorded(account: SharingNode, pods: Mapping[str, Pod], names: ShareResour
     return [pod for pod in lacking if _uses_some(pod, account, names)]
 
 
-def closed_nodes(accounts: ShareAccounts, pods: SharingPods) -> Mapping[str, str]:
-    """Return the nodes with pods whose cards the log does not know, and why they are closed: who knows what is left."""
-    found = {}
-    for node, there in pods.by_node.items():
-        if (account := accounts.nodes.get(node)) and (lacking := unrecorded(account, there, pods.names)):
-            found[node] = f"cards that pod {lacking[0].metadata.key} uses there are not recorded yet"
-    return found
+class ClosedNodes:
+    """Follows which nodes have pods whose cards the log does not know: who knows what is left there."""
+
+    def __init__(self, pods: SharingPods) -> None:
+        self._pods = pods
+        self._found: dict[str, str] = {}
+        self._accounts: ShareAccounts | None = None
+        self._seen = (0, 0)
+        """How many changes of the accounts and of the pods."""
+
+    def now(self, accounts: ShareAccounts) -> Mapping[str, str]:
+        """Return the nodes that take no pod, and why not; nodes of which nothing changed are not looked at."""
+        if accounts is not self._accounts:
+            self._accounts, self._seen = accounts, (0, 0)
+        changed = {*accounts.changes.since(self._seen[0]), *self._pods.changes.since(self._seen[1])}
+        self._seen = accounts.changes.count, self._pods.changes.count
+        for node in changed:
+            self._found.pop(node, None)
+            account = accounts.nodes.get(node)
+            if account and (lacking := unrecorded(account, self._pods.on(node), self._pods.names)):
+                self._found[node] = f"cards that pod {lacking[0].metadata.key} uses there are not recorded yet"
+        return dict(self._found)
 
 
 def node_facts(node: NodeToCorrect, *, stale: Sequence[StaleShare], lacking: Sequence[Pod]) -> NodeFacts:
@@ -124,16 +139,17 @@ def node_facts(node: NodeToCorrect, *, stale: Sequence[StaleShare], lacking: Seq
 
 
 def lost_annotations(account: SharingNode, pods: Mapping[str, Pod]) -> Iterator[tuple[Pod, Mapping[str, str]]]:
-    """Yield the pods on a node whose annotations do not name the cards that the account has, and the right ones."""
+    """Yield the pods on a node whose annotations or label differ from the account, and the right annotations."""
     for uid, pod in pods.items():
         if (shares := account.pods.get(uid)) is None or pod.is_leaving:
             continue
         wanted, there = card_annotations(shares.containers), pod.metadata.annotations
-        if all(there.get(key) == value for key, value in wanted.items()):
+        is_labelled = pod.metadata.labels.get(ASSUMED) == wanted[ASSUMED]
+        if is_labelled and all(there.get(key) == value for key, value in wanted.items()):
             continue
         requests = {name: share.request for name, share in shares.containers.items()}
         named = annotated_cards(pod, requests, len(account.devices))
-        if named != shares.containers or there.get(ASSUMED) != wanted[ASSUMED]:
+        if named != shares.containers or there.get(ASSUMED) != wanted[ASSUMED] or not is_labelled:
             yield pod, wanted
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from voda.application.backend import Backend
 from voda.application.sharing.share_binder import ShareBinder
-from voda.application.sharing.share_corrections import closed_nodes
+from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
@@ -44,11 +44,12 @@ class ShareExtender:
     chooser: CardChooser
     is_synced: Callable[[], bool]
     """Whether the mirror has read the cluster."""
-    _closed: Mapping[str, str] = field(default_factory=dict, init=False)
-    _closed_at: tuple[int, int] = field(default=(-1, -1), init=False)
+    _asked_at: int = field(default=-1, init=False)
+    """Changes of the pods up to which the log has been read to its end."""
 
     def __post_init__(self) -> None:
-        self._binder = ShareBinder(self.backend, self.binding, self.pods.names, self._placement)
+        self._closed = ClosedNodes(self.pods)
+        self._binder = ShareBinder(self.backend, self.binding, self.pods, self._placement)
 
     async def filter(self, body: bytes) -> ExtenderFilterResult:
         """Return the nodes where the pod's cards are free, or in `error` why the question cannot be answered."""
@@ -115,11 +116,9 @@ class ShareExtender:
     async def _placement(self) -> ShareVerbs:
         if not self.is_synced():
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
-        now = self.pods.changes, self.backend.view.position
-        if self._closed_at != now:
-            if closed_nodes(self._accounts, self.pods):
-                # The mirror may be ahead of the fold: another replica may have bound a pod just now.
-                await self.backend.view.wait_for(await self.backend.store.position())
-            now = self.pods.changes, self.backend.view.position
-            self._closed, self._closed_at = closed_nodes(self._accounts, self.pods), now
-        return ShareVerbs(self.chooser, self._accounts.nodes, self._closed)
+        changes, closed = self.pods.changes.count, self._closed.now(self._accounts)
+        if closed and changes != self._asked_at:
+            # The mirror may be ahead of the fold: another replica may have bound a pod just now.
+            await self.backend.view.wait_for(await self.backend.store.position())
+            self._asked_at, closed = changes, self._closed.now(self._accounts)
+        return ShareVerbs(self.chooser, self._accounts.nodes, closed, self._accounts.changes)

@@ -1,22 +1,22 @@
 """What the leader does about shares: compares the account of every node with the cluster, and puts right what differs.
 
-Level-triggered: each round looks at all there is, whatever happened. Rules: facts are appended at the version of the
-account that they follow from; a share is taken from a pod that is not there, or has no node, only once the API server
-has said so, and refuses whoever was about to bind it.
+Level-triggered: a round looks at all there is about a node, whatever happened. Rules: facts are appended at the version
+of the account that they follow from; a share is taken from a pod that is not there, or has no node, only once the API
+server has said so, and refuses whoever was about to bind it.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.backend import Backend
 from voda.application.sharing.share_corrections import (
     GONE_S,
+    ClosedNodes,
     NodeToCorrect,
     StaleShare,
-    closed_nodes,
     has_lost_cards,
     lost_annotations,
     node_facts,
@@ -67,22 +67,25 @@ class ShareReconciler:
     """Uid of a pod that cannot be adopted -> why not, as it was logged."""
 
     def __post_init__(self) -> None:
+        self._closed = ClosedNodes(self.pods)
         self._waiting = WaitingPods(binding=self.binding, pods=self.pods, chooser=CardChooser(self.rater))
 
     async def run(self) -> None:
-        """Look at all nodes whenever something has changed, until cancelled."""
-        seen, looked_at = (-1, -1), 0.0
+        """Look at nodes whenever something about them has changed, and at all of them now and then, until cancelled."""
+        accounts, seen, looked_at = self._accounts, (0, 0), 0.0
         while True:
             now = self.backend.clock.now()
-            state = self.pods.changes, self.backend.view.position
-            if state != seen or now - looked_at >= _LOOK_ANYWAY_S:
-                seen, looked_at = state, now
-                await self.step()
+            changed = {*self._accounts.changes.since(seen[0]), *self.pods.changes.since(seen[1])}
+            if accounts is not self._accounts or now - looked_at >= _LOOK_ANYWAY_S:
+                accounts, looked_at, changed = self._accounts, now, {*self._accounts.nodes, *self.pods.by_node}
+            seen = accounts.changes.count, self.pods.changes.count
+            if changed:
+                await self._look(changed)
             await asyncio.sleep(_LOOK_S)
 
-    async def step(self) -> None:
-        """Put all nodes right, one after the other, and wake pods; what fails is tried again in the next round."""
-        for number, node in enumerate(sorted({*self._accounts.nodes, *self.pods.by_node})):
+    async def _look(self, nodes: Collection[str]) -> None:
+        """Put nodes right, one after the other, and wake pods; what fails is tried again in a later round."""
+        for number, node in enumerate(sorted(nodes)):
             if number % _NODES_AT_ONCE == 0:
                 await asyncio.sleep(0)
             with log_unexpected("reconciling shares", node):
@@ -96,7 +99,7 @@ class ShareReconciler:
             await self._wake()
 
     async def _wake(self) -> None:
-        closed = closed_nodes(self._accounts, self.pods)
+        closed = self._closed.now(self._accounts)
         try:
             await self._waiting.wake(self._accounts, closed, self.backend.view.position, self.backend.clock.now())
         except (TransientError, ActionRefused) as error:

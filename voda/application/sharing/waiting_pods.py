@@ -40,7 +40,8 @@ class WaitingPods:
 
     async def wake(self, accounts: ShareAccounts, closed: Mapping[str, str], position: int, now: float) -> None:
         """Wake the oldest pods for which cards are free on a node that is not closed."""
-        placement, has_room, woken = ShareVerbs(self.chooser, accounts.nodes, closed), dict[PodRequest, bool](), 0
+        placement = ShareVerbs(self.chooser, accounts.nodes, closed, accounts.changes)
+        has_room, woken = dict[PodRequest, bool](), 0
         for pod in sorted(self._put_aside(accounts), key=_age):
             if woken == _AT_ONCE:
                 break

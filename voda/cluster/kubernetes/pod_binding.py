@@ -1,4 +1,4 @@
-"""Binds pods: reads one, names its cards in its annotations, and gives it its node.
+"""Binds pods: gives one its node, and with it the annotations that name its cards.
 
 Rule: every write names the version of the pod that it was decided on, so that of two who bind one pod the later one to
 write is refused (Conflict), and what it has decided is void.
@@ -68,11 +68,18 @@ class PodBinding:
         if await self._api.patch(pod.path, {"metadata": metadata}, Pod) is None:
             raise NotFound(f"pod {pod.metadata.key} is gone")
 
-    async def bind(self, pod: Pod, node: str) -> None:
-        """Give a pod its node; raises as `bind_pod`."""
+    async def bind(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
+        """Give a pod its node, and name its cards in the same write; raises as `bind_pod`.
+
+        An old API server may leave the label out.
+        """
+        if any(key not in annotations for key in pod.metadata.annotations if key.startswith((CARDS_OF, WITHDRAWN))):
+            # A binding adds annotations and takes none away.
+            pod = await self.name_cards(pod, annotations)
         meta = pod.metadata
         known = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        await bind_pod(self._api, meta.namespace, meta.name, node, known)
+        copies = {"annotations": annotations, "labels": {ASSUMED: annotations[ASSUMED]}}
+        await bind_pod(self._api, meta.namespace, meta.name, node, {**known, **copies})
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None], label: str | None) -> Pod:
         meta = pod.metadata

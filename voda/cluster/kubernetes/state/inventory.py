@@ -187,7 +187,7 @@ class NodeStock:
         self.nodes: dict[str, NodeObject] = {}
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
-        self.devices = DeviceStock(rule, self._touch)
+        self.devices = DeviceStock(rule, self._touch_node)
         self._is_worker_in = is_worker_in
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
         """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
@@ -205,7 +205,7 @@ class NodeStock:
         else:
             self.nodes[name] = now
             self._warn_of_merged_labels(now)
-        self._touch(name)
+        self._touch_node(name)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:
         """Return the pods on a node, or for which kube-scheduler makes room there, by key."""
@@ -218,7 +218,9 @@ class NodeStock:
             return
         self._pods[name][key] = pod
         pool = self.pool_of(name)
-        if pool is None or not self._is_worker_in(pod, pool):
+        if not self._takes_some(name, pod):
+            self.dirty.add(name)
+        elif pool is None or not self._is_worker_in(pod, pool):
             self._touch(name)
 
     def drop_pod(self, key: str, pod: Pod) -> None:
@@ -227,6 +229,8 @@ class NodeStock:
         if self._pods.get(name, {}).pop(key, None) is not None:
             if key in self._foreign.get(name, ()):
                 self._touch(name)
+            elif not self._takes_some(name, pod):
+                self.dirty.add(name)
             self._forget(name)
 
     def pool_of(self, name: str) -> str | None:
@@ -290,6 +294,10 @@ class NodeStock:
         pod = self.devices.claims[claim].pod
         return not pod or pod in foreign
 
+    def _takes_some(self, name: str, pod: Pod) -> bool:
+        """Say whether a pod may take GPUs of its node: without it, the node is the same for plans."""
+        return bool(self.devices.holders(name) or pod.spec.resource_claims or taken_milli(pod, self.rule.resource))
+
     def _forget(self, name: str) -> None:
         if name not in self.nodes and not self._pods.get(name):
             self._pods.pop(name, None)
@@ -305,10 +313,13 @@ class NodeStock:
             names = ", ".join(sorted(labels))
             _log.warning("pool=%s is one pool of nodes with %s: %s; dots become dashes", pool, self.rule.label, names)
 
+    def _touch_node(self, name: str) -> None:
+        self._touch(name)
+        self._pools = None
+
     def _touch(self, name: str) -> None:
         self.dirty.add(name)
         self._cached.pop(name, None)
-        self._pools = None
 
 
 def taken_milli(pod: Pod, resource: str) -> int:

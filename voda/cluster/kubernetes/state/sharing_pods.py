@@ -9,6 +9,7 @@ from typing import Final
 
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import ShareResources, asks_for_cards
+from voda.domain.changed_keys import ChangedKeys
 
 _NO_PODS: Final[Mapping[str, Pod]] = {}
 
@@ -19,19 +20,19 @@ class SharingPods:
     def __init__(self, names: ShareResources) -> None:
         self.names = names
         self.by_uid: dict[str, Pod] = {}
-        self.changes = 0
-        """How often it has changed."""
+        self.changes = ChangedKeys()
+        """The nodes of pods that changed; "" = of pods without a node."""
         self._holding: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
 
     def put(self, before: Pod | None, now: Pod | None) -> None:
         """Take in a change of a pod."""
         if before is not None and self.by_uid.pop(before.metadata.uid, None) is not None:
-            self.changes += 1
+            self.changes.add(before.spec.node_name)
             self._holding[before.spec.node_name].pop(before.metadata.uid, None)
             if not self._holding[before.spec.node_name]:
                 del self._holding[before.spec.node_name]
         if now is not None and asks_for_cards(now, self.names):
-            self.changes += 1
+            self.changes.add(now.spec.node_name)
             self.by_uid[now.metadata.uid] = now
             if now.spec.node_name and not now.is_over:
                 self._holding[now.spec.node_name][now.metadata.uid] = now

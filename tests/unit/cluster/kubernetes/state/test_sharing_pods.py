@@ -33,13 +33,13 @@ def test_pod_that_asks_for_cards_is_found_until_it_is_gone_and_on_its_node_until
         seen.append((list(pods.by_uid), list(pods.on("n1"))))
         before = now
     assert seen == [(["u"], []), (["u"], ["u"]), (["u"], []), ([], [])]
-    assert (pods.by_node, pods.changes) == ({}, 6)
+    assert (pods.by_node, pods.changes.count) == ({}, 6)
 
 
 def test_pod_that_asks_for_no_cards_is_left_out() -> None:
     pods = SharingPods(SHARE_RESOURCES)
     pods.put(None, a_pod(containers={"main": {"nvidia.com/gpu": "1"}}))
-    assert (pods.by_uid, pods.changes) == ({}, 0)
+    assert (pods.by_uid, pods.changes.count) == ({}, 0)
 
 
 def test_annotations_of_others_are_dropped_but_for_those_that_name_cards() -> None:
