@@ -10,10 +10,14 @@ from tests.dst.invariants.broken import Broken
 from tests.dst.invariants.guarantees import Guarantees
 from tests.dst.invariants.order import Order
 from tests.dst.invariants.plans import Plans
+from tests.dst.invariants.shares import Shares, refuse_overfull
 from tests.dst.invariants.tries import Tries
 from tests.dst.invariants.truth import refuse_untrue
 from tests.dst.journal import Journal
-from tests.dst.world import World
+from tests.dst.world import CARD_MIB, World
+from tests.kube.client import PODS
+from tests.kube.memory_server import Change
+from tests.kube.sharing import ASSUMED
 from voda.events.envelope import Event
 from voda.events.types import JobCompleted, JobFailed
 
@@ -27,6 +31,8 @@ class Checker:
         self.arrays = Arrays(self.plans)
         self.guarantees = Guarantees(self.plans)
         self.tries = Tries()
+        self.shares = Shares()
+        world.pods.listeners.append(self._see_pod)
         self._journal = journal
         self._world = world
 
@@ -40,6 +46,7 @@ class Checker:
             self.order.see(event, by)
             self.plans.see(event)
             self.tries.see(event)
+            self.shares.see(event)
             self._journal.committed(event)
             self._refuse_false_end(event)
         self.arrays.see(events)
@@ -55,6 +62,18 @@ class Checker:
         cluster = self._world.cluster
         refuse_untrue(cluster.nodes, cluster.workers, self.plans.specs)
 
+    def _see_pod(self, change: Change) -> None:
+        pod, before = change.object, change.before
+        if change.resource != PODS or change.type != "MODIFIED" or not (node := pod["spec"].get("nodeName")):
+            return
+        is_bound = before is not None and not before["spec"].get("nodeName")
+        try:
+            if is_bound and ASSUMED in pod["metadata"].get("annotations", {}):
+                self.shares.refuse_bound(pod)
+            refuse_overfull(self._world.pods.all, node, CARD_MIB)
+        except Broken as broken:
+            self._world.breach(str(broken))
+
     def _refuse_false_end(self, event: Event) -> None:
         if isinstance(event.data, JobCompleted | JobFailed):
             job_id, really = event.data.job_id, self._world.cluster.ended.get(event.data.job_id)
@@ -62,7 +81,8 @@ class Checker:
                 raise Broken("belief", f"{event.type} of job {job_id} is recorded; really it is {really or 'at work'}")
 
     def finish(self) -> Iterable[str]:
-        """Yield what is wrong once faults were over for long: jobs without an end, GPUs that are still held."""
+        """Yield what is wrong once faults were over for long: jobs without an end, GPUs or shares that are held."""
+        yield from self.shares.leaks(self._world.pods.all)
         plans, cluster = self.plans, self._world.cluster
         for job_id, spec in plans.specs.items():
             if job_id not in plans.ends:

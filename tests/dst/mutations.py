@@ -8,13 +8,19 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
+from voda.application.sharing import share_reconciler
+from voda.application.sharing.share_corrections import StaleShare
 from voda.cells import scheduling
 from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangWaits
 from voda.cells.gangs import GangRequest
 from voda.cells.scheduling import Conditions
+from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import Observed
 from voda.domain.job import Job
+from voda.domain.shares import FreeCard, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
@@ -73,6 +79,21 @@ def _takes_nothing_back(book: CellBook, request: GangRequest, gpus: int, conditi
 _decide: Final = scheduling.decide
 
 
+def _releases_nothing(node: str, account: SharingNode, pods: Mapping[str, Pod], now: float) -> Iterator[StaleShare]:
+    """Let pods keep their shares for ever."""
+    del node, account, pods, now
+    return iter(())
+
+
+def _forgets_memory(account: SharingNode) -> Sequence[FreeCard]:
+    """Count what is left of compute alone."""
+    left = zip(_free(account), account.devices, strict=True)
+    return [replace(card, memory_mib=device.memory_mib) for card, device in left]
+
+
+_free: Final = SharingNode.free
+
+
 MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]] = {
     "fencing": [(append_plan, "check_append", _unfenced)],
     "idempotence": [(append_plan, "seal_batch", _forgetful)],
@@ -81,6 +102,8 @@ MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]]
     "after": [(eligibility, "held_jobs", _impatient)],
     "guarantee": [(cell_draft.CellDraft, "may_be_guaranteed", _guarantees_nothing)],
     "reclaim": [(cell_draft, "decide", _takes_nothing_back)],
+    "release": [(share_reconciler, "stale_shares", _releases_nothing)],
+    "card-memory": [(SharingNode, "free", _forgets_memory)],
 }
 """Name -> what is replaced: module, name, replacement."""
 

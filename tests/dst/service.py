@@ -4,6 +4,7 @@ Rule: only wiring; whatever decides, records or acts is the product's own.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -13,6 +14,7 @@ from tests.dst.door import Door
 from tests.dst.lease import LeaseConnection
 from tests.dst.log import LogConnection
 from tests.dst.loop import SeededLoop
+from tests.dst.pods import PodConnection
 from tests.dst.sight import ClusterConnection
 from voda.api.origin_check import LISTEN_HOST
 from voda.api.server import application
@@ -23,8 +25,11 @@ from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, p
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
+from voda.application.sharing.share_extender import ShareExtender
+from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
+from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import StoreNotWritable, StoreUnavailable, TransientError
@@ -32,8 +37,12 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
+from voda.sharing.card_chooser import CardChooser
+from voda.sharing.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 
+_LOOK_S: Final = 5.0
+"""At shared cards; seldom, for a virtual hour is short."""
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
 
@@ -51,6 +60,7 @@ class Service:
         clock: Clock,
         telemetry: PrometheusTelemetry,
         terms: ElectionTimeouts,
+        pods: PodConnection | None = None,
     ) -> None:
         self.me = me
         self.log = log
@@ -84,7 +94,25 @@ class Service:
             telemetry=telemetry,
             exposition=telemetry.exposition,
         )
+        self.pods = pods
+        self.share_reconciler: ShareReconciler | None = None
+        if pods is not None:
+            self._share_cards(pods)
         self.door: Door | None = None
+
+    def _share_cards(self, pods: PodConnection) -> None:
+        binding, rater = PodBinding(pods.api), RATERS["binpack"]
+        self.share_reconciler = ShareReconciler(
+            backend=self.backend, binding=binding, pods=pods.sight, rater=rater, look_s=_LOOK_S
+        )
+        shares = ShareExtender(
+            backend=self.backend,
+            binding=binding,
+            pods=pods.sight,
+            chooser=CardChooser(rater),
+            is_synced=lambda: True,
+        )
+        self.backend = dataclasses.replace(self.backend, shares=shares)
 
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
@@ -99,6 +127,8 @@ class Service:
         self.lease.sever()
         for cluster in self.clusters.values():
             cluster.sever()
+        if self.pods is not None:
+            self.pods.sever()
         if self.door is not None:
             self.door.shut()
 
@@ -153,6 +183,8 @@ class Service:
         async with asyncio.TaskGroup() as group:
             for pool in self.loops:
                 group.create_task(self._lead_pool(pool, epoch))
+            if self.share_reconciler is not None:
+                group.create_task(self.share_reconciler.run())
 
     async def _lead_pool(self, pool: str, epoch: int) -> None:
         while True:

@@ -71,8 +71,8 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
     found = command("--without", "gravity")
     assert found.returncode == 2
     assert (
-        "expected one of fencing, idempotence, observed-free, array-bound, after, guarantee, reclaim"
-        in found.stderr.replace("\n", " ")
+        "expected one of fencing, idempotence, observed-free, array-bound, after, guarantee, reclaim, release,"
+        " card-memory" in found.stderr.replace("\n", " ")
     )
 
 
@@ -87,6 +87,8 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
         ("after", {"after"}),
         ("guarantee", {"guarantee"}),
         ("reclaim", {"guarantee"}),
+        ("release", {"shares leak"}),
+        ("card-memory", {"cards", "shares"}),
     ],
 )
 def test_search_when_a_guard_is_switched_off_then_a_seed_finds_it(guard: str, rules: set[str]) -> None:

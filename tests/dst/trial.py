@@ -7,6 +7,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from aiohttp import web_app
 from msgspec import Struct
@@ -15,14 +16,20 @@ from msgspec.structs import replace
 from tests.dst import faults
 from tests.dst.checker import Checker
 from tests.dst.journal import Journal
+from tests.dst.sharers import Sharers
 from tests.dst.users import Act, Users
 from tests.dst.users import drawn as drawn_acts
 from tests.dst.world import Setup, World, simulate
+from voda.domain.rng import rng_at
 from voda.events.envelope import Event
 from voda.log.append_plan import plan_copy
 from voda.log.archive.verify import verify_log
 from voda.log.memory import MemoryStore
 from voda.timetravel.verify import verify
+
+_SHARED: Final = 0.25
+"""Of the seeds have cards that pods share."""
+_CARDS: Final = {"c1": 2, "c2": 1}
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -69,6 +76,8 @@ def trial_of(seed: int, *, hours: float, quiet_s: float) -> Trial:
     until_s = hours * 3600 - quiet_s
     replicas = [f"r{number}" for number in range(setup.replicas)]
     nodes = sorted(node for pool in setup.pools.values() for node in pool)
+    if rng_at(seed, "shared cards").random() < _SHARED:
+        setup = replace(setup, cards=_CARDS)
     wrong = faults.drawn(seed, until_s=until_s, replicas=replicas, nodes=nodes)
     troubles = [(fault.at_s, fault.span_s) for fault in wrong]
     acts = drawn_acts(seed, until_s=until_s, pools=setup.pools, troubles=troubles)
@@ -98,7 +107,15 @@ def _tried(trial: Trial) -> Verdict:
     def finish(_world: World) -> Iterable[str]:
         return checkers[0].finish()
 
-    outcome = simulate(trial.setup, users.run, watches, finish)
+    sharers = Sharers(trial.setup.hours * 3600 - trial.setup.quiet_s)
+
+    async def load(world: World) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(users.run(world))
+            if trial.setup.cards:
+                group.create_task(sharers.run(world))
+
+    outcome = simulate(trial.setup, load, watches, finish)
     breach = outcome.breach or asyncio.run(_proven(worlds[0]))
     return Verdict(
         breach=breach,

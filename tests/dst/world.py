@@ -22,7 +22,8 @@ from tests.dst.injection import Injection
 from tests.dst.lease import LeaseConnection, SharedLease
 from tests.dst.log import LogConnection, SharedLog
 from tests.dst.loop import OWNER, SeededLoop, run
-from tests.dst.replica import Replica, ReplicaClock
+from tests.dst.pods import PodConnection, TruePods
+from tests.dst.replica import START_AT, Replica, ReplicaClock
 from tests.dst.service import Service
 from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training, training_of
@@ -30,7 +31,7 @@ from tests.dst.wire import Trouble
 from tests.service import Answer
 from voda.app.election import ElectionTimeouts
 from voda.domain.errors import VodaError
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import GpuDevice, Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import Event
@@ -38,6 +39,7 @@ from voda.telemetry.prometheus import PrometheusTelemetry
 
 __all__ = ["Answer", "Outcome", "Setup", "Unanswered", "Watch", "World", "simulate"]
 
+CARD_MIB: Final = 16_000
 _TRAVEL_S: Final = 0.01
 _TERMS: Final = (
     ElectionTimeouts(),
@@ -60,6 +62,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     replicas: int = 3
     pools: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: _POOLS)
     """pool -> node -> GPUs."""
+    cards: Mapping[str, int] = {}
+    """Node -> cards that pods share, of the first pool; none: nobody shares."""
     faults: tuple[Fault, ...] = ()
 
 
@@ -117,7 +121,8 @@ class World:
         is_enforced = self.chance.of("lease").random() < 0.5
         self.lease = SharedLease(self.loop.time, is_enforced=is_enforced, note=self.note)
         self._terms = self.chance.of("terms").choice(_TERMS)
-        self.cluster = TrueCluster(_nodes(setup.pools), self)
+        self.cluster = TrueCluster((*_nodes(setup.pools), *_card_nodes(setup)), self)
+        self.pods = TruePods(lambda: START_AT + self.now_s)
         self.agents = Agents(self)
         telemetry = PrometheusTelemetry()
         self.replicas: Sequence[Replica] = [self._replica(f"r{number}", telemetry) for number in range(setup.replicas)]
@@ -262,8 +267,11 @@ class World:
                 noted=lambda text: self.note(f"{life} {text}"),
             )
 
+        drawn = self.chance.of(f"pods {name}")
+        pods = PodConnection(self.pods, self.loop, drawn, trouble) if self.setup.cards else None
         return Service(
             life,
+            pods=pods,
             log=LogConnection(self.log, self.loop, chance, trouble, life),
             lease=LeaseConnection(self.lease, self.loop, chance, trouble),
             clusters={pool: connect(pool) for pool in self.pools},
@@ -372,3 +380,8 @@ def _nodes(pools: Mapping[str, Mapping[str, int]]) -> Sequence[Node]:
     return [
         Node(name=name, pool=pool, gpus=Gpus(gpus)) for pool, nodes in pools.items() for name, gpus in nodes.items()
     ]
+
+
+def _card_nodes(setup: Setup) -> Sequence[Node]:
+    pool, card = next(iter(setup.pools)), GpuDevice(memory_mib=CARD_MIB)
+    return [Node(name=name, pool=pool, gpus=Gpus(0), devices=(card,) * cards) for name, cards in setup.cards.items()]

@@ -1,3 +1,5 @@
+"""What changed since a count."""
+
 from voda.domain.changed_keys import ChangedKeys
 
 

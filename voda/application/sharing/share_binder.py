@@ -5,8 +5,8 @@
 3. Bind the pod, with the annotations that name its cards, at the version of the pod that was looked at.
 
 Rules: the mirror's pod is good enough for the first try, since a later version of it refuses the write. Whoever dies
-between two steps leaves a share of a pod without a node; the next try uses it, or withdraws it. A share is taken from an
-unbound pod only once no earlier try can bind the pod any more: its version was changed.
+between two steps leaves a share of a pod without a node; the next try uses it, or withdraws it. A share is taken from
+an unbound pod only once no earlier try can bind the pod any more: its version was changed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

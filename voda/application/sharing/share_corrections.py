@@ -128,7 +128,8 @@ def node_facts(node: NodeToCorrect, *, stale: Sequence[StaleShare], lacking: Seq
         if _is_lost(shares, trial):
             facts += _without_lost(node.name, uid, shares, trial)
     refused = {}
-    for pod in lacking:
+    # Whoever names cards uses these; what is left is chosen for the others.
+    for pod in sorted(lacking, key=lambda each: ASSUMED not in each.metadata.annotations):
         uid, key, found = pod.metadata.uid, pod.metadata.key, _cards(pod, trial, node)
         if isinstance(found, str):
             refused[uid] = found

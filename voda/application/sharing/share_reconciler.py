@@ -46,7 +46,6 @@ from voda.sharing.raters import Rater
 _log = logging.getLogger(__name__)
 
 ACTOR: Final = "shares"
-_LOOK_S: Final = 1.0
 _LOOK_ANYWAY_S: Final = 10.0
 """Also where nothing has changed: time passes, and calls fail."""
 _NODES_AT_ONCE: Final = 20
@@ -61,6 +60,8 @@ class ShareReconciler:
     binding: PodBinding
     pods: SharingPods
     rater: Rater
+    look_s: float = 1.0
+    """From one round to the next."""
     _lost_since: dict[str, float] = field(default_factory=dict, init=False)
     """Node -> when it was first seen without cards of which pods have shares."""
     _refused: dict[str, str] = field(default_factory=dict, init=False)
@@ -81,7 +82,7 @@ class ShareReconciler:
             seen = accounts.changes.count, self.pods.changes.count
             if changed:
                 await self._look(changed)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(self.look_s)
 
     async def _look(self, nodes: Collection[str]) -> None:
         """Put nodes right, one after the other, and wake pods; what fails is tried again in a later round."""

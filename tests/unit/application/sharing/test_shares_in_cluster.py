@@ -154,9 +154,7 @@ async def test_share_that_is_about_to_be_withdrawn_is_kept_where_its_pod_is_boun
         assert (it.recorded(), await it.got("a")) == ({"ns/a": "n0"}, ("n0", "0"))
 
 
-async def test_pod_is_bound_with_one_write_and_no_look_at_it_and_anew_where_it_changed_since_the_mirror_saw_it() -> (
-    None
-):
+async def test_pod_is_bound_with_one_write_and_without_a_look_at_it_unless_it_changed_since_the_mirror_saw_it() -> None:
     async with a_story(cards=1) as it:
         looks = [Holding(it.replica, "before", verb, -1) for verb in ("get", "patch")]
         pod = await it.pod("a", 50)

@@ -1,0 +1,115 @@
+"""Shared cards: the log's account, folded here without any of voda's projections, against the pods as they are.
+
+Rules: no card gives pods that are bound more than 1,000 milli or its memory; a pod is bound to the cards that the log
+gives it at that instant; in the end, the log has the pods that are at work on cards, and no others.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from tests.dst.invariants.broken import Broken
+from tests.kube.client import Key, Object
+from tests.kube.sharing import ASSUMED, CORE, MEMORY, cards_of
+from voda.domain.gpus import CardShare, GpuDevice
+from voda.events.envelope import Event
+from voda.events.types import NodeChanged, NodeJoined, NodeLeft, ShareAssigned, ShareReleased
+
+_CARD = 1_000
+
+
+class Shares:
+    """Reads the log as it grows."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[str, Mapping[str, CardShare]]] = {}
+        """uid -> node, and what its containers have there."""
+        self._devices: dict[str, Sequence[GpuDevice]] = {}
+
+    def see(self, event: Event) -> None:
+        """Take in the next event; one that gives what is not there gives nothing."""
+        match event.data:
+            case NodeJoined(node=node) | NodeChanged(node=node):
+                self._devices[node.name] = node.devices
+            case NodeLeft(name=name):
+                self._devices[name] = ()
+            case ShareAssigned(pod_uid=uid, node=name, containers=containers):
+                if uid not in self.held and containers and self._has_room(name, containers):
+                    self.held[uid] = name, containers
+            case ShareReleased(pod_uid=uid, node=name) if self.held.get(uid, ("",))[0] == name:
+                del self.held[uid]
+
+    def _has_room(self, name: str, containers: Mapping[str, CardShare]) -> bool:
+        devices, milli, memory = self._devices.get(name, ()), Counter[int](), Counter[int]()
+        there = [share for node, shares in self.held.values() if node == name for share in shares.values()]
+        for share in there:
+            self._take(share, devices, milli, memory)
+        touched = {card for share in there for card in share.cards}
+        for share in containers.values():
+            if any(card >= len(devices) or milli[card] >= _CARD for card in share.cards):
+                return False
+            if share.request.devices and touched & set(share.cards):
+                return False
+            touched.update(share.cards)
+            self._take(share, devices, milli, memory)
+            if any(milli[card] > _CARD or memory[card] > devices[card].memory_mib for card in share.cards):
+                return False
+        return True
+
+    @staticmethod
+    def _take(share: CardShare, devices: Sequence[GpuDevice], milli: Counter[int], memory: Counter[int]) -> None:
+        for card in share.cards:
+            milli[card] += share.request.milli_each
+            whole = devices[card].memory_mib if card < len(devices) else 0
+            memory[card] += whole if share.request.devices else share.request.memory_mib
+
+    # ---- against the pods
+
+    def refuse_bound(self, pod: Object) -> None:
+        """Refuse that a pod was bound just now with cards that the log does not give it.
+
+        Raises:
+            Broken: the log gives it others, or none.
+        """
+        meta, node = pod["metadata"], pod["spec"]["nodeName"]
+        has, shares = self.held.get(meta["uid"], ("", {}))
+        given = {name: ",".join(map(str, share.cards)) for name, share in shares.items()}
+        if (has, given) != (node, cards_of(pod)):
+            what = f"pod {meta['name']} is bound to node {node} with cards {dict(cards_of(pod))}"
+            raise Broken("shares", f"{what}; the log gives it {given} of node {has or 'none'}")
+
+    def leaks(self, pods: Mapping[Key, Object]) -> Iterator[str]:
+        """Yield where log and pods differ once all has been calm for long."""
+        at_work = {
+            pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+            for pod in pods.values()
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        }
+        for uid, (node, _) in self.held.items():
+            if at_work.get(uid) != node:
+                on = at_work.get(uid, "none")
+                yield f"shares leak: the log has a share of node {node} for pod {uid}, which is on {on}"
+        for pod in pods.values():
+            meta = pod["metadata"]
+            if meta["uid"] in at_work and meta.get("annotations", {}).get(ASSUMED) and meta["uid"] not in self.held:
+                yield f"shares: pod {meta['name']} uses cards {dict(cards_of(pod))}, and the log has none for it"
+
+
+def refuse_overfull(pods: Mapping[Key, Object], node: str, memory_mib: int) -> None:
+    """Refuse that the cards of a node give more than they have to the pods that are bound there.
+
+    Raises:
+        Broken: one does.
+    """
+    core, memory = Counter[str](), Counter[str]()
+    for pod in pods.values():
+        if pod["spec"].get("nodeName") != node or pod["status"].get("phase") in ("Succeeded", "Failed"):
+            continue
+        asked = {each["name"]: each["resources"]["requests"] for each in pod["spec"]["containers"]}
+        for container, cards in cards_of(pod).items():
+            for card in cards.split(","):
+                core[card] += min(100, int(asked[container].get(CORE, 0)))
+                memory[card] += int(asked[container].get(MEMORY, 0))
+    for card in core:
+        if core[card] > 100 or memory[card] > memory_mib:
+            what = f"card {card} of node {node} gives {10 * core[card]} milli and {memory[card]} MiB"
+            raise Broken("cards", f"{what}, it has {_CARD} and {memory_mib}")
