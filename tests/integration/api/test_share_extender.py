@@ -165,6 +165,10 @@ async def test_pod_whose_limits_differ_from_its_requests_is_refused() -> None:
         ({"main": {CORE: "30", MEMORY: "16001"}}, "main (gpu-core 30, gpu-memory 16001)"),
         ({"main": {CORE: "300"}}, "main (3 whole cards)"),
         ({each: {CORE: "80"} for each in "xyz"}, "x (gpu-core 80), y (gpu-core 80), z (gpu-core 80)"),
+        (
+            {"x": {CORE: "30"}, "y": {CORE: "80"}, "z": {CORE: "80"}},
+            "x (gpu-core 30), y (gpu-core 80), z (gpu-core 80)",
+        ),
     ],
 )
 async def test_pod_that_is_larger_than_the_cards_of_a_node_is_refused_for_good(
@@ -238,6 +242,20 @@ async def test_bind_of_a_pod_that_is_gone_leaving_over_bound_or_another_by_now_i
         assert [await service.bind(other), await service.bind(other)] == ["", ""]
         assert await service.bind(other, "n2") == "pod ns/c is on node n1, and cannot be bound to n2"
         assert await service.assigned() == ["ns/c"]
+
+
+async def test_bind_of_a_pod_that_is_gone_or_another_one_though_the_mirror_still_has_it_leaves_it_unbound() -> None:
+    async with an_extended_service() as service:
+        assert service.backend.shares is not None
+        pod = await service.pod()
+        service.backend.shares.pods.put(None, msgspec.convert(pod, Pod))
+        service.server.answer("DELETE", PODS.path("ns", "a"), {}, {"gracePeriodSeconds": 0})
+        assert "pod" in await service.bind(pod)
+        again = await service.pod()
+        assert await service.bind(pod) == (
+            f"pod ns/a is another one by now: its uid is {again['metadata']['uid']}, not {pod['metadata']['uid']}"
+        )
+        assert "nodeName" not in service.server.answer("GET", PODS.path("ns", "a"), {}, None)["spec"]
 
 
 async def test_preemption_keeps_the_nodes_where_the_victims_make_room_for_the_card() -> None:

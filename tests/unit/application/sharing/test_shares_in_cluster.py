@@ -388,6 +388,43 @@ async def test_replica_when_it_is_killed_between_any_two_writes_leaves_nothing_t
             await it.until(lambda: "ns/a" not in it.recorded())
 
 
+@pytest.mark.parametrize(("verb", "count"), [("patch", 1), ("append", 2)])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_leader_when_it_is_killed_between_the_writes_of_a_withdrawal_leaves_it_to_the_next_one(
+    when: str, verb: str, count: int
+) -> None:
+    async with a_story(cards=1) as it:
+        binding, withdrawing = Holding(it.replica, "before", "create", 1), Holding(it.replica, when, verb, count)
+        trying = asyncio.create_task(it.scheduler.place(it.extender, await it.pod("a", 100)))
+        await binding.reached.wait()
+        await withdrawing.reached.wait()
+        await it.replica.kill()
+        trying.cancel()
+        async with it.world.replica(Wire(3, longest_s=0.01), sharing=SHARING) as second:
+            it.replica = second
+            await it.until(lambda: second.service.mirror.is_synced and second.service.leadership.is_leading)
+            await it.until(lambda: it.recorded() == {})
+            assert await it.got("a") == ("", "")
+            assert await it.place("b", 100) == ""
+
+
+@pytest.mark.parametrize("verb", ["append", "patch"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_leader_when_it_is_killed_between_the_writes_of_an_adoption_leaves_it_to_the_next_one(
+    when: str, verb: str
+) -> None:
+    async with a_story(cards=1) as it:
+        adopting = Holding(it.replica, when, verb, 1)
+        await it.pod("a", 80, spec={"nodeName": "n0"})
+        await adopting.reached.wait()
+        await it.replica.kill()
+        async with it.world.replica(Wire(3, longest_s=0.01), sharing=SHARING) as second:
+            it.replica = second
+            await it.until(lambda: it.recorded() == {"ns/a": "n0"})
+            await it.world.until_it_is(lambda: has_cards(it, "a", "0"))
+            assert await it.place("b", 30) != ""
+
+
 async def touched(it: Story) -> list[str]:
     pods = await it.world.client.list(PODS, "ns")
     return [pod["metadata"]["name"] for pod in pods if FREED in pod["metadata"].get("annotations", {})]
