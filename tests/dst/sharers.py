@@ -13,7 +13,7 @@ from tests.dst.world import Answer, Unanswered, World
 from tests.kube.client import Object
 from tests.kube.sharing import ASSUMED, CARDS_OF, CORE, MEMORY, a_sharing_pod
 
-_EVERY_S: Final = (20.0, 60.0, 200.0)
+_EVERY_S: Final = (60.0, 200.0)
 _TRIES: Final = 6
 _SIZES: Final = ((30, 2_000), (50, 9_000), (70, 0), (10, 12_000), (100, 0), (200, 0))
 """Hundredths of a card, and MiB; memory runs out before compute does, and the other way round."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import (
     ASSUMED,
+    CARDS_OF,
     ShareResources,
     annotated_cards,
     card_annotations,
@@ -146,11 +147,12 @@ def lost_annotations(account: SharingNode, pods: Mapping[str, Pod]) -> Iterator[
             continue
         wanted, there = card_annotations(shares.containers), pod.metadata.annotations
         is_labelled = pod.metadata.labels.get(ASSUMED) == wanted[ASSUMED]
-        if is_labelled and all(there.get(key) == value for key, value in wanted.items()):
+        has_others = any(key.startswith(CARDS_OF) and key not in wanted for key in there)
+        if is_labelled and not has_others and all(there.get(key) == value for key, value in wanted.items()):
             continue
         requests = {name: share.request for name, share in shares.containers.items()}
         named = annotated_cards(pod, requests, len(account.devices))
-        if named != shares.containers or there.get(ASSUMED) != wanted[ASSUMED] or not is_labelled:
+        if named != shares.containers or there.get(ASSUMED) != wanted[ASSUMED] or has_others or not is_labelled:
             yield pod, wanted
 
 
