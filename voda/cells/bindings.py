@@ -90,6 +90,40 @@ def take_quota_cell(book: CellBook, cell: int, cluster: str) -> bool:
     return all(map(ge, books.left, books.owed))
 
 
+def take_quota_cells(book: CellBook, bound: Mapping[int, int]) -> bool:
+    """Bind physical cells to quota cells and take them out of the free ones, in order, while nothing is bad.
+
+    Args:
+        bound: physical cell -> quota cell that is not bound.
+
+    Returns:
+        Whether all were free, and all guarantees could certainly be kept all the time. If not, the book is of no use.
+    """
+    trees, virtual, owner = book.topology.trees, book.virtual, book.quotas.owner
+    if any(any(books.bad) for books in book.free.values()):
+        return False
+    split: set[tuple[str, int]] = set()
+    for cell, root in bound.items():
+        chain, level, cluster = trees.chain[cell], trees.level[cell], owner[root]
+        books = book.free[chain.name]
+        if virtual[cell] != NONE or not (cell in books.free or book.is_free(cell)):
+            return False
+        virtual[cell], book.place[root] = root, cell
+        for above in range(level, books.remove(cell) + 1):
+            books.left[above] -= 1
+        for lower, count in chain.below[level]:
+            books.left[lower] -= count
+        _owe(books, cluster, level, -1)
+        split.update((chain.name, above) for above in range(level + 1, chain.top + 1))
+    # What is left beyond what is owed only ever shrinks, so it suffices to look at it in the end.
+    spare = {
+        (name, level): left - books.owed[level]
+        for name, books in book.free.items()
+        for level, left in enumerate(books.left)
+    }
+    return min(spare.values(), default=0) >= 0 and all(spare[place] > 0 for place in split)
+
+
 def give_quota_cell(book: CellBook, cell: int, cluster: str) -> None:
     """Put a physical cell back that a virtual cluster needs no longer."""
     books, trees = book.books(cell), book.topology.trees

@@ -1,16 +1,17 @@
 """Resumption: many gangs of one worker each have their cells again, as `recovery.occupy` gives them, but sooner.
 
-1. Gangs that are next to each other come as one batch. 2. With the first batch in a cell, the cell is bound, where that
-is simple. 3. What is in such a cell is bound together, later; where the same batches were there in the book before, it
-is copied. 4. All else is recovered gang by gang. Rule: the book is the same as if each gang had come alone.
+1. Gangs that are next to each other come as one batch. 2. Where all cells are as simple as most, they are resumed cell
+by cell, at once. 3. Else batch by batch: with the first batch in a cell, the cell is bound, where that is simple, and
+what is in it is bound together, later; all else is recovered gang by gang. 4. Where the same batches were in a cell in
+the book before, what is in it is copied. Rule: the book is the same as if each gang had come alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from voda.cells.bindings import bind, count_leafs, take_quota_cell
+from voda.cells.bindings import bind, count_leafs, take_quota_cell, take_quota_cells
 from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang
 from voda.cells.recovery import take_leafs
@@ -29,11 +30,8 @@ class GangBatch(Struct, frozen=True, eq=False, kw_only=True, gc=False):
     """The cell directly above all of them; NONE: they are in several, or have no guarantee."""
     quota: str
     """The type of their quota cells; empty: they have no guarantee."""
-
-    @property
-    def first(self) -> Gang:
-        """One of them; all ask for the same."""
-        return next(iter(self.gangs.values()))
+    cluster: str
+    priority: int
 
 
 class CellContent(Struct, frozen=True, kw_only=True, gc=False):
@@ -63,39 +61,84 @@ def batches(topology: Topology, gangs: Sequence[Gang]) -> list[GangBatch]:
             groups[-1][2].append(gang)
         else:
             groups.append((above, quota, [gang]))
-    return [
-        GangBatch(
-            gangs={gang.name: gang for gang in group},
-            leafs=tuple(leaf for gang in group for leaf in gang.leafs),
-            above=above,
-            quota=quota,
-        )
-        for above, quota, group in groups
-    ]
+    return [_batch(group, above, quota) for above, quota, group in groups]
 
 
 def alone(gang: Gang) -> GangBatch:
     """Return a gang that is recovered by itself, whatever else is in the cell above it."""
-    quota = gang.placement[0].quota
-    return GangBatch(gangs={gang.name: gang}, leafs=gang.leafs, above=NONE, quota=quota)
+    return _batch((gang,), NONE, gang.placement[0].quota)
 
 
-def resume(book: CellBook, come: Iterable[GangBatch], before: Contents) -> Sequence[str]:
-    """Let gangs use their leafs; return those that lose their guarantee by it.
+def _batch(gangs: Sequence[Gang], above: int, quota: str) -> GangBatch:
+    request = gangs[0].request
+    return GangBatch(
+        gangs={gang.name: gang for gang in gangs},
+        leafs=tuple(leaf for gang in gangs for leaf in gang.leafs),
+        above=above,
+        quota=quota,
+        cluster=request.virtual_cluster,
+        priority=request.priority,
+    )
+
+
+def resume(
+    book: CellBook, guaranteed: Sequence[GangBatch], idle: Iterable[GangBatch], before: Contents
+) -> tuple[CellBook, Sequence[str]]:
+    """Let gangs use their leafs, in order, those with a guarantee first.
 
     Args:
-        come: their gangs, in order.
         before: what was in cells in the book before; it becomes what is in them now.
+
+    Returns:
+        The book, which is another one, and the gangs that lose their guarantee by it.
     """
-    resumption = _Resumption(book, before)
-    for batch in come:
-        if batch.quota:
+    resumed, downgraded = _resume_cells(book, guaranteed, before), list[str]()
+    if resumed is None:
+        resumed = book.copy()
+        resumption = _Resumption(resumed, before, downgraded)
+        for batch in guaranteed:
             resumption.take(batch)
+        resumption.bind_all()
+    for batch in idle:
+        _use_idle(resumed, batch)
+    return resumed, downgraded
+
+
+def _resume_cells(book: CellBook, come: Sequence[GangBatch], before: Contents) -> CellBook | None:
+    """Return the book in which each cell of the batches is bound to a quota cell; None where one cannot be, simply."""
+    resumed, cells = book.copy(), dict[int, list[GangBatch]]()
+    gangs = resumed.gangs
+    for batch in come:
+        if (others := cells.get(batch.above)) is None:
+            cells[batch.above] = [batch]
         else:
-            resumption.bind_all()
-            _use_idle(book, batch)
-    resumption.bind_all()
-    return resumption.downgraded
+            others.append(batch)
+        gangs.update(batch.gangs)
+    if NONE in cells or not _bind_quota_cells(resumed, cells, before):
+        return None
+    resumption = _Resumption(resumed, before)
+    for cell, inside in cells.items():
+        resumption.fill(cell, inside)
+    return resumed
+
+
+def _bind_quota_cells(book: CellBook, cells: Mapping[int, Sequence[GangBatch]], before: Contents) -> bool:
+    """Bind free cells to the next quota cells; return False where that is not simple, the book is of no use then."""
+    trees, bound = book.topology.trees, dict[int, int]()
+    unbound: dict[tuple[str, str, int], Iterator[int]] = {}
+    for cell, inside in cells.items():
+        kept, first = before.get(cell), inside[0]
+        is_uniform = kept is not None and kept.batches == inside
+        if not is_uniform and any(each.cluster != first.cluster or each.quota != first.quota for each in inside):
+            return False
+        chain, level = trees.chain[cell], trees.level[cell]
+        if chain.levels.get(first.quota) != level:
+            return False
+        key = first.cluster, chain.name, level
+        if (roots := unbound.get(key)) is None:
+            roots = unbound[key] = _unbound_roots(book, cell, first.cluster)
+        bound[cell] = next(roots, NONE)
+    return NONE not in bound.values() and take_quota_cells(book, bound)
 
 
 def _use_idle(book: CellBook, batch: GangBatch) -> None:
@@ -133,10 +176,10 @@ class _Resumption:
 
     def take(self, batch: GangBatch) -> None:
         """Let gangs with a guarantee have their leafs, now or by `bind_all`."""
-        cluster, waiting = batch.first.request.virtual_cluster, self.waiting.get(batch.above)
+        waiting = self.waiting.get(batch.above)
         if waiting is None and batch.above != NONE:
-            waiting = self._open(batch, cluster)
-        if waiting is None or not self._fits(batch, cluster, waiting):
+            waiting = self._open(batch)
+        if waiting is None or not self._fits(batch, waiting):
             self._take_one_by_one(batch)
         else:
             self.waiting[batch.above] = waiting
@@ -144,23 +187,28 @@ class _Resumption:
             waiting.batches.append(batch)
             self.book.gangs.update(batch.gangs)
 
-    def _fits(self, batch: GangBatch, cluster: str, waiting: _CellInWork) -> bool:
-        if waiting.left < len(batch.leafs) or waiting.cluster != cluster or waiting.quota != batch.quota:
+    def _fits(self, batch: GangBatch, waiting: _CellInWork) -> bool:
+        if waiting.left < len(batch.leafs) or waiting.cluster != batch.cluster or waiting.quota != batch.quota:
             return False
         return waiting.is_new or all(self.book.virtual[leaf] == NONE for leaf in batch.leafs)
 
     def bind_all(self) -> None:
         """Bind the leafs of all gangs that wait for it."""
         for above, waiting in self.waiting.items():
-            virtual, kept = self.book.virtual[above], self.before.get(above)
-            if not waiting.is_new:
-                self._bind_leafs(virtual, waiting.batches)
-            elif kept is not None and kept.virtual == virtual and kept.batches == waiting.batches:
-                self._copy(above, kept)
+            if waiting.is_new:
+                self.fill(above, waiting.batches)
             else:
-                gangs = self._bind_leafs(virtual, waiting.batches)
-                self.before[above] = _content(self.book, above, waiting.batches, gangs)
+                self._bind_leafs(self.book.virtual[above], waiting.batches)
         self.waiting.clear()
+
+    def fill(self, above: int, inside: Sequence[GangBatch]) -> None:
+        """Bind the leafs of all gangs in a cell in which nobody else is."""
+        virtual, kept = self.book.virtual[above], self.before.get(above)
+        if kept is not None and kept.virtual == virtual and kept.batches == inside:
+            self._copy(above, kept)
+        else:
+            gangs = self._bind_leafs(virtual, inside)
+            self.before[above] = _content(self.book, above, inside, gangs)
 
     def _take_one_by_one(self, batch: GangBatch) -> None:
         self.bind_all()
@@ -168,9 +216,9 @@ class _Resumption:
             (cells,) = gang.placement
             self.downgraded += take_leafs(self.book, gang, dict.fromkeys(gang.leafs, cells))
 
-    def _open(self, batch: GangBatch, cluster: str) -> _CellInWork | None:
+    def _open(self, batch: GangBatch) -> _CellInWork | None:
         """Return the cell of a batch as one that waits; None where that is not as simple as it is for most."""
-        book, quotas, above = self.book, self.book.quotas, batch.above
+        book, quotas, above, cluster = self.book, self.book.quotas, batch.above, batch.cluster
         is_new = book.virtual[above] == NONE
         if is_new and not _bind_quota_cell(book, above, batch.quota, cluster):
             return None
@@ -194,7 +242,7 @@ class _Resumption:
                 gangs[name] = Gang(request=gang.request, placement=gang.placement, leafs=gang.leafs, virtual=mine)
                 for leaf, cell in mine.items():
                     book.virtual[leaf], book.place[cell], book.holder[leaf] = cell, leaf, name
-            count_leafs(book, bound, batch.first.request.priority)
+            count_leafs(book, bound, batch.priority)
         book.gangs.update(gangs)
         return gangs
 
@@ -215,22 +263,23 @@ class _Resumption:
 
 def _bind_quota_cell(book: CellBook, cell: int, quota: str, cluster: str) -> bool:
     """Bind a free cell to the next quota cell; return False, with nothing changed, where somebody might lose by it."""
-    trees, place = book.topology.trees, book.place
-    chain, level = trees.chain[cell], trees.level[cell]
-    view = book.quotas.views.get((cluster, chain.name))
-    if (
-        view is None
-        or chain.levels.get(quota) != level
-        or not book.books(cell).can_take(level)
-        or not book.is_free(cell)
-    ):
+    trees = book.topology.trees
+    level = trees.level[cell]
+    is_simple = trees.chain[cell].levels.get(quota) == level and book.books(cell).can_take(level) and book.is_free(cell)
+    root = next(_unbound_roots(book, cell, cluster), NONE) if is_simple else NONE
+    if root == NONE:
         return False
-    for root in view.roots_at.get(level, ()):
-        if place[root] == NONE:
-            bind(book, cell, root)
-            take_quota_cell(book, cell, cluster)
-            return True
-    return False
+    bind(book, cell, root)
+    take_quota_cell(book, cell, cluster)
+    return True
+
+
+def _unbound_roots(book: CellBook, cell: int, cluster: str) -> Iterator[int]:
+    """Yield the quota cells of a virtual cluster that are bound to no cell, of the chain and level of a cell."""
+    trees, place = book.topology.trees, book.place
+    view = book.quotas.views.get((cluster, trees.chain[cell].name))
+    roots = () if view is None else view.roots_at.get(trees.level[cell], ())
+    return (root for root in roots if place[root] == NONE)
 
 
 def _content(book: CellBook, above: int, come: Sequence[GangBatch], gangs: Mapping[str, Gang]) -> CellContent:

@@ -22,6 +22,7 @@ from voda.cells.structure.trees import NONE
 from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER
 from voda.domain.job import Job, JobSpec
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.rests import KeptRests
 
 _NEW: Final = 1 << 30
 """The index of a worker that was not in the plan before: it gets one at the end."""
@@ -63,6 +64,7 @@ class CellDraft:
     """Usable nodes on which not all devices are voda's: no guarantee rests on them."""
     without_guarantee: Set[str]
     """Jobs that others go before for a while."""
+    rests: KeptRests = field(default_factory=KeptRests)
     workers: dict[str, tuple[PlannedWorker, ...]] = field(default_factory=dict)
     """Job -> its workers."""
     dropped: dict[str, list[PlannedWorker]] = field(default_factory=dict)
@@ -86,9 +88,15 @@ class CellDraft:
 
     def may_be_guaranteed(self, job: Job) -> bool:
         """Return whether a job has a part in its virtual cluster's guarantee."""
-        spec, cluster = job.spec, self.cluster(job)
-        has_place = (cluster, spec.pinned_cell) in self.book.quotas.pin_views if spec.pinned_cell else bool(cluster)
-        return has_place and spec.is_guaranteed and spec.job_id not in self.without_guarantee
+        return self.quota(job) is not None
+
+    def quota(self, job: Job) -> tuple[str, str] | None:
+        """Return the virtual cluster that guarantees cells to a job, and its pinned cell if it names one."""
+        spec, quotas = job.spec, self.book.quotas
+        cluster, pin = key = spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER, spec.pinned_cell
+        if not spec.is_guaranteed or spec.job_id in self.without_guarantee:
+            return None
+        return key if (key in quotas.pin_views if pin else cluster in quotas.names) else None
 
     def size(self, job_id: str) -> int:
         """Return how many workers a job has."""

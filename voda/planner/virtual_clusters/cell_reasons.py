@@ -5,7 +5,7 @@ Rule: every number is one that the decision was made with, or leaves behind.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from voda.cells.accounting import QuotaUse, quota_use
@@ -39,24 +39,20 @@ class _CellReasons:
         size, had = self.draft.size(job_id), len(self.draft.view.plan.placement.get(job_id, ()))
         if not size:
             return f"{'preempted' if had else 'waits'}: {self._why_none(job)}"
-        workers, standing = counted(size, "worker"), self._standing(job, size)
+        standing = self._standing(job, size)
         if size == had:
             unpaid = self.opportunistic.reasons.get(job_id)
-            return unpaid if unpaid and unpaid.startswith(f"kept at {workers}") else f"keeps {workers}: {standing}"
+            return (
+                unpaid if unpaid and unpaid.startswith(f"kept at {counted(size, 'worker')}") else _keeps(size, standing)
+            )
+        workers = counted(size, "worker")
         if not had:
             return f"starts with {workers}: {standing}"
         return f"{'grown' if size > had else 'shrunk'} from {had:,} to {workers}: {standing}{self._given_back(job_id)}"
 
     def _standing(self, job: Job, size: int) -> str:
-        """Return what guarantees the workers."""
         sure = len(self.draft.guaranteed(job.spec.job_id))
-        if not sure:
-            return "on idle cells, without a guarantee"
-        cluster = self.draft.cluster(job)
-        if sure == size:
-            pin = f", in its pinned cell {job.spec.pinned_cell}" if job.spec.pinned_cell else ""
-            return f"guaranteed by virtual cluster {cluster}{pin}"
-        return f"{sure} guaranteed by virtual cluster {cluster}, {size - sure} on idle cells"
+        return _standing(size, sure, self.draft.cluster(job) if sure else "", job.spec.pinned_cell)
 
     def _given_back(self, job_id: str) -> str:
         takers = self.draft.reclaimed.get(job_id)
@@ -143,3 +139,19 @@ class _CellReasons:
                 where = self.draft.cluster(job), job.spec.pinned_cell
                 lowest[where] = min(job.spec.priority, lowest.get(where, job.spec.priority))
         return lowest
+
+
+# Most jobs keep what they have, decision after decision.
+@lru_cache(maxsize=4096)
+def _keeps(size: int, standing: str) -> str:
+    return f"keeps {counted(size, 'worker')}: {standing}"
+
+
+@lru_cache(maxsize=4096)
+def _standing(size: int, sure: int, cluster: str, pin: str) -> str:
+    """Return what guarantees the workers of a job."""
+    if not sure:
+        return "on idle cells, without a guarantee"
+    if sure == size:
+        return f"guaranteed by virtual cluster {cluster}{f', in its pinned cell {pin}' if pin else ''}"
+    return f"{sure} guaranteed by virtual cluster {cluster}, {size - sure} on idle cells"

@@ -17,6 +17,7 @@ from voda.cells.resumption import Contents, GangBatch, batches
 from voda.cells.structure.trees import NONE
 from voda.domain.job import Job, JobSpec
 from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, PlannedWorker, request_of
+from voda.planner.virtual_clusters.rests import KeptRests
 
 
 class FormerWorker(Struct, frozen=True, kw_only=True, gc=False):
@@ -48,6 +49,7 @@ class FormerWorkers(Struct, frozen=True, kw_only=True, gc=False):
     """None: some have no cells, or the guaranteed ones do not come first."""
 
 
+FormerJob = tuple[Job, FormerWorkers]
 _Part = tuple[tuple[str, ...], tuple[tuple[int, ...], ...], tuple[str, ...], int, int, str, str]
 """What the workers of a job follow from: nodes, devices, types of quota cells, GPUs, priority, pin, virtual cluster."""
 
@@ -59,21 +61,46 @@ class KeptWorkers:
     book: CellBook
     """It is never changed."""
     contents: Contents = field(default_factory=dict)
-    _kept: dict[str, tuple[_Part, FormerWorkers]] = field(default_factory=dict)
+    rests: KeptRests = field(default_factory=KeptRests)
+    _kept: dict[str, tuple[JobSpec, _Part, FormerWorkers]] = field(default_factory=dict)
 
-    def of_job(self, draft: CellDraft, job: Job) -> FormerWorkers:
-        """Return the workers that a job has by the plan in force."""
-        spec, plan = job.spec, draft.view.plan
-        cluster = draft.cluster(job)
-        quotas = plan.guaranteed.get(spec.job_id, ())
+    def of_jobs(self, draft: CellDraft) -> list[FormerJob]:
+        """Return the workers that jobs have by the plan in force, the oldest jobs first."""
+        plan, jobs, kept = draft.view.plan, draft.view.jobs, self._kept
+        former: list[FormerJob] = []
+        for job_id, nodes in plan.placement.items():
+            job = jobs.get(job_id)
+            if job is None or job.is_canceling:
+                continue
+            devices, quotas = plan.devices.get(job_id, ()), plan.guaranteed.get(job_id, ())
+            if (last := kept.get(job_id)) is not None:
+                spec, part, workers = last
+                # Nearly always these are the very objects, which need not be compared.
+                is_same = spec is job.spec and part[0] is nodes and part[1] is devices and part[2] is quotas
+                if is_same and job_id not in draft.without_guarantee:
+                    former.append((job, workers))
+                    continue
+            former.append((job, self._of_job(draft, job, nodes, devices, quotas)))
+        former.sort(key=lambda each: (each[0].submitted_at, each[0].spec.job_id))
+        return former
+
+    def _of_job(
+        self,
+        draft: CellDraft,
+        job: Job,
+        nodes: tuple[str, ...],
+        devices: tuple[tuple[int, ...], ...],
+        quotas: tuple[str, ...],
+    ) -> FormerWorkers:
+        spec = job.spec
         if quotas and not draft.may_be_guaranteed(job):
             quotas = ()
-        nodes, devices = plan.placement[spec.job_id], plan.devices.get(spec.job_id, ())
+        cluster = draft.cluster(job)
         part = nodes, devices, quotas, spec.gpus_per_replica, spec.priority, spec.pinned_cell, cluster
-        kept = self._kept.get(spec.job_id)
-        if kept is None or kept[0] != part:
-            kept = self._kept[spec.job_id] = part, _workers(self.book, spec, part)
-        return kept[1]
+        last = self._kept.get(spec.job_id)
+        workers = last[2] if last is not None and last[1] == part else _workers(self.book, spec, part)
+        self._kept[spec.job_id] = spec, part, workers
+        return workers
 
     def forget_others(self, job_ids: Set[str]) -> None:
         """Keep the workers of these jobs alone."""

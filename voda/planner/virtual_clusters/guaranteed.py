@@ -45,14 +45,13 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
     jobs: dict[tuple[str, str], dict[str, Job]] = {key: {} for key in ((name, "") for name in quotas.clusters)}
     jobs |= {key: {} for key in quotas.pin_views}
     for job_id, job in draft.view.jobs.items():
-        if not job.is_canceling and draft.may_be_guaranteed(job):
-            jobs[draft.cluster(job), job.spec.pinned_cell][job_id] = job
+        if not job.is_canceling and (key := draft.quota(job)) is not None:
+            jobs[key][job_id] = job
     for (cluster, pin), members in jobs.items():
         if members:
             _Quota(draft, part, losses, views_of(quotas, cluster, pin)).serve(members, policy_of(cluster), now)
     _replace_reclaimed(draft, part, losses)
-    for job_id in part.targets:
-        _all_or_nothing(draft, job_id)
+    _all_or_nothing(draft, part.targets)
     return part
 
 
@@ -94,19 +93,24 @@ class _Quota:
 
     def _place(self, jobs: Mapping[str, Job], targets: Mapping[str, int]) -> Mapping[str, int]:
         """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
-        self.part.targets |= {job_id: targets.get(job_id, 0) for job_id in jobs}
+        wanted = {job_id: targets.get(job_id, 0) for job_id in jobs}
+        self.part.targets |= wanted
         order = sorted(jobs.values(), key=lambda job: (-job.spec.priority, job.submitted_at, job.spec.job_id))
-        for job in order:
-            target, sure = self.part.targets[job.spec.job_id], self.draft.guaranteed(job.spec.job_id)
+        ordered = [job.spec.job_id for job in order]
+        guaranteed = self.draft.guaranteed
+        for job_id in ordered:
+            sure, target = guaranteed(job_id), wanted[job_id]
             if len(sure) > target:
                 for worker in sure[target:]:
                     self.draft.release_guarantee(worker)
         short: dict[str, int] = {}
-        for job in order:
-            target = self.part.targets[job.spec.job_id]
-            if not _reach(self.draft, job, target, self.losses):
-                size = len(self.draft.guaranteed(job.spec.job_id))
-                short[job.spec.job_id] = size if size >= job.spec.min_replicas else 0
+        for job_id in ordered:
+            # Nearly all jobs have what they are to have.
+            if len(guaranteed(job_id)) < wanted[job_id]:
+                job = jobs[job_id]
+                if not _reach(self.draft, job, wanted[job_id], self.losses):
+                    size = len(guaranteed(job_id))
+                    short[job_id] = size if size >= job.spec.min_replicas else 0
         return short
 
     def _healthy_leafs(self) -> int:
@@ -176,9 +180,11 @@ def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLos
             _reach(draft, draft.view.jobs[job_id], part.targets[job_id], losses)
 
 
-def _all_or_nothing(draft: CellDraft, job_id: str) -> None:
+def _all_or_nothing(draft: CellDraft, job_ids: Iterable[str]) -> None:
     """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
-    guaranteed = draft.guaranteed(job_id)
-    if guaranteed and len(guaranteed) < draft.view.jobs[job_id].spec.min_replicas:
-        for worker in guaranteed:
-            draft.release_guarantee(worker)
+    jobs = draft.view.jobs
+    for job_id in job_ids:
+        guaranteed = draft.guaranteed(job_id)
+        if guaranteed and len(guaranteed) < jobs[job_id].spec.min_replicas:
+            for worker in guaranteed:
+                draft.release_guarantee(worker)

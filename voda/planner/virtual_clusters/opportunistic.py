@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
-from voda.domain.state import ClusterState, Estimate
+from voda.domain.state import ClusterState
 from voda.planner.priority import allocate
 from voda.planner.resize_cost import without_thrash
 from voda.planner.virtual_clusters.cell_draft import CellDraft, PlannedWorker
@@ -42,8 +42,8 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     """
     part = OpportunisticPart()
     served = {
-        job_id: max(len(draft.guaranteed(job_id)), min(draft.size(job_id), quotas.get(job_id, 0)))
-        for job_id in draft.workers
+        job_id: max(len(draft.guaranteed(job_id)), min(len(members), quotas.get(job_id, 0)))
+        for job_id, members in draft.workers.items()
     }
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
@@ -56,11 +56,15 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     return part
 
 
-def idle_leafs(draft: CellDraft) -> int:
-    """Return how many devices are idle, or used without a guarantee."""
-    book = draft.book
-    own = sum(len(idle) * _gpus(draft, job_id) for job_id in draft.workers if (idle := draft.opportunistic(job_id)))
-    return own + sum(_free_on(draft, cell) for cell in machines(draft) if not book.bad[cell])
+def _shared_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
+    """Return how many devices are idle, or used without a guarantee by other workers than those within a quota."""
+    bad, leafs = draft.book.bad, 0
+    for job_id, members in draft.workers.items():
+        guaranteed = len(draft.guaranteed(job_id))
+        beyond = len(members) - max(guaranteed, within_quota.get(job_id, 0))
+        if beyond:
+            leafs += beyond * draft.view.jobs[job_id].spec.gpus_per_replica
+    return leafs + sum(_free_on(draft, cell) for cell in machines(draft) if not bad[cell])
 
 
 def machines(draft: CellDraft) -> list[int]:
@@ -79,10 +83,6 @@ def _free_on(draft: CellDraft, cell: int) -> int:
     return len(book.topology.trees.leafs[cell]) - book.guaranteed[cell] - book.opportunistic[cell]
 
 
-def _gpus(draft: CellDraft, job_id: str) -> int:
-    return draft.view.jobs[job_id].spec.gpus_per_replica
-
-
 def _targets(
     draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int], served: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
@@ -94,6 +94,8 @@ def _targets(
     if not view.settings.heeds_resize_cost:
         return wanted, {}
     sizes, reasons = without_thrash(view, wanted)
+    if not reasons:
+        return wanted, {}
     return {job_id: max(size, served.get(job_id, 0)) for job_id, size in sizes.items()}, dict(reasons)
 
 
@@ -105,67 +107,37 @@ def _view_of_rest(
     jobs: dict[str, Job] = {}
     placement = dict(view.plan.placement)
     estimates = dict(view.estimates)
+    is_rigid, kept = gives_as_requested(policy), draft.rests
     for job_id, job in view.jobs.items():
-        served = within_quota.get(job_id, 0)
-        rest = _rest_of(job, served, caps.get(job_id), _LAST if job_id in draft.without_guarantee else 0)
-        if (
-            rest is None
-            or job.spec.pinned_cell
-            or (served and served >= job.spec.requested and gives_as_requested(policy))
-        ):
+        spec, served = job.spec, within_quota.get(job_id, 0)
+        if spec.pinned_cell or (served and is_rigid and served >= spec.requested):
+            continue
+        priority = _LAST if job_id in draft.without_guarantee else 0
+        rest = kept.rest(job, served, caps.get(job_id), priority)
+        if rest is None:
             continue
         jobs[job_id] = rest
         if served:
             placement[job_id] = placement.get(job_id, ())[served:]
-            if job_id in estimates:
-                estimates[job_id] = _beyond(estimates[job_id], served)
+            if (estimate := estimates.get(job_id)) is not None:
+                estimates[job_id] = kept.beyond(job_id, estimate, served)
     return replace(
         view,
         jobs=jobs,
         estimates=estimates,
         plan=replace(view.plan, placement={job_id: nodes for job_id, nodes in placement.items() if nodes}),
         settings=replace(view.settings, heeds_resize_cost=False),
-        capacity_limit_gpus=Gpus(idle_leafs(draft) - _kept_leafs(draft, within_quota)),
+        capacity_limit_gpus=Gpus(_shared_leafs(draft, within_quota)),
     )
-
-
-def _kept_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
-    """Return how many devices without a guarantee stay with workers within their quota."""
-    kept = ((job_id, size - len(draft.guaranteed(job_id))) for job_id, size in within_quota.items())
-    return sum(max(0, idle) * _gpus(draft, job_id) for job_id, idle in kept)
-
-
-def _rest_of(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
-    """Return a job as what it may have beyond the workers within its quota; None where that is nothing."""
-    spec = job.spec
-    most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
-    least = 1 if served else spec.min_replicas
-    if most - served < least:
-        return None
-    if not served and most == spec.max_replicas and spec.priority == priority:
-        return job
-    requested = min(max(spec.requested - served, least), most - served)
-    changed = replace(
-        spec, min_replicas=least, max_replicas=most - served, requested_replicas=requested, priority=priority
-    )
-    return replace(job, spec=changed)
-
-
-def _beyond(estimate: Estimate, served: int) -> Estimate:
-    """Return the estimate by what workers beyond the guaranteed ones add."""
-    known = estimate.speedup
-    if len(known) <= served:
-        return replace(estimate, speedup=())
-    first = known[served]
-    return replace(estimate, speedup=tuple([value - first for value in known[served:]]))
 
 
 def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
     """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
-    for job_id in list(draft.workers):
+    workers = draft.workers
+    for job_id in [job_id for job_id, members in workers.items() if len(members) > targets.get(job_id, 0)]:
         for worker in _to_go(draft, job_id, targets.get(job_id, 0)):
             draft.drop(worker)
-    growing = [draft.view.jobs[job_id] for job_id, size in targets.items() if size > draft.size(job_id)]
+    growing = [draft.view.jobs[job_id] for job_id, size in targets.items() if size > len(workers.get(job_id, ()))]
     # Those that go on come first: they lost workers, or grow.
     growing.sort(key=lambda job: (not draft.size(job.spec.job_id), job.submitted_at, job.spec.job_id))
     short: dict[str, int] = {}
@@ -177,10 +149,8 @@ def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
 
 def _to_go(draft: CellDraft, job_id: str, target: int) -> list[PlannedWorker]:
     """Return the workers on idle cells that a job has too many, those of the highest indices."""
-    if (surplus := draft.size(job_id) - target) <= 0:
-        return []
     idle = sorted(draft.opportunistic(job_id), key=lambda each: each.index, reverse=True)
-    return idle[:surplus]
+    return idle[: draft.size(job_id) - target]
 
 
 def _grow(draft: CellDraft, job: Job, target: int) -> bool:

@@ -6,8 +6,10 @@ is one whose devices another has. Devices that others use are nobody's.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Final
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -20,11 +22,10 @@ from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
-from voda.planner.virtual_clusters.former_workers import FormerWorker, FormerWorkers, KeptWorkers
+from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, FormerWorkers, KeptWorkers
 from voda.planner.virtual_clusters.unused_book import kept_workers
 
 _FOREIGN: Final = "others on "
-_Former = tuple[Job, FormerWorkers]
 
 
 def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
@@ -37,17 +38,17 @@ def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     usable = frozenset(
         name
         for name, node in view.nodes.items()
-        if name not in view.closed_nodes and (node.usable_gpus or (held[name] and node.is_open))
+        if name not in view.closed_nodes and (node.usable_gpus or (held.get(name) and node.is_open))
     )
-    foreign = {name: len(leafs_on[name]) - _room(view, held, name) - held[name] for name in usable & leafs_on.keys()}
-    mixed = frozenset(name for name in foreign if foreign[name] > 0) | _lent_to_gangs(view)
-    draft = CellDraft(view, book, usable, mixed, without_guarantee)
+    foreign = _foreign(view, leafs_on, usable, held)
+    mixed = frozenset(foreign) | _lent_to_gangs(view)
+    draft = CellDraft(view, book, usable, mixed, without_guarantee, kept.rests)
     _recover_workers(draft, kept, held)
-    for name in sorted(name for name in foreign if foreign[name] > 0):
+    for name in sorted(foreign):
         _block(draft, name, foreign[name])
     # Bad nodes come last: what runs on them goes on, and no quota cell is doomed that a worker has.
     for name in sorted(leafs_on.keys() - usable):
-        set_node_bad(book, name)
+        set_node_bad(draft.book, name)
     return draft
 
 
@@ -65,6 +66,17 @@ def blocked_nodes(book: CellBook) -> frozenset[str]:
     return frozenset(name.removeprefix(_FOREIGN) for name in book.gangs if name.startswith(_FOREIGN))
 
 
+def _foreign(
+    view: ClusterState, leafs_on: Mapping[str, Sequence[int]], usable: Set[str], held: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Return node -> devices that others than jobs and gangs use, of usable nodes on which there are some."""
+    foreign = {}
+    for name, leafs in leafs_on.items():
+        if name in usable and (count := len(leafs) - _room(view, held, name) - held.get(name, 0)) > 0:
+            foreign[name] = count
+    return foreign
+
+
 def _recover_gangs(view: ClusterState, book: CellBook) -> None:
     for gang in view.gangs.values():
         # A job never takes their cells: voda cannot let their pods go.
@@ -79,57 +91,76 @@ def _lent_to_gangs(view: ClusterState) -> frozenset[str]:
 def _room(view: ClusterState, held: Mapping[str, int], name: str) -> int:
     """Return the GPUs of a node that jobs may have, whether or not the pods of gangs are there and request theirs."""
     node = view.nodes[name]
-    return min(int(node.usable_gpus), int(node.gpus) - held[name]) if held[name] else int(node.usable_gpus)
+    usable = int(node.usable_gpus)
+    return min(usable, int(node.gpus) - held[name]) if name in held else usable
 
 
 def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int]) -> None:
     view = draft.view
-    jobs = [job for job_id in view.plan.placement if (job := view.jobs.get(job_id)) and not job.is_canceling]
-    jobs.sort(key=lambda job: (job.submitted_at, job.spec.job_id))
-    former = [(job, kept.of_job(draft, job)) for job in jobs]
-    later: list[tuple[Job, FormerWorker]] = []
-    downgraded = resume(draft.book, _batches(draft, former, later, held), kept.contents)
+    former = kept.of_jobs(draft)
+    coming = _Coming(draft, held, _certain_nodes(draft, former) - held.keys())
+    guaranteed = [each for each in former if each[1].guaranteed]
+    guaranteed.sort(key=lambda each: -each[0].spec.priority)
+    for job, of_job in guaranteed:
+        coming.add(job, of_job, 0)
+    for job, of_job in former:
+        coming.add(job, of_job, 1)
+    draft.book, downgraded = resume(draft.book, *coming.batches, kept.contents)
     kept.forget_others(view.plan.placement.keys())
+    kept.rests.forget_others(view.jobs.keys())
     for name in downgraded:
         draft.changed(job_of(name))
-    for job, worker in later:
+    for job, worker in coming.later:
         found = _idle_devices(draft, worker.node, job.spec.gpus_per_replica)
         if found is not None:
             draft.add(job, found, worker.planned.index)
 
 
-def _batches(
-    draft: CellDraft, former: Sequence[_Former], later: list[tuple[Job, FormerWorker]], held: Mapping[str, int]
-) -> Iterator[GangBatch]:
-    """Add the workers that go on, and yield their gangs, those of the guaranteed ones of all jobs first.
+@dataclass
+class _Coming:
+    """The workers that go on, and their gangs, first those of the guaranteed ones of all jobs."""
 
-    Workers whose devices are gone or in use come `later`.
-    """
-    certain, workers = _certain_nodes(draft, former) - held.keys(), draft.workers
-    room = {name: _room(draft.view, held, name) for name in draft.view.nodes}
-    taken = {leaf for leaf, name in enumerate(draft.book.holder) if name}
-    guaranteed = [each for each in former if each[1].guaranteed]
-    guaranteed.sort(key=lambda each: -each[0].spec.priority)
-    for part, jobs in enumerate((guaranteed, former)):
-        for job, of_job in jobs:
-            whole, job_id = of_job.whole, job.spec.job_id
-            if whole is not None and not job.refusals and certain.issuperset(whole.cells.nodes):
-                if job_id not in workers:
-                    workers[job_id] = whole.workers
-                    draft.keep(job_id, whole.cells, whole.parts)
-                yield from whole.batches[part]
+    draft: CellDraft
+    held: Mapping[str, int]
+    certain: frozenset[str]
+    batches: tuple[list[GangBatch], list[GangBatch]] = field(default_factory=lambda: ([], []))
+    later: list[tuple[Job, FormerWorker]] = field(default_factory=list)
+    """Those whose devices are gone or in use."""
+
+    def add(self, job: Job, of_job: FormerWorkers, part: Literal[0, 1]) -> None:
+        """Add the guaranteed workers of a job (0), or its others (1)."""
+        whole, job_id, workers, come = of_job.whole, job.spec.job_id, self.draft.workers, self.batches[part]
+        if whole is not None and not job.refusals and (self._all_certain or self.certain.issuperset(whole.cells.nodes)):
+            if job_id not in workers:
+                workers[job_id] = whole.workers
+                self.draft.keep(job_id, whole.cells, whole.parts)
+            come += whole.batches[part]
+            return
+        for worker in of_job.idle if part else of_job.guaranteed:
+            if not _has_room(job, worker, self._room):
                 continue
-            for worker in of_job.idle if part else of_job.guaranteed:
-                if not _has_room(job, worker, room):
-                    continue
-                if worker.gang is None or not taken.isdisjoint(worker.gang.leafs):
-                    later.append((job, worker))
-                    continue
-                taken.update(worker.gang.leafs)
-                workers[job_id] = (*workers.get(job_id, ()), worker.planned)
-                # Beside pods of gangs nothing is as simple as for most.
-                is_alone, topology = worker.node in held, draft.book.topology
-                yield from (alone(worker.gang),) if is_alone else batches(topology, (worker.gang,))
+            if worker.gang is None or not self._taken.isdisjoint(worker.gang.leafs):
+                self.later.append((job, worker))
+                continue
+            self._taken.update(worker.gang.leafs)
+            workers[job_id] = (*workers.get(job_id, ()), worker.planned)
+            # Beside pods of gangs nothing is as simple as for most.
+            is_alone, topology = worker.node in self.held, self.draft.book.topology
+            come += (alone(worker.gang),) if is_alone else batches(topology, (worker.gang,))
+
+    @cached_property
+    def _all_certain(self) -> bool:
+        return self.certain >= self.draft.book.topology.leafs_on.keys()
+
+    @cached_property
+    def _room(self) -> dict[str, int]:
+        """Node -> GPUs that jobs may have there and that no worker has, but those on certain nodes."""
+        return {name: _room(self.draft.view, self.held, name) for name in self.draft.view.nodes}
+
+    @cached_property
+    def _taken(self) -> set[int]:
+        """Leafs that somebody has."""
+        return {leaf for leaf, name in enumerate(self.draft.book.holder) if name}
 
 
 def _has_room(job: Job, worker: FormerWorker, room: dict[str, int]) -> bool:
@@ -142,7 +173,7 @@ def _has_room(job: Job, worker: FormerWorker, room: dict[str, int]) -> bool:
     return True
 
 
-def _certain_nodes(draft: CellDraft, former: Sequence[_Former]) -> frozenset[str]:
+def _certain_nodes(draft: CellDraft, former: Sequence[FormerJob]) -> frozenset[str]:
     """Return nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
     leafs: list[int] = []
     doubtful: set[str] = set()
