@@ -34,6 +34,7 @@ UNBOUND_S: Final = 60.0
 """For so long a pod that is not bound keeps its share: kube-scheduler may be about to try again."""
 GONE_S: Final = 300.0
 """For so long cards may be away: a kubelet that starts again offers none for a moment."""
+_CLAIMED: Final = "the node's cards are claimed (dynamic resource allocation)"
 
 Choose = Callable[[SharingNode, SharingPod], Mapping[str, CardShare] | str]
 """Returns the cards of a pod by the rater, on a node with that account, or why there are none."""
@@ -95,7 +96,7 @@ def unrecorded(account: SharingNode, pods: Mapping[str, Pod], names: ShareResour
 
 def closed_nodes(accounts: ShareAccounts, pods: SharingPods) -> Mapping[str, str]:
     """Return the nodes with pods whose cards the log does not know, and why they are closed: who knows what is left."""
-    found = {}
+    found = {node: _CLAIMED for node, account in accounts.nodes.items() if account.is_claimed}
     for node, there in pods.by_node.items():
         if (account := accounts.nodes.get(node)) and (lacking := unrecorded(account, there, pods.names)):
             found[node] = f"cards that pod {lacking[0].metadata.key} uses there are not recorded yet"

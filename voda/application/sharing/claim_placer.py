@@ -1,0 +1,229 @@
+"""Places pods that claim parts of cards (dynamic resource allocation): voda chooses, kube-scheduler allocates.
+
+1. The accounts of nodes come to say what claims were given (`claim_accounts`).
+2. Pods with the gate get node and cards, the oldest first; so do those that kube-scheduler could not place where voda
+   chose, if there is room elsewhere.
+3. `share.assigned` is appended; then the pod's claims select these cards, and its gate is lifted.
+4. A pod that finds no room is told in an Event what is left.
+
+Level-triggered: each round looks at what there is. Rule: a share is in the log before a claim selects its card, at the
+version of the account that it was chosen by; whoever dies in between leaves a share by which the next round goes on.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
+from voda.application.sharing.claim_decisions import CardAllotment, ChosenCards, Claimant, OpenNode
+from voda.application.status.kube_events import Announcement, Subject
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.claim_requests import ChosenClaim, asked_of_cards, chosen_claims, claims_of_pod
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.concurrency import log_unexpected
+from voda.domain.errors import InvalidInput
+from voda.events.types import ShareAssigned, ShareReleased
+from voda.projections.shares import ShareAccounts
+from voda.sharing.card_chooser import CardChooser
+from voda.sharing.raters import Rater
+
+_LOOK_S: Final = 0.05
+_LOOK_ANYWAY_S: Final = 5.0
+"""Also where nothing has changed: time passes, and calls fail."""
+_MOST_AT_ONCE: Final = 64
+"""Pods of a round: those after them see what became of these."""
+_CALLS_AT_ONCE: Final = 16
+_PATIENCE_S: Final = 5.0
+"""For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
+_AVOIDED_S: Final = 300.0
+"""For so long a pod avoids a node where it was."""
+
+
+@dataclass(kw_only=True)
+class ClaimPlacer:
+    """Runs while this replica leads."""
+
+    accounts: ClaimAccounts
+    inventory: Inventory
+    rater: Rater
+    announce: Callable[[Announcement], None]
+    _avoided: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    """Uid of a pod -> nodes where kube-scheduler could not place it -> until when they are avoided."""
+    _told: dict[str, str] = field(default_factory=dict, init=False)
+    """Uid of a pod that waits -> the sentence that it was told."""
+    _version: int = field(default=-2, init=False)
+    """Of accounts that rounds only imagined; ever lower."""
+
+    def __post_init__(self) -> None:
+        self._chooser = CardChooser(self.rater)
+        self._backend = self.accounts.backend
+        self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)
+
+    async def run(self) -> None:
+        """Look whenever something has changed, until cancelled."""
+        cards, seen, looked_at = self.accounts.cards, (-1, -1, -1), 0.0
+        while True:
+            now = self._backend.clock.now()
+            state = self.accounts.pods.changes, cards.changes, self._backend.view.position
+            is_due = now - looked_at >= _LOOK_ANYWAY_S
+            if is_due:
+                looked_at = now
+                cards.changed.update(cards.nodes)
+            if state != seen or is_due:
+                seen = state
+                await self.step()
+            await asyncio.sleep(_LOOK_S)
+
+    async def step(self) -> None:
+        """Put accounts right and place pods; what fails is tried again in a later round."""
+        await self.accounts.step()
+        with log_unexpected("placing pods that claim cards", "shares"):
+            await self._place(self._backend.clock.now())
+
+    async def _place(self, now: float) -> None:
+        if not (waiting := self.accounts.pods.waiting()):
+            return
+        self._forget(now)
+        chosen = self._choose(waiting, now)
+        new = defaultdict[str, list[ChosenCards]](list)
+        for each in chosen:
+            if self._shares.node_of(each.claimant.uid) != each.node:
+                new[each.node].append(each)
+        await self._all(self._assign(node, those, now) for node, those in new.items())
+        await self._all(self._bind(each) for each in chosen if self._has(each))
+
+    def _choose(self, waiting: Iterable[Pod], now: float) -> Sequence[ChosenCards]:
+        """Return what is to be done in this round about pods that wait."""
+        allotment = CardAllotment(self._chooser, self._open_nodes(), self._version)
+        chosen = list[ChosenCards]()
+        for pod in waiting:
+            if len(chosen) == _MOST_AT_ONCE:
+                break
+            found = self._look(pod, allotment, now)
+            if isinstance(found, str):
+                self._tell(pod, found, now)
+            elif found is not None:
+                chosen.append(found)
+        self._version = allotment.version
+        return chosen
+
+    def _look(self, pod: Pod, allotment: CardAllotment, now: float) -> ChosenCards | str | None:
+        """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
+        uid, devices = pod.metadata.uid, self.inventory.stock.devices
+        claims = claims_of_pod(pod, devices.claims)
+        if claims is None or self.accounts.is_given(uid):
+            return None
+        try:
+            requests = asked_of_cards(pod, claims, devices.rule.device_classes, devices.shared)
+        except InvalidInput as error:
+            return str(error)
+        claimant = Claimant(pod=pod, claims=claims, requests=requests, avoided={*self._avoided.get(uid, ())})
+        node, shares = self._shares.node_of(uid), self._shares.of(uid)
+        if shares is None:
+            return allotment.choose(claimant)
+        meant = ChosenCards(claimant=claimant, node=node, containers=shares.containers)
+        if not self.accounts.is_known(node) or self._is_bound(meant):
+            is_refused = _is_unschedulable(pod) and now - shares.assigned_at >= _PATIENCE_S
+            return self._elsewhere(meant, allotment) if is_refused else None
+        return meant
+
+    def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | None:
+        """Return other cards for a pod that kube-scheduler cannot place where it has some; None: it stays."""
+        avoided = {*meant.claimant.avoided, meant.node}
+        found = allotment.choose(replace(meant.claimant, avoided=avoided))
+        return found if isinstance(found, ChosenCards) else None
+
+    def _is_bound(self, chosen: ChosenCards) -> bool:
+        """Say whether the claims of a pod select its cards, and nothing is left to do."""
+        pod = chosen.claimant.pod
+        is_gated = well_known.SHARE_GATE in pod.gates
+        return not is_gated and all(each.is_chosen(pod) for each in self._claims(chosen).values())
+
+    def _claims(self, chosen: ChosenCards) -> Mapping[str, ChosenClaim]:
+        return chosen_claims(chosen.claimant.claims, chosen.containers, chosen.node, self.accounts.cards)
+
+    async def _assign(self, node: str, chosen: Sequence[ChosenCards], now: float) -> None:
+        """Record the shares of pods on one node, after those that they had elsewhere are given back."""
+        version = self._shares.nodes[node].version
+        for each in chosen:
+            uid, key = each.claimant.uid, each.claimant.key
+            if former := self._shares.node_of(uid):
+                self._avoided.setdefault(uid, {})[former] = now + _AVOIDED_S
+                released = ShareReleased(node=former, pod_uid=uid, pod=key, reason=_refusal(each.claimant.pod))
+                await self._backend.record(released, actor=ACTOR, version=self._shares.nodes[former].version)
+        facts = [
+            ShareAssigned(node=node, pod_uid=each.claimant.uid, pod=each.claimant.key, containers=each.containers)
+            for each in chosen
+        ]
+        await self._backend.record(*facts, actor=ACTOR, version=version)
+
+    def _has(self, chosen: ChosenCards) -> bool:
+        """Say whether the log has the share, by which alone claims may select cards."""
+        uid = chosen.claimant.uid
+        found = self._shares.of(uid) if self._shares.node_of(uid) == chosen.node else None
+        return found is not None and found.containers == chosen.containers and self.accounts.is_known(chosen.node)
+
+    async def _bind(self, chosen: ChosenCards) -> None:
+        async with self._calls:
+            pod = await self.accounts.binding.pin(chosen.claimant.pod, self._claims(chosen), chosen.node)
+        # The mirror may be behind, and the next round would do it again.
+        self.inventory.update_pod(pod)
+        self._told.pop(chosen.claimant.uid, None)
+
+    async def _all(self, works: Iterable[Awaitable[None]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(succeeds(work, "pods that claim cards"))
+
+    def _open_nodes(self) -> Mapping[str, OpenNode]:
+        stock, cards, found = self.inventory.stock, self.accounts.cards, {}
+        for name, there in cards.nodes.items():
+            node = stock.node(name)
+            if node is not None and node.is_open and self.accounts.is_known(name):
+                closed = [
+                    index for index, card in enumerate(there) if card.device.is_closed or not cards.selector(card)
+                ]
+                found[name] = OpenNode(
+                    account=self._shares.nodes[name], labels=stock.nodes[name].metadata.labels, closed_cards=closed
+                )
+        return found
+
+    def _tell(self, pod: Pod, reason: str, now: float) -> None:
+        meta = pod.metadata
+        if self._told.get(meta.uid) != reason:
+            self._told[meta.uid] = reason
+            subject = Subject(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+            self.announce(
+                Announcement(subject=subject, reason="WaitsForCards", message=reason, at=now, key=f"{now} {reason}")
+            )
+
+    def _forget(self, now: float) -> None:
+        there = self.accounts.pods.by_uid
+        self._told = {uid: reason for uid, reason in self._told.items() if uid in there}
+        left = (
+            (uid, {node: until for node, until in nodes.items() if until > now})
+            for uid, nodes in self._avoided.items()
+            if uid in there
+        )
+        self._avoided = {uid: nodes for uid, nodes in left if nodes}
+
+    @property
+    def _shares(self) -> ShareAccounts:
+        return self.accounts.shares
+
+
+def _is_unschedulable(pod: Pod) -> bool:
+    return any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in pod.status.conditions
+    )
+
+
+def _refusal(pod: Pod) -> str:
+    told = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
+    return f"kube-scheduler cannot place the pod there: {told}"
