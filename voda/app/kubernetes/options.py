@@ -133,14 +133,14 @@ class SharingSettings(_SettingsPart, frozen=True):
 
     enabled: bool = False
     """Whether voda is kube-scheduler's extender for those that ask by extended resources."""
-    claims: bool = False
-    """Whether it chooses cards for those that claim parts of devices of cluster.gpuDeviceClasses."""
     rater: str = "fgd"
     """What chooses node and card, of voda/sharing/raters."""
     core_resources: tuple[str, ...] = SHARE_RESOURCES.core
     """Names of hundredths of a card; a container uses one of them."""
     memory_resources: tuple[str, ...] = SHARE_RESOURCES.memory
     """Names of MiB of a card."""
+    claims: bool = False
+    """Whether voda chooses cards for pods that claim parts of devices of cluster.gpuDeviceClasses."""
     compute_capacity: str = CardCapacities().compute
     """Name of the capacity of devices that counts their compute; claims take parts of it."""
     memory_capacity: str = CardCapacities().memory

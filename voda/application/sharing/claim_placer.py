@@ -4,7 +4,7 @@
 2. Pods with the gate get node and cards, the oldest first; so do those that kube-scheduler could not place where voda
    chose, if there is room elsewhere.
 3. `share.assigned` is appended; then the pod's claims select these cards, and its gate is lifted.
-4. A pod that finds no room is told in an Event what is left.
+4. A pod that finds no room is told in an Event what is left. Claims that nothing uses any more are deleted.
 
 Level-triggered: each round looks at what there is. Rule: a share is in the log before a claim selects its card, at the
 version of the account that it was chosen by; whoever dies in between leaves a share by which the next round goes on.
@@ -12,7 +12,7 @@ version of the account that it was chosen by; whoever dies in between leaves a s
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,13 @@ from voda.application.sharing.claim_decisions import CardAllotment, ChosenCards,
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import ChosenClaim, asked_of_cards, chosen_claims, claims_of_pod
+from voda.cluster.kubernetes.state.claim_requests import (
+    ChosenClaim,
+    asked_of_cards,
+    chosen_claims,
+    claims_of_pod,
+    replaced_claims,
+)
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import log_unexpected
 from voda.domain.errors import InvalidInput
@@ -36,8 +42,8 @@ _LOOK_S: Final = 0.05
 _LOOK_ANYWAY_S: Final = 5.0
 """Also where nothing has changed: time passes, and calls fail."""
 _MOST_AT_ONCE: Final = 64
-"""Pods of a round: those after them see what became of these."""
-_CALLS_AT_ONCE: Final = 16
+"""Pods that are being bound: those after them see what became of these."""
+_CALLS_AT_ONCE: Final = 32
 _PATIENCE_S: Final = 5.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
 _AVOIDED_S: Final = 300.0
@@ -56,6 +62,8 @@ class ClaimPlacer:
     """Uid of a pod -> nodes where kube-scheduler could not place it -> until when they are avoided."""
     _told: dict[str, str] = field(default_factory=dict, init=False)
     """Uid of a pod that waits -> the sentence that it was told."""
+    _under_way: set[str] = field(default_factory=set, init=False)
+    """Uids of pods whose claims are being bound."""
     _version: int = field(default=-2, init=False)
     """Of accounts that rounds only imagined; ever lower."""
 
@@ -67,42 +75,45 @@ class ClaimPlacer:
     async def run(self) -> None:
         """Look whenever something has changed, until cancelled."""
         cards, seen, looked_at = self.accounts.cards, (-1, -1, -1), 0.0
-        while True:
-            now = self._backend.clock.now()
-            state = self.accounts.pods.changes, cards.changes, self._backend.view.position
-            is_due = now - looked_at >= _LOOK_ANYWAY_S
-            if is_due:
-                looked_at = now
-                cards.changed.update(cards.nodes)
-            if state != seen or is_due:
-                seen = state
-                await self.step()
-            await asyncio.sleep(_LOOK_S)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                now = self._backend.clock.now()
+                state = self.accounts.pods.changes, cards.changes, self._backend.view.position
+                if now - looked_at >= _LOOK_ANYWAY_S:
+                    looked_at, seen = now, (-1, -1, -1)
+                    cards.changed.update(cards.nodes)
+                    group.create_task(self._tidy())
+                if state != seen:
+                    seen = state
+                    await self.accounts.step()
+                    with log_unexpected("placing pods that claim cards", "shares"):
+                        for each in await self._place(now):
+                            group.create_task(self._bind(each))
+                await asyncio.sleep(_LOOK_S)
 
-    async def step(self) -> None:
-        """Put accounts right and place pods; what fails is tried again in a later round."""
-        await self.accounts.step()
-        with log_unexpected("placing pods that claim cards", "shares"):
-            await self._place(self._backend.clock.now())
-
-    async def _place(self, now: float) -> None:
+    async def _place(self, now: float) -> Sequence[ChosenCards]:
+        """Record the cards of pods that wait, and return those whose claims are to select them."""
         if not (waiting := self.accounts.pods.waiting()):
-            return
+            return ()
         self._forget(now)
         chosen = self._choose(waiting, now)
         new = defaultdict[str, list[ChosenCards]](list)
         for each in chosen:
             if self._shares.node_of(each.claimant.uid) != each.node:
                 new[each.node].append(each)
-        await self._all(self._assign(node, those, now) for node, those in new.items())
-        await self._all(self._bind(each) for each in chosen if self._has(each))
+        async with asyncio.TaskGroup() as group:
+            for node, those in new.items():
+                group.create_task(succeeds(self._assign(node, those, now), node))
+        found = [each for each in chosen if self._has(each)]
+        self._under_way.update(each.claimant.uid for each in found)
+        return found
 
     def _choose(self, waiting: Iterable[Pod], now: float) -> Sequence[ChosenCards]:
         """Return what is to be done in this round about pods that wait."""
         allotment = CardAllotment(self._chooser, self._open_nodes(), self._version)
         chosen = list[ChosenCards]()
         for pod in waiting:
-            if len(chosen) == _MOST_AT_ONCE:
+            if len(chosen) + len(self._under_way) >= _MOST_AT_ONCE:
                 break
             found = self._look(pod, allotment, now)
             if isinstance(found, str):
@@ -116,7 +127,7 @@ class ClaimPlacer:
         """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
         uid, devices = pod.metadata.uid, self.inventory.stock.devices
         claims = claims_of_pod(pod, devices.claims)
-        if claims is None or self.accounts.is_given(uid):
+        if uid in self._under_way or claims is None or self.accounts.is_given(uid):
             return None
         try:
             requests = asked_of_cards(pod, claims, devices.rule.device_classes, devices.shared)
@@ -169,16 +180,28 @@ class ClaimPlacer:
         return found is not None and found.containers == chosen.containers and self.accounts.is_known(chosen.node)
 
     async def _bind(self, chosen: ChosenCards) -> None:
-        async with self._calls:
-            pod = await self.accounts.binding.pin(chosen.claimant.pod, self._claims(chosen), chosen.node)
+        """Have the claims of a pod select its cards; where that fails, a later round tries again."""
+        uid, key = chosen.claimant.uid, chosen.claimant.key
+        try:
+            with log_unexpected("binding claims", key):
+                async with self._calls:
+                    await succeeds(self._pin(chosen), key)
+        finally:
+            self._under_way.discard(uid)
+
+    async def _pin(self, chosen: ChosenCards) -> None:
+        pod = await self.accounts.binding.pin(chosen.claimant.pod, self._claims(chosen), chosen.node)
         # The mirror may be behind, and the next round would do it again.
         self.inventory.update_pod(pod)
         self._told.pop(chosen.claimant.uid, None)
 
-    async def _all(self, works: Iterable[Awaitable[None]]) -> None:
-        async with asyncio.TaskGroup() as group:
-            for work in works:
-                group.create_task(succeeds(work, "pods that claim cards"))
+    async def _tidy(self) -> None:
+        """Delete the claims of pods on nodes whose place was taken by those that select cards."""
+        with log_unexpected("deleting claims", "shares"):
+            for pod in list(self.accounts.pods.by_uid.values()):
+                for claim in replaced_claims(pod, self.accounts.cards.claims_of(pod.metadata.uid)):
+                    async with self._calls:
+                        await succeeds(self.accounts.binding.delete(claim), claim.metadata.key)
 
     def _open_nodes(self) -> Mapping[str, OpenNode]:
         stock, cards, found = self.inventory.stock, self.accounts.cards, {}

@@ -3,8 +3,9 @@
 1. Make a claim like each of the pod's, whose requests select the cards that were chosen: a claim cannot be changed.
 2. Name these in the status of the pod, and the node, where kube-scheduler then looks first.
 3. Lift the gate.
-4. Delete the claims whose place was taken. Of a pod without a gate that comes first, for kube-scheduler may be about to
-   allocate them: then it is refused, or the deletion is.
+
+The claims whose place was taken are deleted once the pod has its node. Of a pod without a gate they are deleted before
+the second step, for kube-scheduler may be about to allocate them: then it is refused, or the deletion is.
 
 Rule: names follow from pod, claim and cards, and every write names the version that it was decided on, so that whoever
 dies between two of these steps, or does them twice, leaves nothing that the next round does not put right.
@@ -57,15 +58,12 @@ class ClaimBinding:
             pod = await self._lift(
                 pod, ",".join(f"{name}={card}" for name, each in chosen.items() for card in each.cards)
             )
-        for each in other.values() if is_gated else ():
-            await self.delete(each.claim, whatever_version=True)
         return pod
 
-    async def delete(self, claim: ResourceClaim, *, whatever_version: bool = False) -> None:
+    async def delete(self, claim: ResourceClaim) -> None:
         """Delete a claim that has no devices; Conflict: it has changed since."""
         meta = claim.metadata
-        version = "" if whatever_version else meta.resource_version
-        await self._api.delete(_claims(meta.namespace, meta.name), uid=meta.uid, version=version)
+        await self._api.delete(_claims(meta.namespace, meta.name), uid=meta.uid, version=meta.resource_version)
 
     async def _make(self, pod: Pod, chosen: ChosenClaim) -> None:
         meta, name = chosen.claim.metadata, chosen.name(pod)

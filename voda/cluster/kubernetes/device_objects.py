@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from sys import intern
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from msgspec import Raw, field
 from msgspec.structs import force_setattr, replace
@@ -175,6 +175,7 @@ class ClaimStatus(KubeRecord, frozen=True):
 
 
 class ResourceClaim(_Whole, frozen=True):
+    KEEPS_LISTED: ClassVar = True
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = field(default_factory=ClaimStatus)
     text: bytes = field(default=b"", name=".text")

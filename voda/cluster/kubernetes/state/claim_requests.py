@@ -66,6 +66,14 @@ def claims_of_pod(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Mapping[str,
     return {name: claims[key] for name, key in named_ones.items()}
 
 
+def replaced_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Sequence[ResourceClaim]:
+    """Return those of the claims made for a pod that another one has taken the place of, once the pod has a node."""
+    used = {each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    if not pod.spec.node_name or not used:
+        return ()
+    return [each for each in claims.values() if each.metadata.name not in used and each.status.allocation is None]
+
+
 def asked_of_cards(
     pod: Pod, claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
 ) -> Mapping[str, GpuRequest]:
