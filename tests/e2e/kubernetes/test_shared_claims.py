@@ -6,14 +6,18 @@ Rule: the pods are those of examples/kubernetes/shared-claims.yaml.
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.e2e.kubernetes.replica import Replica
 from tests.e2e.kubernetes.service import Voda, voda
 from tests.kube import client as api
+from tests.kube import deployed
 from tests.kube.assets import IS_OLD, ROOT
 from tests.kube.client import Object
 from tests.kube.devices import CLASS, a_card, a_device_class, a_slice
@@ -22,15 +26,26 @@ from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.events.types import ShareAssigned, ShareReleased
+from voda.log.factory import open_log
 
 pytestmark = pytest.mark.skipif(IS_OLD, reason="1.35 drops the fields by which devices are shared")
 
 DEPLOYMENTS = api.Resource("Deployment", "apps/v1", "deployments")
 TEMPLATE, NOTEBOOK = yaml.safe_load_all((ROOT / "examples" / "kubernetes" / "shared-claims.yaml").read_text("utf-8"))
+PART = (0, 400, 20_480)
+"""What a pod has in the log: the card's index, milli, MiB."""
+_MORTAL = str(Path(__file__).with_name("mortal.py"))
 SETTINGS: Mapping[str, Any] = {
     "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS]},
     "sharing": {"claims": True, "rater": "binpack"},
 }
+
+
+@pytest.fixture
+async def notebooks(jobs_world: JobsWorld) -> AsyncIterator[JobsWorld]:
+    """The world, without the example's Deployment in the end: it would make its pods anew for ever."""
+    yield jobs_world
+    await jobs_world.client.delete(DEPLOYMENTS, NOTEBOOK["metadata"]["name"], jobs_world.namespace)
 
 
 @asynccontextmanager
@@ -40,19 +55,32 @@ async def sharing_voda(world: JobsWorld, folder: Path) -> AsyncIterator[Voda]:
 
 
 async def publish(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
-    """Add nodes with so many cards that claims share, each of 1,000 milli and 80 GiB."""
+    """Add the class, and nodes with so many cards that claims share, each of 1,000 milli and 80 GiB."""
     await world.client.create(api.DEVICE_CLASSES, a_device_class())
+    await add_cards(world, nodes, **changes)
+
+
+async def add_cards(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
     for node, cards in nodes.items():
         await world.add_nodes(a_node(node, 0, **changes))
         await world.client.create(api.SLICES, a_slice(node, [a_card(node, number) for number in range(cards)]))
 
 
-async def deploy(world: JobsWorld, *, replicas: int) -> None:
-    """Create the example in the world's namespace."""
-    for resource, body in ((api.CLAIM_TEMPLATES, TEMPLATE), (DEPLOYMENTS, NOTEBOOK)):
+async def deploy(world: JobsWorld, *, replicas: int, spec: Mapping[str, Any] | None = None) -> None:
+    """Create the example in the world's namespace; `spec` has other fields of its pods."""
+    deployment = deepcopy(NOTEBOOK)
+    deployment["spec"]["replicas"] = replicas
+    deployment["spec"]["template"]["spec"].update(spec or {})
+    for resource, body in ((api.CLAIM_TEMPLATES, TEMPLATE), (DEPLOYMENTS, deployment)):
         metadata = {**body["metadata"], "namespace": world.namespace}
         await world.client.create(resource, {**body, "metadata": metadata})
-    await scale(world, replicas)
+
+
+def a_notebook(name: str, namespace: str, *, cpu: str) -> Object:
+    """Return a pod as the example's, by itself, that needs so much CPU."""
+    spec = deepcopy(NOTEBOOK["spec"]["template"]["spec"])
+    spec["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 async def scale(world: JobsWorld, replicas: int) -> None:
@@ -93,6 +121,10 @@ async def until_run(world: JobsWorld, pods: int) -> Mapping[str, str]:
     return await cards(world)
 
 
+def is_over(replica: Replica) -> bool:
+    return replica.process.poll() is not None
+
+
 async def told(world: JobsWorld, reason: str) -> list[str]:
     events = await world.client.list(api.EVENTS, world.namespace)
     return [event["message"] for event in events if event["reason"] == reason]
@@ -112,9 +144,9 @@ def recorded(it: Voda) -> dict[str, dict[str, tuple[int, int, int]]]:
 
 
 async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_loses_nothing(
-    jobs_world: JobsWorld, tmp_path: Path
+    notebooks: JobsWorld, tmp_path: Path
 ) -> None:
-    world = jobs_world
+    world = notebooks
     await publish(world, {"gpu-1": 1})
     async with sharing_voda(world, tmp_path) as it:
         await deploy(world, replicas=3)
@@ -126,12 +158,12 @@ async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_los
             return any(room in each for each in await told(world, "WaitsForCards"))
 
         await world.until_it_is(is_told, what="the third pod is told why it waits")
-        assert recorded(it) == {"gpu-1": dict.fromkeys(running, (0, 400, 20_480))}
+        assert recorded(it) == {"gpu-1": dict.fromkeys(running, PART)}
     world.plane.stop("kube-scheduler", "kube-apiserver")
     world.plane.start_api_server()
     world.plane.start_scheduler()
     async with sharing_voda(world, tmp_path) as it:
-        assert recorded(it) == {"gpu-1": dict.fromkeys(running, (0, 400, 20_480))}
+        assert recorded(it) == {"gpu-1": dict.fromkeys(running, PART)}
         assert await until_run(world, 2) == running
         # Its successor waits behind the pod that waits already.
         gone = min(running)
@@ -147,3 +179,64 @@ async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_los
             return not await world.client.list(api.CLAIMS, world.namespace)
 
         await world.until_it_is(is_empty, what="no claim is left")
+
+
+async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and_others_claims_count(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 1}, cpu=1)
+    await deploy(world, replicas=0, spec={"schedulingGates": None})
+    async with sharing_voda(world, tmp_path) as it:
+        await scale(world, 1)
+        # kube-scheduler alone has placed it, and voda does not give its part away.
+        (other,) = await until_run(world, 1)
+        await world.until(lambda: recorded(it) == {"gpu-1": {other: PART}})
+        await world.client.create(api.PODS, a_notebook("mine", world.namespace, cpu="2"))
+        await world.until(lambda: "mine" in recorded(it)["gpu-1"])
+        await add_cards(world, {"gpu-2": 1}, cpu=4)
+        assert await until_run(world, 2) == {other: "gpu-1/gpu-0", "mine": "gpu-2/gpu-0"}
+        await world.until(lambda: recorded(it) == {"gpu-1": {other: PART}, "gpu-2": {"mine": PART}})
+        assert [each.node for each in await it.facts(ShareReleased)] == ["gpu-1"]
+
+
+DEATHS = (
+    *("after append share.assigned", "after create resourceclaims"),
+    *("after patch pods/status", "after patch pods"),
+)
+
+
+async def test_leaders_that_die_after_every_write_for_one_pod_leave_it_its_card_and_nothing_else(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 1})
+    home, log = tmp_path / "home", tmp_path / "home" / "voda.db"
+    leader = {"namespace": deployed.NAMESPACE, "leaseSeconds": 1.0, "renewSeconds": 0.8, "retrySeconds": 0.1}
+    # With the rights that the chart gives, and no other.
+    kubeconfig = deployed.service_account_kubeconfig(world.plane, "sqlite", "--set", "sharedClaims.enabled=true")
+    around: dict[str, Any] = {"settings": {**SETTINGS, "leader": leader}, "kubeconfig": kubeconfig}
+    await deploy(world, replicas=1)
+    for death in DEATHS:
+        mortal = Replica(world, home, str(log), program=(_MORTAL,), environment={"MORTAL": f"{death} 1"}, **around)
+        await world.until(partial(is_over, mortal), what=f"voda is dead {death}")
+        assert mortal.process.returncode == 137, mortal.text
+    last = Replica(world, home, str(log), **around)
+    try:
+        await until_run(world, 1)
+
+        async def has_one_claim() -> bool:
+            return len(await world.client.list(api.CLAIMS, world.namespace)) == 1
+
+        await world.until_it_is(has_one_claim, what="the claim after the template is gone")
+        await scale(world, 0)
+        await world.until(lambda: "share.released" in last.text)
+    finally:
+        last.terminate()
+        last.process.wait(30)
+    store = await open_log(log)
+    try:
+        events = await store.read(0, 10_000, stream="shares.gpu-1")
+    finally:
+        await store.close()
+    assert [type(event.data) for event in events] == [ShareAssigned, ShareReleased]
