@@ -194,7 +194,7 @@ class CardAllotment:
         refused = self._chooser.refusals(names, claimant.request, claimant.text())
         reasons = Counter(each.reason for each in refused.values())
         if others := len(self._nodes) - len(names):
-            reasons["the node is not one that it selects, or kube-scheduler refused it there"] = others
+            reasons["the pod does not select the node, or kube-scheduler refused it there"] = others
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}"
 
