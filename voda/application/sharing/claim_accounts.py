@@ -5,12 +5,12 @@ the account that they follow from; a share is taken from a pod that is not there
 """
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.sharing.claim_decisions import GivenShares, node_corrections, stale_claimants
+from voda.application.sharing.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.state.claim_requests import given_cards
 from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
@@ -34,6 +34,11 @@ class ClaimAccounts:
     binding: ClaimBinding
     pods: ClaimingPods
     cards: SharedCards
+
+    def mark_all(self) -> None:
+        """Have the next round look at all nodes, those too whose cards are gone while pods still have them."""
+        self.cards.changed.update(self.cards.nodes)
+        self.cards.changed.update(name for name, account in self.shares.nodes.items() if account.pods)
 
     async def step(self) -> None:
         """Put right the accounts of nodes that changed; what fails is tried again in the next round."""
@@ -60,23 +65,38 @@ class ClaimAccounts:
         return self.backend.view.live.cluster.shares
 
     async def _correct(self, node: str) -> None:
-        if not self.is_known(node):
-            if node in self.cards.nodes:
-                raise ChangedMeanwhile(f"the log does not have the cards of node {node} yet")
+        if node in self.cards.nodes and not self.is_known(node):
+            raise ChangedMeanwhile(f"the log does not have the cards of node {node} yet")
+        found = self.shares.nodes.get(node)
+        if found is None or (found.devices and not found.is_claimed):
+            # It is of the other face, or nobody's.
             return
-        version, account = self.shares.nodes[node].version, self.shares.nodes[node].copy()
+        version, account = found.version, found.copy()
         given, now = self._given(node, account), self.backend.clock.now()
         stale = {}
-        for uid, reason, is_certain in stale_claimants(account, given, self.pods.by_uid, self.is_given, now):
+        for uid, reason, is_certain in stale_claimants(account, given, self.pods.by_uid, self._standing(node), now):
             if is_certain or await self._is_gone(uid, account.pods[uid]):
                 stale[uid] = reason
         if facts := node_corrections(node, account, given, stale):
             await self.backend.record(*facts, actor=ACTOR, version=version)
 
+    def _standing(self, node: str) -> Callable[[str], Standing]:
+        def standing(uid: str) -> Standing:
+            claims = self.cards.claims_of(uid).values()
+            if any(self.cards.nodes_of(claim) - {node} for claim in claims):
+                return "elsewhere"
+            return "lost" if self.is_given(uid) else "nothing"
+
+        return standing
+
     def _given(self, node: str, account: SharingNode) -> Mapping[str, GivenShares]:
         """Return uid of a pod, or of a claim of its own -> what it has of a node."""
         found = dict[str, GivenShares]()
         for key, claim in self.cards.claims_on(node).items():
+            if (other := self.shares.node_of(claim.owner)) not in ("", node):
+                # What it was meant to have there is released first.
+                self.cards.changed.update((node, other))
+                continue
             if shares := given_cards(claim, self.cards.nodes[node], self.cards.names):
                 former = found[claim.owner].containers if claim.owner in found else {}
                 found[claim.owner] = GivenShares(key=claim.pod or key, containers={**former, **shares})

@@ -9,7 +9,7 @@ Rule: the API server gives no card twice; where a share that is only meant is in
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ from voda.sharing.pod import PodRequest
 
 _CLOSED: Final = "closed"
 _ALL: Final = GpuRequest(devices=Gpus(1))
+Standing = Literal["nothing", "elsewhere", "lost"]
+"""What the claims of a pod have that have nothing of a node: nothing at all, cards of another node, or cards that no
+driver publishes any more."""
 UNALLOCATED_S: Final = 60.0
 """For so long a pod on a node may have shares of which its claims know nothing: watches are behind one another."""
 
@@ -118,7 +121,11 @@ def node_corrections(
 
 
 def stale_claimants(
-    account: SharingNode, given: Collection[str], pods: Mapping[str, Pod], elsewhere: Callable[[str], bool], now: float
+    account: SharingNode,
+    given: Collection[str],
+    pods: Mapping[str, Pod],
+    standing: Callable[[str], Standing],
+    now: float,
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield uid, reason, and whether that is certain without the API server, of shares that no claim has any more.
 
@@ -126,20 +133,20 @@ def stale_claimants(
         account: of one node.
         given: uids that have something of the node.
         pods: those that voda places, by uid.
-        elsewhere: says whether the claims of a pod were given other cards than the node's.
+        standing: says what the claims of the others have.
         now: seconds since the epoch.
     """
     for uid, shares in account.pods.items():
         if uid in given:
             continue
-        pod = pods.get(uid)
-        if elsewhere(uid):
+        pod, has = pods.get(uid), standing(uid)
+        if has == "elsewhere":
             yield uid, "its claims were given cards of another node", True
         elif pod is None:
             yield uid, "the pod, or its claim, is gone", False
         elif pod.is_over:
             yield uid, "the pod has ended", True
-        elif pod.spec.node_name and now - shares.assigned_at > UNALLOCATED_S:
+        elif has == "nothing" and pod.spec.node_name and now - shares.assigned_at > UNALLOCATED_S:
             yield uid, "its claims have no cards", True
 
 

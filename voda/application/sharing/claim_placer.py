@@ -81,7 +81,7 @@ class ClaimPlacer:
                 state = self.accounts.pods.changes, cards.changes, self._backend.view.position
                 if now - looked_at >= _LOOK_ANYWAY_S:
                     looked_at, seen = now, (-1, -1, -1)
-                    cards.changed.update(cards.nodes)
+                    self.accounts.mark_all()
                     group.create_task(self._tidy())
                 if state != seen:
                     seen = state
@@ -138,16 +138,25 @@ class ClaimPlacer:
         if shares is None:
             return allotment.choose(claimant)
         meant = ChosenCards(claimant=claimant, node=node, containers=shares.containers)
-        if not self.accounts.is_known(node) or self._is_bound(meant):
-            is_refused = _is_unschedulable(pod) and now - shares.assigned_at >= _PATIENCE_S
-            return self._elsewhere(meant, allotment) if is_refused else None
-        return meant
+        if self._is_lost(meant):
+            return self._elsewhere(meant, allotment)
+        if not self.accounts.is_known(node):
+            return None
+        if not self._is_bound(meant):
+            return meant
+        if _is_unschedulable(pod) and now - shares.assigned_at >= _PATIENCE_S:
+            found = self._elsewhere(meant, allotment)
+            return found if isinstance(found, ChosenCards) else None
+        return None
 
-    def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | None:
-        """Return other cards for a pod that kube-scheduler cannot place where it has some; None: it stays."""
-        avoided = {*meant.claimant.avoided, meant.node}
-        found = allotment.choose(replace(meant.claimant, avoided=avoided))
-        return found if isinstance(found, ChosenCards) else None
+    def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | str:
+        """Return cards of another node for a pod, or why there are none."""
+        return allotment.choose(replace(meant.claimant, avoided={*meant.claimant.avoided, meant.node}))
+
+    def _is_lost(self, meant: ChosenCards) -> bool:
+        """Say whether a card that a pod is meant to have is there no more."""
+        there = len(self.accounts.cards.nodes.get(meant.node, ()))
+        return any(max(each.cards) >= there for each in meant.containers.values())
 
     def _is_bound(self, chosen: ChosenCards) -> bool:
         """Say whether the claims of a pod select its cards, and nothing is left to do."""
@@ -165,7 +174,8 @@ class ClaimPlacer:
             uid, key = each.claimant.uid, each.claimant.key
             if former := self._shares.node_of(uid):
                 self._avoided.setdefault(uid, {})[former] = now + _AVOIDED_S
-                released = ShareReleased(node=former, pod_uid=uid, pod=key, reason=_refusal(each.claimant.pod))
+                reason = _refusal(each.claimant.pod)
+                released = ShareReleased(node=former, pod_uid=uid, pod=key, reason=reason)
                 await self._backend.record(released, actor=ACTOR, version=self._shares.nodes[former].version)
         facts = [
             ShareAssigned(node=node, pod_uid=each.claimant.uid, pod=each.claimant.key, containers=each.containers)
@@ -248,5 +258,7 @@ def _is_unschedulable(pod: Pod) -> bool:
 
 
 def _refusal(pod: Pod) -> str:
-    told = next((each.message for each in pod.status.conditions if each.type == "PodScheduled"), "")
+    if not _is_unschedulable(pod):
+        return "the card is gone"
+    told = next(each.message for each in pod.status.conditions if each.type == "PodScheduled")
     return f"kube-scheduler cannot place the pod there: {told}"

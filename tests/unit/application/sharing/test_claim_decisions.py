@@ -13,6 +13,7 @@ from voda.application.sharing.claim_decisions import (
     Claimant,
     GivenShares,
     OpenNode,
+    Standing,
     node_corrections,
     stale_claimants,
 )
@@ -107,9 +108,9 @@ def a_pod(uid: str = "a", *, node: str = "", phase: str = "Pending", selector: M
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
 
 
-def stale(pod: Pod | None, *, now: float = 0.0, is_elsewhere: bool = False) -> list[tuple[str, bool]]:
+def stale(pod: Pod | None, *, now: float = 0.0, standing: Standing = "nothing") -> list[tuple[str, bool]]:
     pods = {"a": pod} if pod is not None else {}
-    found = stale_claimants(an_account({"a": a_share()}), (), pods, lambda uid: is_elsewhere, now)
+    found = stale_claimants(an_account({"a": a_share()}), (), pods, lambda uid: standing, now)
     return [(reason, is_certain) for _, reason, is_certain in found]
 
 
@@ -126,7 +127,8 @@ def test_share_of_a_pod_that_is_not_there_goes_only_once_the_api_server_says_so(
 def test_share_of_a_pod_with_a_node_goes_where_its_claims_stay_without_cards_or_have_others() -> None:
     assert stale(a_pod(node="n"), now=UNALLOCATED_S) == []
     assert stale(a_pod(node="n"), now=UNALLOCATED_S + 1) == [("its claims have no cards", True)]
-    assert stale(a_pod(), is_elsewhere=True) == [("its claims were given cards of another node", True)]
+    assert stale(a_pod(node="n"), now=UNALLOCATED_S + 1, standing="lost") == []
+    assert stale(a_pod(), standing="elsewhere") == [("its claims were given cards of another node", True)]
 
 
 def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> CardAllotment:

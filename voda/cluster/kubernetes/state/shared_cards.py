@@ -6,7 +6,7 @@ attribute tells from all others cannot be chosen, since a claim selects by attri
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -144,6 +144,12 @@ class SharedCards:
     def claims_of(self, pod_uid: str) -> Mapping[str, ResourceClaim]:
         """Return the claims that were made for a pod, by key."""
         return self._by_owner.get(pod_uid, {})
+
+    def nodes_of(self, claim: ResourceClaim) -> Set[str]:
+        """Return the nodes of the cards that a claim has; of cards that nobody publishes there is none."""
+        ids = [(each.driver, each.pool, each.device) for each in claim.results]
+        found = (self._pools.get(each[:2], {}).get(each) for each in ids)
+        return {card.node for card in found if card is not None}
 
     def selector(self, card: SharedCard) -> str:
         """Return the CEL expression that selects this card alone; empty: no attribute tells it from all others."""
