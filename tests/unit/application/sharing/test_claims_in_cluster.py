@@ -37,7 +37,8 @@ class Story:
     async def submit(self, name: str, *, is_gated: bool = True, **spec: Any) -> None:
         """Create a pod that claims a part."""
         gates = [{"name": "voda.dev/share"}] if is_gated else []
-        spec = {**claims_of("part"), "schedulingGates": gates, "schedulerName": BY_HAND, **spec}
+        own = {"schedulingGates": gates, "schedulerName": BY_HAND, "restartPolicy": "Never"}
+        spec = {**claims_of("part"), **own, **spec}
         await self.world.client.create(PODS, a_pod(name, "ns", spec=spec))
 
     async def pod(self, name: str) -> Object:
