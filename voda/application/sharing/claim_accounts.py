@@ -112,7 +112,7 @@ class ClaimAccounts:
             return False
         namespace, _, name = shares.pod.partition("/")
         pod = await self.binding.pod(namespace, name)
-        return pod is None or pod.metadata.uid != uid
+        return pod is None or pod.metadata.uid != uid or pod.is_over
 
 
 async def succeeds(work: Awaitable[None], what: str) -> bool:

@@ -143,7 +143,7 @@ def stale_claimants(
         if has == "elsewhere":
             yield uid, "its claims were given cards of another node", True
         elif pod is None:
-            yield uid, "the pod, or its claim, is gone", False
+            yield uid, "the pod has ended or is gone", False
         elif pod.is_over:
             yield uid, "the pod has ended", True
         elif has == "nothing" and pod.spec.node_name and now - shares.assigned_at > UNALLOCATED_S:

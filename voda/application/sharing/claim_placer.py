@@ -44,6 +44,8 @@ _LOOK_ANYWAY_S: Final = 5.0
 _MOST_AT_ONCE: Final = 64
 """Pods that are being bound: those after them see what became of these."""
 _CALLS_AT_ONCE: Final = 32
+_PODS_AT_ONCE: Final = 100
+"""Then others get a turn."""
 _PATIENCE_S: Final = 5.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
 _AVOIDED_S: Final = 300.0
@@ -96,7 +98,7 @@ class ClaimPlacer:
         if not (waiting := self.accounts.pods.waiting()):
             return ()
         self._forget(now)
-        chosen = self._choose(waiting, now)
+        chosen = await self._choose(waiting, now)
         new = defaultdict[str, list[ChosenCards]](list)
         for each in chosen:
             if self._shares.node_of(each.claimant.uid) != each.node:
@@ -108,11 +110,13 @@ class ClaimPlacer:
         self._under_way.update(each.claimant.uid for each in found)
         return found
 
-    def _choose(self, waiting: Iterable[Pod], now: float) -> Sequence[ChosenCards]:
+    async def _choose(self, waiting: Iterable[Pod], now: float) -> Sequence[ChosenCards]:
         """Return what is to be done in this round about pods that wait."""
         allotment = CardAllotment(self._chooser, self._open_nodes(), self._version)
         chosen = list[ChosenCards]()
-        for pod in waiting:
+        for number, pod in enumerate(waiting):
+            if number % _PODS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if len(chosen) + len(self._under_way) >= _MOST_AT_ONCE:
                 break
             found = self._look(pod, allotment, now)

@@ -121,7 +121,7 @@ def test_share_of_a_pod_that_waits_stays_and_one_of_a_pod_that_ended_goes() -> N
 
 
 def test_share_of_a_pod_that_is_not_there_goes_only_once_the_api_server_says_so() -> None:
-    assert stale(None) == [("the pod, or its claim, is gone", False)]
+    assert stale(None) == [("the pod has ended or is gone", False)]
 
 
 def test_share_of_a_pod_with_a_node_goes_where_its_claims_stay_without_cards_or_have_others() -> None:

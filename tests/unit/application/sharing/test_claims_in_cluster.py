@@ -64,6 +64,12 @@ class Story:
 
         await self.world.until_it_is(selects, what=f"pod {name} selects {card}")
 
+    async def until_runs(self, name: str) -> None:
+        async def runs() -> bool:
+            return phase_of(await self.pod(name)) == "Running"
+
+        await self.world.until_it_is(runs, what=f"pod {name} runs")
+
     async def allocate(self, name: str, node: str, number: int, **part: str) -> None:
         """Give a pod's claim a part of a card, and the pod its node, as kube-scheduler does."""
         claim = await self.claim(name)
@@ -125,11 +131,8 @@ async def test_pod_when_its_share_is_recorded_selects_the_card_and_gives_it_back
         async def has_one_claim() -> bool:
             return len(await it.world.client.list(CLAIMS, "ns")) == 1
 
-        async def runs() -> bool:
-            return phase_of(await it.pod("a")) == "Running"
-
         await it.world.until_it_is(has_one_claim)
-        await it.world.until_it_is(runs)
+        await it.until_runs("a")
         await it.world.kubelet.exit("ns", "a")
         await it.until_recorded()
         assert await it.reasons() == ["the pod has ended"]
@@ -153,7 +156,8 @@ async def test_claims_of_others_count_and_a_share_that_is_only_meant_gives_way()
         await it.world.until_it_is(lambda: has_claim(it, "other"))
         await it.allocate("other", "n1", 0, milli="700")
         await it.until_recorded(other=("n1", 0, 700))
-        await it.world.client.delete(PODS, "other", "ns", grace_s=0)
+        await it.until_runs("other")
+        await it.world.kubelet.exit("ns", "other")
         await it.until_recorded(a=("n1", 0, 400))
 
 
@@ -196,7 +200,7 @@ async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing
         assert it.recorded() == {"a": ("n1", 0, 400)}
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.until_recorded()
-        assert await it.reasons() == ["the pod, or its claim, is gone"]
+        assert await it.reasons() == ["the pod has ended or is gone"]
 
 
 async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:
