@@ -200,13 +200,11 @@ async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and
         assert [each.node for each in await it.facts(ShareReleased)] == ["gpu-1"]
 
 
-DEATHS = (
-    *("after append share.assigned", "after create resourceclaims"),
-    *("after patch pods/status", "after patch pods"),
-)
+DEATHS = ("after append share.assigned", "after patch pods/status")
+"""All others are in tests/unit/application/sharing/test_claims_in_cluster.py."""
 
 
-async def test_leaders_that_die_after_every_write_for_one_pod_leave_it_its_card_and_nothing_else(
+async def test_leaders_that_die_in_the_midst_of_writes_for_one_pod_leave_it_its_card_and_nothing_else(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks

@@ -3,7 +3,8 @@
 Rule: whatever happens, the log comes to say what claims were given, and what nobody uses comes back.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from voda.events.types import ShareReleased
+from voda.events.types import ShareAssigned, ShareReleased
 
 SETTINGS: Mapping[str, Any] = {
     "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS], "relistSeconds": 60.0},
@@ -70,6 +71,14 @@ class Story:
 
         await self.world.until_it_is(runs, what=f"pod {name} runs")
 
+    async def until_one_claim(self) -> None:
+        """Wait until the claims are gone whose place was taken."""
+
+        async def is_one() -> bool:
+            return len(await self.world.client.list(CLAIMS, "ns")) == 1
+
+        await self.world.until_it_is(is_one, what="one claim is left")
+
     async def allocate(self, name: str, node: str, number: int, **part: str) -> None:
         """Give a pod's claim a part of a card, and the pod its node, as kube-scheduler does."""
         claim = await self.claim(name)
@@ -120,6 +129,61 @@ async def add_node(world: MemoryWorld, node: str, cards: int) -> None:
     await world.client.create(SLICES, a_slice(node, [a_card(node, number) for number in range(cards)]))
 
 
+STEPS = ("append", "create resourceclaims", "patch status", "patch a")
+
+
+def hold(replica: Replica, when: str, step: str) -> asyncio.Event:
+    """Have a replica stop for good before or after its first write of a kind; return what is set then."""
+    reached, service = asyncio.Event(), replica.service
+
+    def holding(verb: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def held(*arguments: Any, **options: Any) -> Any:
+            if verb == "append":
+                name = "append" if isinstance(arguments[0][0].facts[0].data, ShareAssigned) else ""
+            else:
+                name = f"{verb} {arguments[0].rpartition('/')[2]}"
+            result = await call(*arguments, **options) if name != step or when == "after" else None
+            if name == step:
+                reached.set()
+                await asyncio.Event().wait()
+            return result
+
+        return held
+
+    for owner, verb, method in (
+        (service.store, "append", "append_all"),
+        (service.mirror.api, "create", "create"),
+        (service.mirror.api, "patch", "patch"),
+    ):
+        setattr(owner, method, holding(verb, getattr(owner, method)))
+    return reached
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_leader_when_it_is_killed_between_any_two_writes_loses_and_leaks_nothing(when: str, step: str) -> None:
+    async with a_story({"n1": 1}) as it:
+        reached = hold(it.replica, when, step)
+        await it.submit("a")
+        await reached.wait()
+        await it.replica.kill()
+        async with it.world.replica(Wire(3, longest_s=0.01), **SETTINGS) as second:
+            it.replica = second
+            await it.until_selects("a", "n1-0")
+            await it.allocate("a", "n1", 0)
+            await it.until_one_claim()
+            await it.until_recorded(a=("n1", 0, 400))
+            await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+            await it.until_recorded()
+            await it.world.until_it_is(lambda: has_no_claim(it), what="no claim is left")
+        events = [event.data for event in await it.world.store.read(0, 100_000)]
+        assert len([fact for fact in events if isinstance(fact, ShareAssigned)]) == 1
+
+
+async def has_no_claim(it: Story) -> bool:
+    return not await it.world.client.list(CLAIMS, "ns")
+
+
 async def test_pod_when_its_share_is_recorded_selects_the_card_and_gives_it_back_in_the_end() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a")
@@ -128,10 +192,7 @@ async def test_pod_when_its_share_is_recorded_selects_the_card_and_gives_it_back
         assert it.recorded() == {"a": ("n1", 0, 400)}
         await it.allocate("a", "n1", 0)
 
-        async def has_one_claim() -> bool:
-            return len(await it.world.client.list(CLAIMS, "ns")) == 1
-
-        await it.world.until_it_is(has_one_claim)
+        await it.until_one_claim()
         await it.until_runs("a")
         await it.world.kubelet.exit("ns", "a")
         await it.until_recorded()
