@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +120,6 @@ async def until_run(world: JobsWorld, pods: int) -> Mapping[str, str]:
     return await cards(world)
 
 
-def is_over(replica: Replica) -> bool:
-    return replica.process.poll() is not None
-
-
 async def told(world: JobsWorld, reason: str) -> list[str]:
     events = await world.client.list(api.EVENTS, world.namespace)
     return [event["message"] for event in events if event["reason"] == reason]
@@ -200,11 +195,7 @@ async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and
         assert [each.node for each in await it.facts(ShareReleased)] == ["gpu-1"]
 
 
-DEATHS = ("after append share.assigned", "after patch pods/status")
-"""All others are in tests/unit/application/sharing/test_claims_in_cluster.py."""
-
-
-async def test_leaders_that_die_in_the_midst_of_writes_for_one_pod_leave_it_its_card_and_nothing_else(
+async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_card_and_nothing_else(
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
@@ -215,10 +206,11 @@ async def test_leaders_that_die_in_the_midst_of_writes_for_one_pod_leave_it_its_
     kubeconfig = deployed.service_account_kubeconfig(world.plane, "sqlite", "--set", "sharedClaims.enabled=true")
     around: dict[str, Any] = {"settings": {**SETTINGS, "leader": leader}, "kubeconfig": kubeconfig}
     await deploy(world, replicas=1)
-    for death in DEATHS:
-        mortal = Replica(world, home, str(log), program=(_MORTAL,), environment={"MORTAL": f"{death} 1"}, **around)
-        await world.until(partial(is_over, mortal), what=f"voda is dead {death}")
-        assert mortal.process.returncode == 137, mortal.text
+    # Before and after all other writes: tests/unit/application/sharing/test_claims_in_cluster.py.
+    death = {"MORTAL": "after patch pods/status 1"}
+    first = Replica(world, home, str(log), program=(_MORTAL,), environment=death, **around)
+    await world.until(lambda: first.process.poll() is not None, what="the first leader is dead")
+    assert first.process.returncode == 137, first.text
     last = Replica(world, home, str(log), **around)
     try:
         await until_run(world, 1)

@@ -46,7 +46,7 @@ _MOST_AT_ONCE: Final = 64
 _CALLS_AT_ONCE: Final = 32
 _PODS_AT_ONCE: Final = 100
 """Then others get a turn."""
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 3.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
 _AVOIDED_S: Final = 300.0
 """For so long a pod avoids a node where it was."""
