@@ -38,6 +38,13 @@ def a_device(name: str, *, attributes: Mapping[str, str] | None = None, **fields
     return {"name": name, "attributes": {key: {"string": text} for key, text in texts.items()}, **fields}
 
 
+def a_card(node: str, number: int, *, milli: int = 1_000, memory: str = "80Gi") -> Object:
+    """Return a GPU that claims share."""
+    capacity = {"milli": {"value": str(milli)}, "memory": {"value": memory}}
+    attributes = {"uuid": f"GPU-{node}-{number}"}
+    return a_device(f"gpu-{number}", attributes=attributes, allowMultipleAllocations=True, capacity=capacity)
+
+
 def a_claim_template(name: str, namespace: str, gpus: int = 1, request: Object | None = None) -> Object:
     """Return a template of claims of so many GPUs; `request` replaces what its one request asks for."""
     asked = request or {"exactly": {"deviceClassName": CLASS, "count": gpus}}

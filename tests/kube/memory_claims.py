@@ -37,7 +37,8 @@ class Claims:
         for claim, template in self._missing(pod):
             name = f"{meta['name']}-{claim}-{meta['uid']}"
             owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
-            metadata = {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner]}
+            notes = {"resource.kubernetes.io/pod-claim-name": claim}
+            metadata = {"name": name, "namespace": meta["namespace"], "ownerReferences": [owner], "annotations": notes}
             await self._client.create(CLAIMS, {"metadata": metadata, "spec": template["spec"]["spec"]})
             made.append({"name": claim, "resourceClaimName": name})
         body = {"metadata": {"uid": meta["uid"]}, "status": {"resourceClaimStatuses": made}}

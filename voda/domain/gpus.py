@@ -47,6 +47,8 @@ class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """0 = not known: then only shares that ask for no memory come to it."""
     groups: tuple[int, ...] = ()
     """The groups of close devices that it belongs to, from the widest (a socket) to the closest (an NVLink island)."""
+    name: str = ""
+    """Of a device that pods claim (dynamic resource allocation): DRIVER/POOL/DEVICE; empty: its index says all."""
 
 
 class GpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):

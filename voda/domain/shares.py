@@ -37,6 +37,11 @@ class SharingNode(Struct, kw_only=True):
     pods: dict[str, PodShares] = {}
     """By uid."""
 
+    @property
+    def is_claimed(self) -> bool:
+        """Whether its cards are devices that pods claim (dynamic resource allocation)."""
+        return any(device.name for device in self.devices)
+
     def free(self) -> Sequence[FreeCard]:
         """Return what is left of each card; below 0 where the node has less memory than it had."""
         milli = [MILLI_PER_DEVICE] * len(self.devices)

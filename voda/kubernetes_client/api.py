@@ -178,15 +178,15 @@ class Api:
         except Absent:
             return None
 
-    async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
+    async def delete(self, path: str, *, uid: str = "", version: str = "", grace_s: int | None = None) -> bool:
         """Delete an object and, in the background, what it owns; False where there is none.
 
-        With a uid the server refuses (Conflict) unless it is this very one. `grace_s` of a pod: 0 = at once, even if
-        its node does not answer; None = as the pod says.
+        With a uid the server refuses (Conflict) unless it is this very one, with a version unless it is as it was.
+        `grace_s` of a pod: 0 = at once, even if its node does not answer; None = as the pod says.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        if named := {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}:
+            options["preconditions"] = named
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         try:

@@ -54,16 +54,19 @@ def read_change(text: Raw, kind: type[T]) -> T:
 
 def read_page(text: bytes, kind: type[T]) -> tuple[ListPage[T], Sequence[str]]:
     """Return a page, and the keys (`namespace/name`) of what on it is Unreadable; raised where it is no list at all."""
+    keeps_text = issubclass(kind, WatchedObject) and kind.KEEPS_LISTED
     try:
-        whole: ListPage[T] = decoder(ListPage[kind]).decode(text)  # type: ignore[valid-type]
-        return whole, ()
+        if not keeps_text:
+            whole: ListPage[T] = decoder(ListPage[kind]).decode(text)  # type: ignore[valid-type]
+            return whole, ()
     except _UNREADABLE:
-        rough = read(text, ListPage[Raw])
+        pass
+    rough = read(text, ListPage[Raw])
     items: list[T] = []
     unread: list[str] = []
     for item in rough.items or ():
         try:
-            items.append(read(item, kind))
+            items.append(read_change(item, kind) if keeps_text else read(item, kind))
         except Unreadable:
             unread.append(read_name(item).key)
     return ListPage(metadata=rough.metadata, items=tuple(items)), unread

@@ -1,6 +1,6 @@
 """What the client reads of any object: its name, and which version of it this is."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 from msgspec import Raw, Struct, field
 
@@ -29,6 +29,9 @@ class NamedObject(KubeRecord, frozen=True):
 
 class WatchedObject(KubeRecord, frozen=True):
     """Base of objects that may keep all that a watch said of them."""
+
+    KEEPS_LISTED: ClassVar[bool] = False
+    """Whether they keep what a list said of them, too; a list of them costs more then."""
 
     def with_text(self, text: Raw) -> Self:
         """Return the object, with its text where somebody is about to read it."""

@@ -19,7 +19,9 @@ from voda.kubernetes_client.api import Api
 from voda.log.append_plan import Append
 from voda.log.instrumented_store import InstrumentedStore
 
-_PLURAL = re.compile(r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|events|leases)(?:/[^/]+(/\w+)?)?$")
+_PLURAL = re.compile(
+    r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|resourceclaims|events|leases)(?:/[^/]+(/\w+)?)?$"
+)
 
 
 class Fate:

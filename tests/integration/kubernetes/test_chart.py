@@ -84,6 +84,7 @@ def test_settings_of_the_schema_are_those_that_voda_reads_and_the_chart_does_not
         "leader.name",
         "sharing.enabled",
         "sharing.rater",
+        "sharing.claims",
     }
     read = {name for name, value in everything.items() if not isinstance(value, dict) or not value}
     read |= {f"{part}.{name}" for part, value in everything.items() if isinstance(value, dict) for name in value}

@@ -1,6 +1,6 @@
 """The chart's manifests, applied to a real API server, and the rights that they give to voda and to nobody else."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from difflib import ndiff
 from typing import NamedTuple
 
@@ -138,7 +138,7 @@ async def voda(plane: ControlPlane) -> AsyncIterator[Client]:
         yield client
 
 
-async def answers(client: Client, rights: Sequence[Right], namespace: str) -> dict[Right, bool]:
+async def answers(client: Client, rights: Collection[Right], namespace: str) -> dict[Right, bool]:
     """Return what the server's own authorizer says of each right in a namespace; empty: in all."""
     said = {}
     for right in rights:
@@ -157,6 +157,10 @@ async def answers(client: Client, rights: Sequence[Right], namespace: str) -> di
 
 EXEC = (Right("get", "pods/exec"), Right("create", "pods/exec"))
 BINDING = (Right("get", "pods"), Right("create", "pods/binding"))
+CLAIMS = (
+    *(Right("get", "pods"), Right("patch", "pods/status")),
+    *(Right(verb, "resourceclaims", "resource.k8s.io") for verb in ("get", "create", "delete")),
+)
 NAMESPACES = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("vision", "speech")]
 
 
@@ -168,7 +172,7 @@ async def rights_of(plane: ControlPlane, *arguments: str, namespaces: Sequence[s
     config = yaml.safe_load(deployed.service_account_kubeconfig(plane, "sqlite", *arguments).read_text())
     try:
         async with Client(plane, config["users"][0]["user"]["token"]) as client:
-            asked = (*NEEDED, *DENIED, *EXEC, *BINDING)
+            asked = {*NEEDED, *DENIED, *EXEC, *BINDING, *CLAIMS}
             said = [await answers(client, asked, namespace) for namespace in namespaces]
             return [{right for right, is_allowed in each.items() if is_allowed} for each in said]
     finally:
@@ -187,6 +191,10 @@ async def test_value_for_commands_in_pods_adds_the_rights_to_them_alone(unused: 
 @pytest.mark.parametrize("value", ["hived.enabled", "extender.enabled"])
 async def test_value_for_pods_that_voda_schedules_adds_the_right_to_bind_pods(value: str, unused: ControlPlane) -> None:
     assert await rights_of(unused, "--set", f"{value}=true") == [{*NEEDED, *BINDING}]
+
+
+async def test_value_for_pods_that_claim_parts_of_devices_adds_the_rights_to_their_claims(unused: ControlPlane) -> None:
+    assert await rights_of(unused, "--set", "sharedClaims.enabled=true") == [{*NEEDED, *CLAIMS}]
 
 
 async def test_rights_to_jobs_when_namespaces_are_named_end_there(unused: ControlPlane) -> None:

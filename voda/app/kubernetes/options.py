@@ -17,6 +17,7 @@ from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.application.backend import CallerLimits
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.shared_cards import CardCapacities
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ParameterValue
@@ -128,15 +129,22 @@ class ExecSettings(_SettingsPart, frozen=True):
 
 
 class SharingSettings(_SettingsPart, frozen=True):
-    """Whether voda is kube-scheduler's extender for pods that ask for cards or shares of them."""
+    """Which pods that ask for cards, or shares of them, voda places, and how."""
 
     enabled: bool = False
+    """Whether voda is kube-scheduler's extender for those that ask by extended resources."""
     rater: str = "fgd"
     """What chooses node and card, of voda/sharing/raters."""
     core_resources: tuple[str, ...] = SHARE_RESOURCES.core
     """Names of hundredths of a card; a container uses one of them."""
     memory_resources: tuple[str, ...] = SHARE_RESOURCES.memory
     """Names of MiB of a card."""
+    claims: bool = False
+    """Whether voda chooses cards for pods that claim parts of devices of cluster.gpuDeviceClasses."""
+    compute_capacity: str = CardCapacities().compute
+    """Name of the capacity of devices that counts their compute; claims take parts of it."""
+    memory_capacity: str = CardCapacities().memory
+    """Name of the one that counts their memory."""
 
 
 class PoolSettings(_SettingsPart, frozen=True):
@@ -174,7 +182,10 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     def pool_rule(self) -> PoolRule:
         """Return which nodes form which pools, and by which resources they share cards."""
         names = ShareResources(core=self.sharing.core_resources, memory=self.sharing.memory_resources)
-        return structs.replace(self.cluster.pool_rule(), share_resources=names)
+        sharing = self.sharing
+        capacities = CardCapacities(compute=sharing.compute_capacity, memory=sharing.memory_capacity)
+        rule = structs.replace(self.cluster.pool_rule(), share_resources=names)
+        return structs.replace(rule, card_capacities=capacities if sharing.claims else None)
 
     def caller_limits(self) -> CallerLimits:
         """Return how much one caller may ask for."""
@@ -246,6 +257,8 @@ def _check_sharing(sharing: SharingSettings) -> None:
             raise InvalidInput(f"sharing.{name} is empty, expected the name of an extended resource")
         for number, resource in enumerate(resources):
             _match(f"sharing.{name}[{number}]", resource, _KEY, "the name of an extended resource")
+    for name, capacity in (("compute", sharing.compute_capacity), ("memory", sharing.memory_capacity)):
+        _match(f"sharing.{name}Capacity", capacity, _KEY, "the name of a device's capacity, such as memory")
     if both := sorted({*sharing.core_resources} & {*sharing.memory_resources}):
         raise InvalidInput(f"sharing.coreResources and sharing.memoryResources both have {both[0]}")
 

@@ -116,7 +116,13 @@ class KubernetesService:
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
         backend = self._backend()
-        self.shares = Sharing(backend, self.mirror, self.kubernetes.inventory.sharing, options.sharing)
+        self.shares = Sharing(
+            backend,
+            self.mirror,
+            self.kubernetes.inventory,
+            options.sharing,
+            lambda announcement: self.reporter.announce(announcement),
+        )
         self.backend = dataclasses.replace(backend, shares=self.shares.extender)
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry

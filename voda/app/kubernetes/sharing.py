@@ -1,38 +1,63 @@
 """The parts of shared GPUs: what every replica answers kube-scheduler, and what the leader alone does.
 
-Rule: where sharing is off, there are none.
+Rule: where sharing is off, there are none; each of its two ways, extended resources and claims, can be on alone.
 """
+
+import asyncio
+from collections.abc import Callable
 
 from voda.app.kubernetes.options import SharingSettings
 from voda.application.backend import Backend
+from voda.application.sharing.claim_accounts import ClaimAccounts
+from voda.application.sharing.claim_placer import ClaimPlacer
 from voda.application.sharing.share_extender import ShareExtender
 from voda.application.sharing.share_reconciler import ShareReconciler
+from voda.application.status.kube_events import Announcement
+from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import RATERS
 
 
 class Sharing:
-    """Extender and reconciler, as the settings ask for them."""
+    """Extender, reconciler and placer of claims, as the settings ask for them."""
 
-    def __init__(self, backend: Backend, mirror: ClusterMirror, pods: SharingPods, settings: SharingSettings) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        mirror: ClusterMirror,
+        inventory: Inventory,
+        settings: SharingSettings,
+        announce: Callable[[Announcement], None],
+    ) -> None:
         self.extender: ShareExtender | None = None
         self._reconciler: ShareReconciler | None = None
-        if not settings.enabled:
-            return
-        rater, binding = RATERS[settings.rater], PodBinding(mirror.api)
-        self.extender = ShareExtender(
-            backend=backend,
-            binding=binding,
-            pods=pods,
-            chooser=CardChooser(rater),
-            is_synced=lambda: mirror.is_synced,
-        )
-        self._reconciler = ShareReconciler(backend=backend, binding=binding, pods=pods, rater=rater)
+        self._placer: ClaimPlacer | None = None
+        rater, pods = RATERS[settings.rater], inventory.sharing
+        if settings.enabled:
+            binding = PodBinding(mirror.api)
+            self.extender = ShareExtender(
+                backend=backend,
+                binding=binding,
+                pods=pods,
+                chooser=CardChooser(rater),
+                is_synced=lambda: mirror.is_synced,
+            )
+            self._reconciler = ShareReconciler(backend=backend, binding=binding, pods=pods, rater=rater)
+        if settings.claims:
+            accounts = ClaimAccounts(
+                backend=backend,
+                binding=ClaimBinding(mirror.api),
+                pods=inventory.claiming,
+                cards=inventory.stock.devices.shared,
+            )
+            self._placer = ClaimPlacer(accounts=accounts, inventory=inventory, rater=rater, announce=announce)
 
     async def lead(self) -> None:
-        """Put shares right until cancelled."""
-        if self._reconciler is not None:
-            await self._reconciler.run()
+        """Put shares right and place pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for part in (self._reconciler, self._placer):
+                if part is not None:
+                    group.create_task(part.run())

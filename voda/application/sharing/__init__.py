@@ -1,8 +1,9 @@
-"""Cards and shares of them for pods that kube-scheduler places: voda is its extender.
+"""Cards and shares of them for pods that kube-scheduler places: voda is its extender, or chooses cards for claims.
 
-In reading order: `share_extender` (the verbs, from bytes to records), `share_binder` (a pod gets its cards, then its
-node), `share_corrections` (where account and cluster differ; pure), `share_reconciler` (the leader puts that right),
-`waiting_pods` (kube-scheduler looks again at pods that fit now).
+In reading order, of the extender: `share_extender` (the verbs, from bytes to records), `share_binder` (a pod gets its
+cards, then its node), `share_corrections` (where account and cluster differ; pure), `share_reconciler` (the leader puts
+that right), `waiting_pods` (kube-scheduler looks again at pods that fit now). Of claims: `claim_placer` (pods get
+cards), `claim_accounts` (accounts follow what claims were given), `claim_decisions` (both, pure).
 
 Rules: a share is a fact in the log before the pod is bound; every step may be repeated, and a crash between any two
 leaves nothing that is not put right.

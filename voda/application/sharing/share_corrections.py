@@ -35,6 +35,7 @@ UNBOUND_S: Final = 60.0
 """For so long a pod that is not bound keeps its share: kube-scheduler may be about to try again."""
 GONE_S: Final = 300.0
 """For so long cards may be away: a kubelet that starts again offers none for a moment."""
+_CLAIMED: Final = "the node's cards are claimed (dynamic resource allocation)"
 
 Choose = Callable[[SharingNode, SharingPod], Mapping[str, CardShare] | str]
 """Returns the cards of a pod by the rater, on a node with that account, or why there are none."""
@@ -113,6 +114,8 @@ class ClosedNodes:
         for node in changed:
             self._found.pop(node, None)
             account = accounts.nodes.get(node)
+            if account and account.is_claimed:
+                self._found[node] = _CLAIMED
             if account and (lacking := unrecorded(account, self._pods.on(node), self._pods.names)):
                 self._found[node] = f"cards that pod {lacking[0].metadata.key} uses there are not recorded yet"
         return dict(self._found)

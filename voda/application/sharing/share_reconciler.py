@@ -108,7 +108,7 @@ class ShareReconciler:
 
     async def _reconcile(self, node: str) -> None:
         account = self._accounts.nodes.get(node)
-        if account is None:
+        if account is None or account.is_claimed:
             return
         version, now = account.version, self.backend.clock.now()
         # A list first: while the API server is asked, accounts and mirror go on.

@@ -43,6 +43,7 @@ _Warning = Literal[
     "NotAccepted",
     "NotHonoured",
     "NotManaged",
+    "WaitsForCards",
 ]
 Reason = _Normal | _Warning
 WARNINGS: Final[frozenset[str]] = frozenset(get_args(_Warning))

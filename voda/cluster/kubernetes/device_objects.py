@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from sys import intern
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
-from msgspec import field
-from msgspec.structs import force_setattr
+from msgspec import Raw, field
+from msgspec.structs import force_setattr, replace
 
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.interning import intern_value
 from voda.cluster.kubernetes.objects import OwnObject
 from voda.kubernetes_client.metadata import KubeRecord
@@ -19,6 +20,16 @@ class DeviceTaint(KubeRecord, frozen=True):
     effect: str = ""
 
 
+class CapacityPolicy(KubeRecord, frozen=True):
+    default: str | int | float | None = None
+    """What a claim takes that does not say how much; None: all of it."""
+
+
+class DeviceCapacity(KubeRecord, frozen=True):
+    value: str | int | float = "0"
+    request_policy: CapacityPolicy = CapacityPolicy()
+
+
 class PublishedDevice(KubeRecord, frozen=True):
     name: str
     node_name: str = ""
@@ -28,8 +39,17 @@ class PublishedDevice(KubeRecord, frozen=True):
     """Whether claims take shares of it."""
     attributes: Mapping[str, Mapping[str, Any]] = {}
     """`name`, of the driver's own, or `domain/name` -> string, number or boolean."""
+    capacity: Mapping[str, DeviceCapacity] = {}
+    """Under such names too; of devices that claims share."""
+    texts: Mapping[str, str] = field(default={}, name=".texts")
+    """The attributes that are strings; of devices that claims share."""
 
     def __post_init__(self) -> None:
+        if self.allow_multiple_allocations:
+            texts = {key: each["string"] for key, each in self.attributes.items() if "string" in each}
+            force_setattr(self, "texts", texts)
+        else:
+            force_setattr(self, "capacity", {})
         plain = {intern(key): next(iter(value.values()), None) for key, value in self.attributes.items()}
         force_setattr(self, "attributes", plain)
 
@@ -77,6 +97,13 @@ class DeviceClass(OwnObject, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
+class RequestedCapacity(KubeRecord, frozen=True):
+    requests: Mapping[str, str | int | float] = {}
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.requests.items()))
+
+
 class RequestChoice(KubeRecord, frozen=True):
     """What a request asks for; of several choices kube-scheduler takes the first that it can."""
 
@@ -84,6 +111,8 @@ class RequestChoice(KubeRecord, frozen=True):
     allocation_mode: str = ""
     count: int = 1
     admin_access: bool = False
+    capacity: RequestedCapacity = RequestedCapacity()
+    """What it takes of a device that claims share."""
 
 
 class DeviceRequest(KubeRecord, frozen=True):
@@ -116,10 +145,14 @@ class ResourceClaimTemplate(OwnObject, frozen=True):
 
 
 class AllocatedDevice(KubeRecord, frozen=True):
+    request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""
     admin_access: bool = False
+    share_id: str = field(default="", name="shareID")
+    """Of a device that claims share; empty: it has the device alone."""
+    consumed_capacity: Mapping[str, str | int | float] = {}
 
 
 class AllocatedDevices(KubeRecord, frozen=True):
@@ -135,14 +168,39 @@ class ClaimStatus(KubeRecord, frozen=True):
 
 
 class ResourceClaim(OwnObject, frozen=True):
+    KEEPS_LISTED: ClassVar = True
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = field(default_factory=ClaimStatus)
+    text: bytes = field(default=b"", name=".text")
+    """All of it, while it asks for a part of a device and has none; under a name that no field of an object has."""
+
+    def with_text(self, text: Raw) -> Self:
+        """Return the claim with all that was said of it, where voda may have to make another one after it."""
+        choices = (choice for request in self.spec.devices.requests for choice in request.choices)
+        is_open = self.status.allocation is None and any(each.capacity.requests for each in choices)
+        return replace(self, text=bytes(text)) if is_open else self
+
+    @property
+    def pod_claim(self) -> str:
+        """Name, within its pod, of the claim that it is; its own name where it was made by itself."""
+        return self.metadata.annotations.get(well_known.POD_CLAIM, self.metadata.name)
+
+    @property
+    def owner(self) -> str:
+        """Uid of the pod that it was made for; its own where it was made by itself."""
+        pods = (each.uid for each in self.metadata.owner_references if each.kind == "Pod")
+        return next(pods, self.metadata.uid)
+
+    @property
+    def results(self) -> tuple[AllocatedDevice, ...]:
+        """What it was given; of what only watches a device nothing counts."""
+        found = self.status.allocation.devices.results if self.status.allocation is not None else ()
+        return tuple(each for each in found if not each.admin_access)
 
     @property
     def devices(self) -> frozenset[tuple[str, str, str]]:
         """Driver, pool and name of each device that it has, and that no other claim can have meanwhile."""
-        results = self.status.allocation.devices.results if self.status.allocation is not None else ()
-        return frozenset((each.driver, each.pool, each.device) for each in results if not each.admin_access)
+        return frozenset((each.driver, each.pool, each.device) for each in self.results if not each.share_id)
 
     @property
     def pod(self) -> str:

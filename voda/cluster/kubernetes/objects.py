@@ -20,8 +20,8 @@ from voda.kinds.registry import KINDS
 from voda.kubernetes_client.metadata import KubeRecord, ObjectName, WatchedObject
 from voda.kubernetes_client.paths import api_path
 
-_OURS: Final = ("voda.dev/", "hivedscheduler.microsoft.com/", "elasticgpu.io/")
-"""Prefixes of the annotations of pods and nodes that are kept: those of others are long, and voda reads none."""
+_OURS: Final = ("voda.dev/", "hivedscheduler.microsoft.com/", "elasticgpu.io/", well_known.POD_CLAIM)
+"""Prefixes of the annotations of pods, nodes and claims that are kept: those of others are long and not read."""
 _SUCCESS: Final = ("Succeeded", "SuccessCriteriaMet", "Complete", "Completed")
 """Conditions by which operators say that a job succeeded; two are a Job's, and the last one is a JobSet's."""
 

@@ -6,7 +6,7 @@ a claim has it, so that nothing is moved for it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -30,13 +30,10 @@ from voda.cluster.kubernetes.state.device_requests import (
     selector_of,
 )
 from voda.cluster.kubernetes.state.nodes import NO_DEVICES, NodeDevices, PoolRule
+from voda.cluster.kubernetes.state.shared_cards import CardCapacities, DeviceId, PoolId, SharedCards, shared_card
 from voda.domain.errors import InvalidField, InvalidInput, MissingReference
 from voda.kinds.pod_template import PodClaim
 
-PoolId = tuple[str, str]
-"""Driver and name."""
-DeviceId = tuple[str, str, str]
-"""Driver, pool and name."""
 T = TypeVar("T")
 
 
@@ -58,6 +55,7 @@ class DeviceStock:
         self.templates: dict[str, ResourceClaimTemplate] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.rule = rule
+        self.shared = SharedCards(rule.card_capacities or CardCapacities(), touch)
         self._touch = touch
         self._slices: defaultdict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
         self._gpus: dict[PoolId, Mapping[DeviceId, _ClaimableGpu]] = {}
@@ -88,6 +86,7 @@ class DeviceStock:
     def put_claim(self, key: str, now: ResourceClaim | None) -> None:
         before = self.claims.get(key)
         _put(self.claims, key, now)
+        self.shared.put_claim(key, before, now)
         had, has = (each.devices if each is not None else frozenset() for each in (before, now))
         if had == has:
             return
@@ -111,6 +110,7 @@ class DeviceStock:
             for device in each.spec.devices
             if (node := device.node_name or each.spec.node_name) and _is_gpu(pool[0], device, selectors)
         }
+        self._refresh_shared(pool, complete, selectors)
         before = self._gpus.pop(pool, {})
         if now:
             self._gpus[pool] = now
@@ -127,6 +127,20 @@ class DeviceStock:
             if not self._by_node[node]:
                 del self._by_node[node]
 
+    def _refresh_shared(
+        self, pool: PoolId, slices: Iterable[ResourceSlice], selectors: Sequence[DeviceSelector]
+    ) -> None:
+        if (names := self.rule.card_capacities) is None:
+            return
+        found = (
+            shared_card(pool, node, device, names)
+            for each in slices
+            for device in each.spec.devices
+            if (node := device.node_name or each.spec.node_name)
+            and any(selector.selects(pool[0], device) for selector in selectors)
+        )
+        self.shared.put_pool(pool, {card.id: card for card in found if card is not None})
+
     def _product(self, driver: str, device: PublishedDevice) -> str:
         name = self.rule.pool_attribute
         return str(attribute(driver, device, name) or "") if name else ""
@@ -135,12 +149,17 @@ class DeviceStock:
 
     def of(self, node: str) -> NodeDevices:
         """Return what a node has."""
+        cards = self.shared.devices(node)
         if node not in self._by_node:
-            return NO_DEVICES
+            return NodeDevices(product=self._product_of_shared(node), cards=cards) if cards else NO_DEVICES
         gpus = self._by_node[node]
         count = sum(not gpu.device.is_closed or key in self._holders for key, gpu in gpus.items())
         products = Counter(sorted(gpu.product for gpu in gpus.values() if gpu.product))
-        return NodeDevices(count, products.most_common(1)[0][0] if products else "")
+        return NodeDevices(count, products.most_common(1)[0][0] if products else "", cards)
+
+    def _product_of_shared(self, node: str) -> str:
+        cards = self.shared.nodes.get(node, ())
+        return next(filter(None, (self._product(card.id[0], card.device) for card in cards)), "")
 
     def holders(self, node: str) -> Mapping[str, int]:
         """Return key of a claim -> how many GPUs of a node it has."""

@@ -16,6 +16,7 @@ from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import pod_requests
+from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
 from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
 from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, is_held, object_key, worker_of
@@ -49,6 +50,7 @@ class Inventory:
         self.job = job
         self.stock = NodeStock(rule, self._is_worker_in)
         self.sharing = SharingPods(rule.share_resources)
+        self.claiming = ClaimingPods()
         self.dirty_jobs: set[str] = set()
         """Jobs about which something changed."""
         self._past = past
@@ -80,6 +82,7 @@ class Inventory:
             self.stock.add_pod(key, now)
             self._owners.add(key, now)
         self.sharing.put(before, now)
+        self.claiming.put(before, now)
         self._touch(job_id for pod in (before, now) if pod is not None and (job_id := self._job_of(pod)))
 
     def put_object(self, uid: str, kind: JobKind, now: JobObject | None) -> None:

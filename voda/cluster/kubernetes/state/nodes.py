@@ -13,9 +13,10 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
+from voda.cluster.kubernetes.state.shared_cards import CardCapacities
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources, cards_of
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import GpuDevice, Gpus
 from voda.domain.node import Node
 from voda.manifests import names
 
@@ -50,6 +51,8 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     """Of devices; its value names the pool of a node without the label."""
     share_resources: ShareResources = SHARE_RESOURCES
     """By which nodes offer cards to share."""
+    card_capacities: CardCapacities | None = None
+    """Of devices that claims share; None: they are none of voda's business."""
 
 
 class NodeDevices(Struct, frozen=True):
@@ -58,6 +61,8 @@ class NodeDevices(Struct, frozen=True):
     gpus: int = 0
     product: str = ""
     """Value of the attribute that names the pool, of most of them."""
+    cards: tuple[GpuDevice, ...] = ()
+    """Those that claims share."""
 
 
 NO_DEVICES: Final = NodeDevices()
@@ -69,7 +74,7 @@ def pool_of(node: NodeObject, rule: PoolRule, devices: NodeDevices = NO_DEVICES)
         return pool_name(value)
     if devices.product:
         return pool_name("-".join(devices.product.split()))
-    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(cards_of(node, rule.share_resources))
+    has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(_cards(node, rule, devices))
     return rule.default_pool or None if has_gpus else None
 
 
@@ -106,7 +111,7 @@ def as_node(
         is_schedulable=not (node.spec.unschedulable or any(_taints(node, rule, "NoSchedule"))),
         is_draining=node.metadata.deletion_timestamp is not None or any(_taints(node, rule, "NoExecute")),
         labels=_labels(node, rule),
-        devices=cards_of(node, rule.share_resources),
+        devices=_cards(node, rule, devices),
     )
 
 
@@ -134,6 +139,11 @@ def allocatable_milli(node: NodeObject, rule: PoolRule) -> int:
 def offered_milli(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> int:
     """Return the thousandths of GPUs that a node has, by either way: where it has both, they are the same cards."""
     return max(allocatable_milli(node, rule), min(devices.gpus, MOST_GPUS) * 1000)
+
+
+def _cards(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> tuple[GpuDevice, ...]:
+    """Return the cards that a node has to share; where it has them both ways, they are the same, and claimed."""
+    return devices.cards or cards_of(node, rule.share_resources)
 
 
 def _labels(node: NodeObject, rule: PoolRule) -> dict[str, str]:

@@ -78,6 +78,7 @@ def kept(inventory: Inventory) -> Any:
         "job",
         "stock",
         "sharing",
+        "claiming",
         "_past",
         "_job",
         "_is_worker_in",
@@ -90,7 +91,8 @@ def kept(inventory: Inventory) -> Any:
     found = {
         f"{part}.{key}": value for part, it in parts.items() for key, value in vars(it).items() if key not in left_out
     }
-    return {**found, "sharing": (inventory.sharing.by_uid, inventory.sharing.by_node)}
+    sharing, claiming = inventory.sharing, inventory.claiming
+    return {**found, "sharing": (sharing.by_uid, sharing.by_node), "claiming": claiming.by_uid}
 
 
 def kept_of_pods(inventory: Inventory) -> Any:

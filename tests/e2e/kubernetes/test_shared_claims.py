@@ -1,0 +1,232 @@
+"""Pods that claim parts of cards: voda chooses the card, and the real kube-scheduler allocates it.
+
+Rule: the pods are those of examples/kubernetes/shared-claims.yaml.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.kubernetes.replica import Replica
+from tests.e2e.kubernetes.service import Voda, voda
+from tests.kube import client as api
+from tests.kube import deployed
+from tests.kube.assets import IS_OLD, ROOT
+from tests.kube.client import Object
+from tests.kube.devices import CLASS, a_card, a_device_class, a_slice
+from tests.kube.objects import a_node
+from tests.kube.operators.base import phase_of
+from tests.kube.peers.jobs_world import JobsWorld
+from voda.domain.gpus import MILLI_PER_DEVICE
+from voda.events.types import ShareAssigned, ShareReleased
+from voda.log.factory import open_log
+
+pytestmark = pytest.mark.skipif(IS_OLD, reason="1.35 drops the fields by which devices are shared")
+
+DEPLOYMENTS = api.Resource("Deployment", "apps/v1", "deployments")
+TEMPLATE, NOTEBOOK = yaml.safe_load_all((ROOT / "examples" / "kubernetes" / "shared-claims.yaml").read_text("utf-8"))
+PART = (0, 400, 20_480)
+"""What a pod has in the log: the card's index, milli, MiB."""
+_MORTAL = str(Path(__file__).with_name("mortal.py"))
+SETTINGS: Mapping[str, Any] = {
+    "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS]},
+    "sharing": {"claims": True, "rater": "binpack"},
+}
+
+
+@pytest.fixture
+async def notebooks(jobs_world: JobsWorld) -> AsyncIterator[JobsWorld]:
+    """The world, without the example's Deployment in the end: it would make its pods anew for ever."""
+    yield jobs_world
+    await jobs_world.client.delete(DEPLOYMENTS, NOTEBOOK["metadata"]["name"], jobs_world.namespace)
+
+
+@asynccontextmanager
+async def sharing_voda(world: JobsWorld, folder: Path) -> AsyncIterator[Voda]:
+    async with voda(world, folder, **SETTINGS) as it:
+        yield it
+
+
+async def publish(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
+    """Add the class, and nodes with so many cards that claims share, each of 1,000 milli and 80 GiB."""
+    await world.client.create(api.DEVICE_CLASSES, a_device_class())
+    await add_cards(world, nodes, **changes)
+
+
+async def add_cards(world: JobsWorld, nodes: Mapping[str, int], **changes: Any) -> None:
+    for node, cards in nodes.items():
+        await world.add_nodes(a_node(node, 0, **changes))
+        await world.client.create(api.SLICES, a_slice(node, [a_card(node, number) for number in range(cards)]))
+
+
+async def deploy(world: JobsWorld, *, replicas: int, spec: Mapping[str, Any] | None = None) -> None:
+    """Create the example in the world's namespace; `spec` has other fields of its pods."""
+    deployment = deepcopy(NOTEBOOK)
+    deployment["spec"]["replicas"] = replicas
+    deployment["spec"]["template"]["spec"].update(spec or {})
+    for resource, body in ((api.CLAIM_TEMPLATES, TEMPLATE), (DEPLOYMENTS, deployment)):
+        metadata = {**body["metadata"], "namespace": world.namespace}
+        await world.client.create(resource, {**body, "metadata": metadata})
+
+
+def a_notebook(name: str, namespace: str, *, cpu: str) -> Object:
+    """Return a pod as the example's, by itself, that needs so much CPU."""
+    spec = deepcopy(NOTEBOOK["spec"]["template"]["spec"])
+    spec["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+async def scale(world: JobsWorld, replicas: int) -> None:
+    key = (world.namespace, NOTEBOOK["metadata"]["name"])
+    await world.client.patch(DEPLOYMENTS, key, {"spec": {"replicas": replicas}})
+
+
+async def cards(world: JobsWorld) -> Mapping[str, str]:
+    """Return pod that runs -> the card that its claim has, POOL/DEVICE; no card ever gives more than it has."""
+    taken, found = Counter[str](), {}
+    claims = {each["metadata"]["name"]: each for each in await world.client.list(api.CLAIMS, world.namespace)}
+    for claim in claims.values():
+        for result in results(claim):
+            assert result["shareID"]
+            taken[f"{result['pool']}/{result['device']}"] += int(result["consumedCapacity"]["milli"])
+    assert max(taken.values(), default=0) <= MILLI_PER_DEVICE
+    for pod in await world.client.list(api.PODS, world.namespace):
+        if phase_of(pod) == "Running":
+            [status] = pod["status"]["resourceClaimStatuses"]
+            [result] = results(claims[status["resourceClaimName"]])
+            assert pod["spec"]["nodeName"] == result["pool"]
+            found[pod["metadata"]["name"]] = f"{result['pool']}/{result['device']}"
+    return found
+
+
+def results(claim: Object) -> list[Object]:
+    found: list[Object] = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return found
+
+
+async def until_run(world: JobsWorld, pods: int) -> Mapping[str, str]:
+    """Wait until so many pods run, and return them with their cards."""
+
+    async def run() -> bool:
+        return len(await cards(world)) == pods
+
+    await world.until_it_is(run, what=f"{pods} pods run")
+    return await cards(world)
+
+
+async def told(world: JobsWorld, reason: str) -> list[str]:
+    events = await world.client.list(api.EVENTS, world.namespace)
+    return [event["message"] for event in events if event["reason"] == reason]
+
+
+def recorded(it: Voda) -> dict[str, dict[str, tuple[int, int, int]]]:
+    """Return node -> pod -> card, milli and MiB, as the log has it."""
+    nodes = it.service.view.live.cluster.shares.nodes.items()
+    return {
+        node: {
+            each.pod.partition("/")[2]: (share.cards[0], share.request.milli, share.request.memory_mib)
+            for each in account.pods.values()
+            for share in each.containers.values()
+        }
+        for node, account in nodes
+    }
+
+
+async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_loses_nothing(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 1})
+    async with sharing_voda(world, tmp_path) as it:
+        await deploy(world, replicas=3)
+        running = await until_run(world, 2)
+        assert set(running.values()) == {"gpu-1/gpu-0"}
+
+        async def is_told() -> bool:
+            room = "1 too little is left of the node's cards for gpu (400 milli, 20480 MiB)"
+            return any(room in each for each in await told(world, "WaitsForCards"))
+
+        await world.until_it_is(is_told, what="the third pod is told why it waits")
+        assert recorded(it) == {"gpu-1": dict.fromkeys(running, PART)}
+    world.plane.stop("kube-scheduler", "kube-apiserver")
+    world.plane.start_api_server()
+    world.plane.start_scheduler()
+    async with sharing_voda(world, tmp_path) as it:
+        assert recorded(it) == {"gpu-1": dict.fromkeys(running, PART)}
+        assert await until_run(world, 2) == running
+        # Its successor waits behind the pod that waits already.
+        gone = min(running)
+        await world.client.delete(api.PODS, gone, world.namespace, grace_s=0)
+        await world.until(lambda: len(recorded(it)["gpu-1"].keys() - running.keys()) == 1)
+        await until_run(world, 2)
+        await scale(world, 0)
+        await world.until(lambda: recorded(it) == {"gpu-1": {}})
+        assert len({each.pod_uid for each in await it.facts(ShareAssigned)}) == 3
+        assert len(await it.facts(ShareReleased)) == len(await it.facts(ShareAssigned))
+
+        async def is_empty() -> bool:
+            return not await world.client.list(api.CLAIMS, world.namespace)
+
+        await world.until_it_is(is_empty, what="no claim is left")
+
+
+async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and_others_claims_count(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 1}, cpu=1)
+    await deploy(world, replicas=0, spec={"schedulingGates": None})
+    async with sharing_voda(world, tmp_path) as it:
+        await scale(world, 1)
+        # kube-scheduler alone has placed it, and voda does not give its part away.
+        (other,) = await until_run(world, 1)
+        await world.until(lambda: recorded(it) == {"gpu-1": {other: PART}})
+        await world.client.create(api.PODS, a_notebook("mine", world.namespace, cpu="2"))
+        await world.until(lambda: "mine" in recorded(it)["gpu-1"])
+        await add_cards(world, {"gpu-2": 1}, cpu=4)
+        assert await until_run(world, 2) == {other: "gpu-1/gpu-0", "mine": "gpu-2/gpu-0"}
+        await world.until(lambda: recorded(it) == {"gpu-1": {other: PART}, "gpu-2": {"mine": PART}})
+        assert [each.node for each in await it.facts(ShareReleased)] == ["gpu-1"]
+
+
+async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_card_and_nothing_else(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 1})
+    home, log = tmp_path / "home", tmp_path / "home" / "voda.db"
+    leader = {"namespace": deployed.NAMESPACE, "leaseSeconds": 1.0, "renewSeconds": 0.8, "retrySeconds": 0.1}
+    # With the rights that the chart gives, and no other.
+    kubeconfig = deployed.service_account_kubeconfig(world.plane, "sqlite", "--set", "sharedClaims.enabled=true")
+    around: dict[str, Any] = {"settings": {**SETTINGS, "leader": leader}, "kubeconfig": kubeconfig}
+    await deploy(world, replicas=1)
+    # Before and after all other writes: tests/unit/application/sharing/test_claims_in_cluster.py.
+    death = {"MORTAL": "after patch pods/status 1"}
+    first = Replica(world, home, str(log), program=(_MORTAL,), environment=death, **around)
+    await world.until(lambda: first.process.poll() is not None, what="the first leader is dead")
+    assert first.process.returncode == 137, first.text
+    last = Replica(world, home, str(log), **around)
+    try:
+        await until_run(world, 1)
+
+        async def has_one_claim() -> bool:
+            return len(await world.client.list(api.CLAIMS, world.namespace)) == 1
+
+        await world.until_it_is(has_one_claim, what="the claim after the template is gone")
+        await scale(world, 0)
+        await world.until(lambda: "share.released" in last.text)
+    finally:
+        last.terminate()
+        last.process.wait(30)
+    store = await open_log(log)
+    try:
+        events = await store.read(0, 10_000, stream="shares.gpu-1")
+    finally:
+        await store.close()
+    assert [type(event.data) for event in events] == [ShareAssigned, ShareReleased]

@@ -1,0 +1,183 @@
+"""What follows from claims: accounts that say what claims were given, and cards for one pod after the other."""
+
+from collections.abc import Mapping
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voda.application.sharing.claim_decisions import (
+    UNALLOCATED_S,
+    CardAllotment,
+    ChosenCards,
+    Claimant,
+    GivenShares,
+    OpenNode,
+    Standing,
+    node_corrections,
+    stale_claimants,
+)
+from voda.application.sharing.share_corrections import ClosedNodes
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
+from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice, GpuRequest
+from voda.domain.shares import PodShares, SharingNode
+from voda.events.types import ShareAssigned
+from voda.projections.shares import ShareAccounts
+from voda.sharing.card_chooser import CardChooser
+from voda.sharing.raters import RATERS
+
+GIB = 1_024
+
+
+def a_share(card: int = 0, milli: int = 400, memory: int = 20 * GIB) -> Mapping[str, CardShare]:
+    return {"gpu": CardShare(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory))}
+
+
+def an_account(pods: Mapping[str, Mapping[str, CardShare]] | None = None, *, cards: int = 1) -> SharingNode:
+    """Return an account of cards of 80 GiB, with shares assigned at 0: uid -> shares."""
+    devices = tuple(GpuDevice(memory_mib=80 * GIB, name=f"d/n/gpu-{number}") for number in range(cards))
+    held = {uid: PodShares(pod=f"ns/{uid}", containers=each, assigned_at=0.0) for uid, each in (pods or {}).items()}
+    return SharingNode(devices=devices, pods=held)
+
+
+def corrected(
+    account: SharingNode, given_: Mapping[str, Mapping[str, CardShare]], stale: Mapping[str, str] | None = None
+) -> SharingNode:
+    """Return the account after the corrections; no fact of them may be void."""
+    shares = {uid: GivenShares(key=f"ns/{uid}", containers=each) for uid, each in given_.items()}
+    after = account.copy()
+    for fact in node_corrections("n", account, shares, stale or {}):
+        if isinstance(fact, ShareAssigned):
+            assert fact.pod_uid not in after.pods
+            assert not after.refusal(fact.containers)
+            after.pods[fact.pod_uid] = PodShares(pod=fact.pod, containers=fact.containers, assigned_at=0.0)
+        else:
+            del after.pods[fact.pod_uid]
+    return after
+
+
+def held(account: SharingNode) -> Mapping[str, Mapping[str, CardShare]]:
+    return {uid: each.containers for uid, each in account.pods.items()}
+
+
+def test_account_that_says_what_claims_were_given_needs_no_fact() -> None:
+    account = an_account({"a": a_share()})
+    assert node_corrections("n", account, {"a": GivenShares(key="ns/a", containers=a_share())}, {}) == []
+
+
+def test_claims_that_others_allocated_are_recorded_and_other_cards_than_meant_too() -> None:
+    account = an_account({"a": a_share(0)}, cards=2)
+    assert held(corrected(account, {"a": a_share(1), "b": a_share(1)})) == {"a": a_share(1), "b": a_share(1)}
+
+
+def test_share_that_is_only_meant_goes_where_kube_scheduler_has_given_its_card_away() -> None:
+    account = an_account({"meant": a_share(0, 700), "kept": a_share(1, 700)}, cards=2)
+    assert held(corrected(account, {"other": a_share(0, 500)})) == {"kept": a_share(1, 700), "other": a_share(0, 500)}
+
+
+def test_stale_shares_go_first() -> None:
+    assert held(corrected(an_account({"a": a_share(0, 900)}), {"b": a_share(0, 900)}, {"a": "gone"})) == {
+        "b": a_share(0, 900)
+    }
+
+
+shares_of_cards = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.builds(a_share, st.integers(0, 2), st.integers(1, 999), st.integers(0, 90 * GIB)),
+)
+
+
+@given(meant=shares_of_cards, given_=shares_of_cards)
+def test_corrections_never_give_more_than_a_card_has_and_are_done_once(
+    meant: Mapping[str, Mapping[str, CardShare]], given_: Mapping[str, Mapping[str, CardShare]]
+) -> None:
+    account = an_account(cards=3)
+    for uid, each in meant.items():
+        if not account.refusal(each):
+            account.pods[uid] = PodShares(pod=f"ns/{uid}", containers=each, assigned_at=0.0)
+    after = corrected(account, given_)
+    assert all(0 <= card.milli <= MILLI_PER_DEVICE and card.memory_mib >= 0 for card in after.free())
+    assert held(corrected(after, given_)) == held(after)
+
+
+def a_pod(uid: str = "a", *, node: str = "", phase: str = "Pending", selector: Mapping[str, str] | None = None) -> Pod:
+    metadata = {"name": uid, "namespace": "ns", "uid": uid}
+    spec = {"nodeName": node, "nodeSelector": dict(selector or {})}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def stale(pod: Pod | None, *, now: float = 0.0, standing: Standing = "nothing") -> list[tuple[str, bool]]:
+    pods = {"a": pod} if pod is not None else {}
+    found = stale_claimants(an_account({"a": a_share()}), (), pods, lambda uid: standing, now)
+    return [(reason, is_certain) for _, reason, is_certain in found]
+
+
+def test_share_of_a_pod_that_waits_stays_and_one_of_a_pod_that_ended_goes() -> None:
+    assert stale(a_pod()) == []
+    assert stale(a_pod(), now=1e9) == []
+    assert stale(a_pod(phase="Succeeded")) == [("the pod has ended", True)]
+
+
+def test_share_of_a_pod_that_is_not_there_goes_only_once_the_api_server_says_so() -> None:
+    assert stale(None) == [("the pod has ended or is gone", False)]
+
+
+def test_share_of_a_pod_with_a_node_goes_where_its_claims_stay_without_cards_or_have_others() -> None:
+    assert stale(a_pod(node="n"), now=UNALLOCATED_S) == []
+    assert stale(a_pod(node="n"), now=UNALLOCATED_S + 1) == [("its claims have no cards", True)]
+    assert stale(a_pod(node="n"), now=UNALLOCATED_S + 1, standing="lost") == []
+    assert stale(a_pod(), standing="elsewhere") == [("its claims were given cards of another node", True)]
+
+
+def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> CardAllotment:
+    return CardAllotment(CardChooser(RATERS[rater]), {f"n{number}": each for number, each in enumerate(nodes)}, -2)
+
+
+def an_open_node(account: SharingNode | None = None, closed: tuple[int, ...] = (), **labels: str) -> OpenNode:
+    return OpenNode(account=account or an_account(), labels=labels, closed_cards=closed)
+
+
+def choose(allotment: CardAllotment, uid: str, milli: int = 400, **changes: object) -> str | tuple[str, int]:
+    """Return node and card of a pod, or why there are none."""
+    requests = {"gpu": GpuRequest(milli=milli, memory_mib=20 * GIB)}
+    avoided = changes.pop("avoided", ())
+    claimant = Claimant(pod=a_pod(uid, **changes), claims={}, requests=requests, avoided=avoided)  # type: ignore[arg-type]
+    found = allotment.choose(claimant)
+    return (found.node, found.containers["gpu"].cards[0]) if isinstance(found, ChosenCards) else found
+
+
+def test_second_pod_shares_the_card_and_a_third_is_told_what_is_left() -> None:
+    allotment = an_allotment(an_open_node())
+    assert [choose(allotment, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]
+    told = "0/1 nodes with cards to claim have room: 1 too little is left of the node's cards for gpu (400 milli, 20480"
+    assert str(choose(allotment, "c")).startswith(told)
+    assert choose(allotment, "d", milli=200) == ("n0", 0)
+
+
+def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or_avoids() -> None:
+    nodes = (an_open_node(an_account(cards=2), closed=(0,), zone="a"), an_open_node(zone="b"))
+    allotment = an_allotment(*nodes)
+    assert choose(allotment, "a", selector={"zone": "a"}) == ("n0", 1)
+    assert choose(allotment, "b", avoided=("n0",)) == ("n1", 0)
+    told = choose(allotment, "c", selector={"zone": "c"})
+    reason = "2 the pod does not select the node, or kube-scheduler refused it there"
+    assert told == f"0/2 nodes with cards to claim have room: {reason}"
+    assert choose(an_allotment(), "d") == "0/0 nodes with cards to claim have room: none is ready"
+
+
+def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next() -> None:
+    chooser, node = CardChooser(RATERS["binpack"]), an_open_node()
+    first = CardAllotment(chooser, {"n0": node}, -2)
+    assert [choose(first, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]
+    # Nothing of it came into the log.
+    assert choose(CardAllotment(chooser, {"n0": node}, first.version), "c", milli=900) == ("n0", 0)
+
+
+def test_node_whose_cards_are_claimed_takes_no_pods_of_the_extender() -> None:
+    accounts = ShareAccounts()
+    accounts.load(msgspec.msgpack.encode({"n": an_account()}))
+    assert ClosedNodes(SharingPods(SHARE_RESOURCES)).now(accounts) == {
+        "n": "the node's cards are claimed (dynamic resource allocation)"
+    }

@@ -1,0 +1,277 @@
+"""Pods that claim parts of cards on a cluster in memory, on virtual time; what kube-scheduler does is done by hand.
+
+Rule: whatever happens, the log comes to say what claims were given, and what nobody uses comes back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, PODS, SLICES, Object
+from tests.kube.devices import CLASS, DRIVER, a_card, a_claim_template, a_device_class, a_slice, claims_of
+from tests.kube.memory_api import Wire
+from tests.kube.memory_world import MemoryWorld, Replica
+from tests.kube.objects import a_node, a_pod
+from tests.kube.operators.base import phase_of
+from tests.kube.operators.mpi_v2 import MpiOperatorV2
+from voda.events.types import ShareAssigned, ShareReleased
+
+SETTINGS: Mapping[str, Any] = {
+    "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS], "relistSeconds": 60.0},
+    "sharing": {"claims": True, "rater": "binpack"},
+}
+BY_HAND = "by-hand"
+PART = {"milli": "400", "memory": "20Gi"}
+pytestmark = pytest.mark.virtual_time
+
+
+class Story:
+    """A cluster with cards, and a kube-scheduler by hand."""
+
+    def __init__(self, world: MemoryWorld, replica: Replica) -> None:
+        self.world = world
+        self.replica = replica
+
+    async def submit(self, name: str, *, is_gated: bool = True, **spec: Any) -> None:
+        """Create a pod that claims a part."""
+        gates = [{"name": "voda.dev/share"}] if is_gated else []
+        own = {"schedulingGates": gates, "schedulerName": BY_HAND, "restartPolicy": "Never"}
+        spec = {**claims_of("part"), **own, **spec}
+        await self.world.client.create(PODS, a_pod(name, "ns", spec=spec))
+
+    async def pod(self, name: str) -> Object:
+        return await self.world.client.get(PODS, name, "ns")
+
+    async def claim(self, name: str) -> Object:
+        """Return the claim that the status of a pod names."""
+        [status] = (await self.pod(name))["status"]["resourceClaimStatuses"]
+        return await self.world.client.get(CLAIMS, status["resourceClaimName"], "ns")
+
+    async def selected(self, name: str) -> str:
+        """Return the card that the claim of a pod without a gate selects, NODE-NUMBER; empty: none yet."""
+        pod = await self.pod(name)
+        if pod["spec"].get("schedulingGates") or not pod["status"].get("resourceClaimStatuses"):
+            return ""
+        [request] = (await self.claim(name))["spec"]["devices"]["requests"]
+        found = [each["cel"]["expression"] for each in request["exactly"].get("selectors", ())]
+        return found[0].partition("GPU-")[2].rstrip('"') if found else ""
+
+    async def until_selects(self, name: str, card: str) -> None:
+        async def selects() -> bool:
+            return await self.selected(name) == card
+
+        await self.world.until_it_is(selects, what=f"pod {name} selects {card}")
+
+    async def until_runs(self, name: str) -> None:
+        async def runs() -> bool:
+            return phase_of(await self.pod(name)) == "Running"
+
+        await self.world.until_it_is(runs, what=f"pod {name} runs")
+
+    async def until_one_claim(self) -> None:
+        """Wait until the claims are gone whose place was taken."""
+
+        async def is_one() -> bool:
+            return len(await self.world.client.list(CLAIMS, "ns")) == 1
+
+        await self.world.until_it_is(is_one, what="one claim is left")
+
+    async def allocate(self, name: str, node: str, number: int, **part: str) -> None:
+        """Give a pod's claim a part of a card, and the pod its node, as kube-scheduler does."""
+        claim = await self.claim(name)
+        at = {"driver": DRIVER, "pool": node, "device": f"gpu-{number}", "request": "gpus", "shareID": name}
+        results = [{**at, "consumedCapacity": {**PART, **part}}]
+        key = ("ns", claim["metadata"]["name"])
+        status = {"allocation": {"devices": {"results": results}}}
+        await self.world.client.patch(CLAIMS, key, {"status": status}, "status")
+        await self.world.bind(name, node)
+
+    async def refuse(self, name: str) -> None:
+        """Say that a pod cannot be scheduled."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no CPU"}
+        await self.world.client.patch(PODS, ("ns", name), {"status": {"conditions": [condition]}}, "status")
+
+    def recorded(self) -> Mapping[str, tuple[str, int, int]]:
+        """Return pod -> node, card and milli, by the log."""
+        nodes = self.replica.service.view.live.cluster.shares.nodes.items()
+        return {
+            each.pod.partition("/")[2]: (node, share.cards[0], share.request.milli)
+            for node, account in nodes
+            for each in account.pods.values()
+            for share in each.containers.values()
+        }
+
+    async def until_recorded(self, **pods: tuple[str, int, int]) -> None:
+        await self.world.until(lambda: self.recorded() == pods, what=f"{pods} are recorded")
+
+    async def reasons(self) -> list[str]:
+        events = await self.world.store.read(0, 100_000)
+        return [event.data.reason for event in events if isinstance(event.data, ShareReleased)]
+
+
+@asynccontextmanager
+async def a_story(cards: Mapping[str, int]) -> AsyncIterator[Story]:
+    async with MemoryWorld(1, (MpiOperatorV2,), Wire(1, longest_s=0.01)) as world:
+        await world.client.create(DEVICE_CLASSES, a_device_class())
+        part = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": PART}}}
+        await world.client.create(CLAIM_TEMPLATES, a_claim_template("part", "ns", request=part))
+        for node, count in cards.items():
+            await add_node(world, node, count)
+        async with world.replica(Wire(2, longest_s=0.01), **SETTINGS) as replica:
+            yield Story(world, replica)
+
+
+async def add_node(world: MemoryWorld, node: str, cards: int) -> None:
+    await world.add_nodes(a_node(node, 0))
+    await world.client.create(SLICES, a_slice(node, [a_card(node, number) for number in range(cards)]))
+
+
+STEPS = ("append", "create resourceclaims", "patch status", "patch a")
+
+
+def hold(replica: Replica, when: str, step: str) -> asyncio.Event:
+    """Have a replica stop for good before or after its first write of a kind; return what is set then."""
+    reached, service = asyncio.Event(), replica.service
+
+    def holding(verb: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def held(*arguments: Any, **options: Any) -> Any:
+            if verb == "append":
+                name = "append" if isinstance(arguments[0][0].facts[0].data, ShareAssigned) else ""
+            else:
+                name = f"{verb} {arguments[0].rpartition('/')[2]}"
+            result = await call(*arguments, **options) if name != step or when == "after" else None
+            if name == step:
+                reached.set()
+                await asyncio.Event().wait()
+            return result
+
+        return held
+
+    for owner, verb, method in (
+        (service.store, "append", "append_all"),
+        (service.mirror.api, "create", "create"),
+        (service.mirror.api, "patch", "patch"),
+    ):
+        setattr(owner, method, holding(verb, getattr(owner, method)))
+    return reached
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_leader_when_it_is_killed_between_any_two_writes_loses_and_leaks_nothing(when: str, step: str) -> None:
+    async with a_story({"n1": 1}) as it:
+        reached = hold(it.replica, when, step)
+        await it.submit("a")
+        await reached.wait()
+        await it.replica.kill()
+        async with it.world.replica(Wire(3, longest_s=0.01), **SETTINGS) as second:
+            it.replica = second
+            await it.until_selects("a", "n1-0")
+            await it.allocate("a", "n1", 0)
+            await it.until_one_claim()
+            await it.until_recorded(a=("n1", 0, 400))
+            await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+            await it.until_recorded()
+            await it.world.until_it_is(lambda: has_no_claim(it), what="no claim is left")
+        events = [event.data for event in await it.world.store.read(0, 100_000)]
+        assert len([fact for fact in events if isinstance(fact, ShareAssigned)]) == 1
+
+
+async def has_no_claim(it: Story) -> bool:
+    return not await it.world.client.list(CLAIMS, "ns")
+
+
+async def test_pod_when_its_share_is_recorded_selects_the_card_and_gives_it_back_in_the_end() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        assert (await it.pod("a"))["status"]["nominatedNodeName"] == "n1"
+        assert it.recorded() == {"a": ("n1", 0, 400)}
+        await it.allocate("a", "n1", 0)
+
+        await it.until_one_claim()
+        await it.until_runs("a")
+        await it.world.kubelet.exit("ns", "a")
+        await it.until_recorded()
+        assert await it.reasons() == ["the pod has ended"]
+
+
+async def test_what_kube_scheduler_gave_is_recorded_in_place_of_what_was_meant() -> None:
+    async with a_story({"n1": 1, "n2": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        # It looked at an older state of the pod, and its driver rounds up.
+        await it.allocate("a", "n2", 0, milli="500")
+        await it.until_recorded(a=("n2", 0, 500))
+        assert await it.reasons() == ["its claims were given cards of another node"]
+
+
+async def test_claims_of_others_count_and_a_share_that_is_only_meant_gives_way() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        await it.submit("other", is_gated=False)
+        await it.world.until_it_is(lambda: has_claim(it, "other"))
+        await it.allocate("other", "n1", 0, milli="700")
+        await it.until_recorded(other=("n1", 0, 700))
+        await it.until_runs("other")
+        await it.world.kubelet.exit("ns", "other")
+        await it.until_recorded(a=("n1", 0, 400))
+
+
+async def has_claim(it: Story, name: str) -> bool:
+    return bool((await it.pod(name))["status"].get("resourceClaimStatuses"))
+
+
+async def test_pod_that_is_unschedulable_moves_once_there_is_room_elsewhere() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        await it.refuse("a")
+        await add_node(it.world, "n2", 1)
+        await it.until_selects("a", "n2-0")
+        await it.until_recorded(a=("n2", 0, 400))
+        assert await it.reasons() == ["kube-scheduler cannot place the pod there: no CPU"]
+
+
+async def test_pod_whose_card_goes_before_it_is_allocated_gets_another_one() -> None:
+    async with a_story({"n1": 1}) as it:
+        # Another gate, so that it is not placed yet.
+        await it.submit("a", schedulingGates=[{"name": "voda.dev/share"}, {"name": "example.com/quota"}])
+        await it.until_recorded(a=("n1", 0, 400))
+        await it.world.client.delete(SLICES, "n1-gpus")
+        await add_node(it.world, "n2", 1)
+        await it.until_recorded(a=("n2", 0, 400))
+        assert await it.reasons() == ["the card is gone"]
+
+
+async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        await it.allocate("a", "n1", 0)
+        await it.world.client.delete(SLICES, "n1-gpus")
+        nodes = it.replica.service.view.live.cluster.shares.nodes
+        await it.world.until(lambda: not nodes["n1"].devices)
+        now = it.replica.service.clock.now()
+        await it.world.until(lambda: it.replica.service.clock.now() > now + 120)
+        assert it.recorded() == {"a": ("n1", 0, 400)}
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await it.until_recorded()
+        assert await it.reasons() == ["the pod has ended or is gone"]
+
+
+async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", resourceClaims=[])
+
+        async def is_told() -> bool:
+            events = await it.world.client.list(EVENTS, "ns")
+            return any("claims no part of a card" in event["message"] for event in events)
+
+        await it.world.until_it_is(is_told)
+        assert (await it.pod("a"))["spec"]["schedulingGates"]
+        assert it.recorded() == {}

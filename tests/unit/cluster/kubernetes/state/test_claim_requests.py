@@ -1,0 +1,252 @@
+"""What claims take of cards that they share: asked for, had, and written into a claim that names its card."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.kube.client import Object
+from tests.kube.devices import CLASS, DRIVER, a_card, a_device, a_device_class, a_slice
+from tests.kube.trimmed import a_node_object
+from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.claim_requests import (
+    WHOLE,
+    asked_of_cards,
+    chosen_claims,
+    claims_of_pod,
+    given_cards,
+    pinned_claim,
+    replaced_claims,
+)
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.nodes import PoolRule
+from voda.cluster.kubernetes.state.shared_cards import CardCapacities, SharedCards
+from voda.domain.errors import InvalidInput
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+
+RULE = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CardCapacities())
+
+
+def an_inventory(devices: Sequence[Object], rule: PoolRule = RULE) -> Inventory:
+    """Return an inventory with node n1, which has these devices."""
+    inventory = Inventory(rule, lambda job_id: None)
+    inventory.put_node("n1", a_node_object("n1", allocatable={}, labels={}))
+    inventory.stock.devices.put_class(CLASS, msgspec.convert(a_device_class(), DeviceClass))
+    put_slice(inventory, "n1", devices)
+    return inventory
+
+
+def put_slice(inventory: Inventory, node: str, devices: Sequence[Object]) -> None:
+    made = msgspec.convert(a_slice(node, devices), ResourceSlice)
+    inventory.stock.devices.put_slice(made.metadata.name, made)
+
+
+def cards_of(*devices: Object) -> SharedCards:
+    return an_inventory(devices).stock.devices.shared
+
+
+def a_claim(*requests: Object, results: Sequence[Object] = (), name: str = "a-gpu-x1", uid: str = "pod-a") -> Object:
+    """Return the claim gpu of pod ns/a."""
+    owner = {"kind": "Pod", "name": "a", "uid": uid, "controller": True}
+    notes = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "ownerReferences": [owner], "annotations": notes}
+    status = {"allocation": {"devices": {"results": list(results)}}} if results else {}
+    return {"metadata": metadata, "spec": {"devices": {"requests": list(requests)}}, "status": status}
+
+
+def a_request(name: str = "part", device_class: str = CLASS, **capacities: str) -> Object:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "capacity": {"requests": capacities}}}
+
+
+def a_result(device: str, request: str = "part", **consumed: str) -> Object:
+    at = {"driver": DRIVER, "pool": "n1", "device": device, "request": request}
+    return {**at, "shareID": "1", "consumedCapacity": consumed}
+
+
+def read(claim: Object) -> ResourceClaim:
+    return msgspec.convert(claim, ResourceClaim)
+
+
+def a_pod(node: str = "", claim: str = "a-gpu-x1") -> Pod:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    statuses = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
+    metadata = {"name": "a", "namespace": "ns", "uid": "pod-a"}
+    spec = {"nodeName": node, "resourceClaims": claims}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"resourceClaimStatuses": statuses}}, Pod)
+
+
+def asked(cards: SharedCards, *requests: Object) -> Mapping[str, GpuRequest]:
+    return asked_of_cards(a_pod(), {"gpu": read(a_claim(*requests))}, [CLASS], cards)
+
+
+def test_cards_of_a_node_are_devices_that_claims_share_in_the_order_of_their_numbers() -> None:
+    inventory = an_inventory([a_card("n1", number) for number in (10, 2)] + [a_device("whole")])
+    node = inventory.stock.node("n1")
+    assert node is not None
+    names = [f"{DRIVER}/n1/gpu-2", f"{DRIVER}/n1/gpu-10"]
+    assert node.devices == tuple(GpuDevice(memory_mib=81_920, name=name) for name in names)
+    assert node.gpus == 1
+    put_slice(inventory, "n1", [])
+    assert inventory.stock.node("n1") is None
+
+
+def test_cards_when_sharing_by_claims_is_off_are_none_of_vodas_business() -> None:
+    inventory = an_inventory([a_card("n1", 0)], PoolRule(device_classes=(CLASS,), default_pool="any"))
+    assert inventory.stock.node("n1") is None
+
+
+def test_device_without_either_capacity_is_no_card() -> None:
+    device = a_device("gpu-0", allowMultipleAllocations=True, capacity={"slots": {"value": "8"}})
+    assert cards_of(device).nodes == {}
+
+
+def test_selector_is_the_uuid_and_a_card_like_all_others_has_none() -> None:
+    inventory = an_inventory([a_card("n1", 0)])
+    capacity = {"milli": {"value": "1000"}}
+    put_slice(inventory, "n2", [a_device("gpu-0", allowMultipleAllocations=True, capacity=capacity) for _ in "ab"])
+    cards = inventory.stock.devices.shared
+    told = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].uuid == "GPU-n1-0"'
+    assert cards.selector(cards.nodes["n1"][0]) == told
+    assert cards.selector(cards.nodes["n2"][0]) == ""
+
+
+def test_attribute_that_would_end_the_quotes_selects_nothing() -> None:
+    device = a_card("n1", 0)
+    device["attributes"] = {"type": {"string": "gpu"}, "uuid": {"string": '" || true || "'}}
+    del device["attributes"]["type"]
+    inventory = an_inventory([])
+    inventory.stock.devices.put_class(
+        CLASS, msgspec.convert(a_device_class(expression=f'device.driver == "{DRIVER}"'), DeviceClass)
+    )
+    put_slice(inventory, "n1", [device])
+    cards = inventory.stock.devices.shared
+    assert cards.selector(cards.nodes["n1"][0]) == ""
+
+
+@pytest.mark.parametrize(
+    ("capacities", "request_"),
+    [
+        ({"milli": "250", "memory": "4Gi"}, GpuRequest(milli=250, memory_mib=4_096)),
+        ({"milli": "0", "memory": "1500Ki"}, GpuRequest(memory_mib=2)),
+        ({f"{DRIVER}/milli": "1", "memory": "0"}, GpuRequest(milli=1)),
+        ({"milli": "1000", "memory": "80Gi"}, WHOLE),
+        ({"milli": "250"}, WHOLE),
+        ({"memory": "4Gi"}, WHOLE),
+    ],
+)
+def test_request_takes_what_it_says_and_all_of_what_it_does_not_say(
+    capacities: Mapping[str, str], request_: GpuRequest
+) -> None:
+    assert asked(cards_of(a_card("n1", 0)), a_request(**capacities)) == {"gpu": request_}
+
+
+def test_request_takes_the_drivers_default_of_what_it_does_not_say() -> None:
+    card = a_card("n1", 0)
+    card["capacity"]["memory"]["requestPolicy"] = {"default": "1Gi"}
+    assert asked(cards_of(card), a_request(milli="100")) == {"gpu": GpuRequest(milli=100, memory_mib=1_024)}
+
+
+def test_compute_in_other_units_becomes_thousandths_of_the_smallest_card_rounded_up() -> None:
+    cards = cards_of(a_card("n1", 0, milli=132), a_card("n1", 1, milli=108))
+    assert asked(cards, a_request(milli="33", memory="0")) == {"gpu": GpuRequest(milli=306)}
+
+
+def test_several_requests_of_a_claim_have_names_of_their_own_and_other_classes_do_not_count() -> None:
+    found = asked(
+        cards_of(a_card("n1", 0)),
+        a_request("one", milli="100", memory="1Gi"),
+        a_request("two", milli="200", memory="1Gi"),
+        a_request("nic", "nic.example.com"),
+    )
+    assert {key: each.milli for key, each in found.items()} == {"gpu/one": 100, "gpu/two": 200}
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        ({"name": "p", "firstAvailable": [{"name": "x", "deviceClassName": CLASS}]}, "firstAvailable leaves open"),
+        ({"name": "p", "exactly": {"deviceClassName": CLASS, "count": 2}}, "expected one device"),
+        ({"name": "p", "exactly": {"deviceClassName": CLASS, "allocationMode": "All"}}, "expected one device"),
+        (a_request(milli="0", memory="0"), "it takes nothing of a card"),
+        (a_request(milli="much", memory="0"), "claim gpu, request part: .*much"),
+        (a_request("nic", "nic.example.com"), "claims no part of a card: expected a resourceClaimTemplateName"),
+    ],
+)
+def test_claim_for_which_no_card_can_be_chosen_is_refused_in_a_sentence(request_: Object, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        asked(cards_of(a_card("n1", 0)), request_)
+
+
+def test_claims_of_a_pod_are_unknown_until_all_of_them_are_made_and_mirrored() -> None:
+    claim = read(a_claim(a_request()))
+    assert claims_of_pod(a_pod(claim=""), {}) is None
+    assert claims_of_pod(a_pod(), {}) is None
+    assert claims_of_pod(a_pod(), {"ns/a-gpu-x1": claim}) == {"gpu": claim}
+
+
+def test_given_cards_are_what_was_consumed_of_this_node() -> None:
+    cards = cards_of(a_card("n1", 0), a_card("n1", 1))
+    results = [a_result("gpu-1", milli="400", memory="20Gi"), {**a_result("gpu-0"), "pool": "n2"}]
+    share = CardShare(cards=(1,), request=GpuRequest(milli=400, memory_mib=20_480))
+    assert given_cards(read(a_claim(a_request(), results=results)), cards.nodes["n1"], cards.names) == {"gpu": share}
+
+
+def test_claims_on_a_node_are_those_that_share_devices_of_its_pools_until_they_give_them_back() -> None:
+    inventory = an_inventory([a_card("n1", 0)])
+    devices, result = inventory.stock.devices, a_result("gpu-0", milli="400")
+    devices.put_claim("ns/a", read(a_claim(a_request(), results=[result])))
+    assert devices.shared.claims_on("n1").keys() == {"ns/a"}
+    assert devices.shared.claims_of("pod-a").keys() == {"ns/a"}
+    devices.put_claim("ns/a", read(a_claim(a_request())))
+    assert devices.shared.claims_on("n1") == {}
+    devices.put_claim("ns/a", None)
+    assert devices.shared.claims_of("pod-a") == {}
+
+
+def test_pinned_claim_selects_its_card_and_when_pinned_again_the_other_one_alone() -> None:
+    like = a_claim({"name": "part", "exactly": {"deviceClassName": CLASS, "selectors": [cel("own")]}})
+    first = pinned_claim(like, "b", {"part": "card 1"}, "one")
+    again = pinned_claim(first, "c", {"part": "card 2"}, "two")
+    assert selectors(first) == [cel("own"), cel("card 1")]
+    assert selectors(again) == [cel("own"), cel("card 2")]
+    assert selectors(like) == [cel("own")]
+    assert again["metadata"]["ownerReferences"] == like["metadata"]["ownerReferences"]
+    assert "uid" not in again["metadata"]
+
+
+def cel(expression: str) -> Object:
+    return {"cel": {"expression": expression}}
+
+
+def selectors(claim: Mapping[str, Any]) -> Any:
+    return claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"]
+
+
+def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen() -> None:
+    cards = cards_of(a_card("n1", 0), a_card("n1", 1))
+    claims, pod = {"gpu": read(a_claim(a_request()))}, a_pod()
+    request = GpuRequest(milli=1)
+    names = set()
+    for card in (0, 1):
+        found = chosen_claims(claims, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)
+        names.add(found["gpu"].name(pod))
+        assert found["gpu"].selectors == {"part": cards.selector(cards.nodes["n1"][card])}
+        assert not found["gpu"].is_chosen(pod)
+    assert len(names) == 2
+    taken = {"gpu": read(a_claim(a_request(), name=min(names)))}
+    chosen = [
+        chosen_claims(taken, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)["gpu"].is_chosen(pod)
+        for card in (0, 1)
+    ]
+    assert sorted(chosen) == [False, True]
+
+
+def test_replaced_claims_are_those_without_devices_that_a_pod_with_a_node_does_not_name() -> None:
+    used, left = read(a_claim(a_request())), read(a_claim(a_request(), name="former"))
+    held = read(a_claim(a_request(), name="held", results=[a_result("gpu-0")]))
+    claims = {each.metadata.key: each for each in (used, left, held)}
+    assert replaced_claims(a_pod("n1"), claims) == [left]
+    assert not replaced_claims(a_pod(), claims)
+    assert not replaced_claims(a_pod("n1", claim=""), claims)

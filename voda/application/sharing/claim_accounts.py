@@ -1,0 +1,127 @@
+"""Keeps the accounts of nodes whose cards pods claim as the API server has them: what claims were given there.
+
+Rules: a node is looked at when its cards or claims have changed, and now and then; facts are appended at the version of
+the account that they follow from; a share is taken from a pod that is not there only once the API server has said so.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from voda.application.backend import Backend
+from voda.application.sharing.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
+from voda.cluster.kubernetes.claim_binding import ClaimBinding
+from voda.cluster.kubernetes.state.claim_requests import given_cards
+from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
+from voda.cluster.kubernetes.state.shared_cards import SharedCards
+from voda.concurrency import log_unexpected
+from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, StoreNotWritable, TransientError
+from voda.domain.errors import VersionConflict as Overtaken
+from voda.domain.shares import PodShares, SharingNode
+from voda.projections.shares import ShareAccounts
+
+_log = logging.getLogger(__name__)
+
+ACTOR: Final = "claims"
+
+
+@dataclass(kw_only=True)
+class ClaimAccounts:
+    """Runs while this replica leads."""
+
+    backend: Backend
+    binding: ClaimBinding
+    pods: ClaimingPods
+    cards: SharedCards
+
+    def mark_all(self) -> None:
+        """Have the next round look at all nodes, those too whose cards are gone while pods still have them."""
+        self.cards.changed.update(self.cards.nodes)
+        self.cards.changed.update(name for name, account in self.shares.nodes.items() if account.pods)
+
+    async def step(self) -> None:
+        """Put right the accounts of nodes that changed; what fails is tried again in the next round."""
+        changed, self.cards.changed = self.cards.changed, set()
+        for node in sorted(changed):
+            is_right = False
+            with log_unexpected("correcting shares", node):
+                is_right = await succeeds(self._correct(node), node)
+            if not is_right:
+                self.cards.changed.add(node)
+
+    def is_known(self, node: str) -> bool:
+        """Say whether the log has the cards of a node that the mirror has: then their indices are the same."""
+        account = self.shares.nodes.get(node)
+        return account is not None and account.is_claimed and account.devices == self.cards.devices(node)
+
+    def is_given(self, uid: str) -> bool:
+        """Say whether any claim of a pod was given a part of a card."""
+        return any(each.share_id for claim in self.cards.claims_of(uid).values() for each in claim.results)
+
+    @property
+    def shares(self) -> ShareAccounts:
+        """Return those of the log."""
+        return self.backend.view.live.cluster.shares
+
+    async def _correct(self, node: str) -> None:
+        if node in self.cards.nodes and not self.is_known(node):
+            raise ChangedMeanwhile(f"the log does not have the cards of node {node} yet")
+        found = self.shares.nodes.get(node)
+        if found is None or (found.devices and not found.is_claimed):
+            # It is of the other face, or nobody's.
+            return
+        version, account = found.version, found.copy()
+        given, now = self._given(node, account), self.backend.clock.now()
+        stale = {}
+        for uid, reason, is_certain in stale_claimants(account, given, self.pods.by_uid, self._standing(node), now):
+            if is_certain or await self._is_gone(uid, account.pods[uid]):
+                stale[uid] = reason
+        if facts := node_corrections(node, account, given, stale):
+            await self.backend.record(*facts, actor=ACTOR, version=version)
+
+    def _standing(self, node: str) -> Callable[[str], Standing]:
+        def standing(uid: str) -> Standing:
+            claims = self.cards.claims_of(uid).values()
+            if any(self.cards.nodes_of(claim) - {node} for claim in claims):
+                return "elsewhere"
+            return "lost" if self.is_given(uid) else "nothing"
+
+        return standing
+
+    def _given(self, node: str, account: SharingNode) -> Mapping[str, GivenShares]:
+        """Return uid of a pod, or of a claim of its own -> what it has of a node."""
+        found = dict[str, GivenShares]()
+        for key, claim in self.cards.claims_on(node).items():
+            if (other := self.shares.node_of(claim.owner)) not in ("", node):
+                # What it was meant to have there is released first.
+                self.cards.changed.update((node, other))
+                continue
+            if shares := given_cards(claim, self.cards.nodes[node], self.cards.names):
+                former = found[claim.owner].containers if claim.owner in found else {}
+                found[claim.owner] = GivenShares(key=claim.pod or key, containers={**former, **shares})
+        for uid, each in found.items():
+            pod, meant = self.pods.by_uid.get(uid), account.pods.get(uid)
+            # kube-scheduler allocates the claims of a pod one after the other, and then binds it.
+            if pod is not None and meant is not None and not pod.spec.node_name:
+                found[uid] = GivenShares(key=each.key, containers={**meant.containers, **each.containers})
+        return found
+
+    async def _is_gone(self, uid: str, shares: PodShares) -> bool:
+        if self.is_given(uid):
+            return False
+        namespace, _, name = shares.pod.partition("/")
+        pod = await self.binding.pod(namespace, name)
+        return pod is None or pod.metadata.uid != uid or pod.is_over
+
+
+async def succeeds(work: Awaitable[None], what: str) -> bool:
+    """Do something that may fail because others were faster, or do not answer; say whether it is done."""
+    try:
+        await work
+    except (Overtaken, ChangedMeanwhile, NotFound):
+        return False
+    except (TransientError, ActionRefused, StoreNotWritable) as error:
+        _log.warning("shares by claims wait about=%s reason=%s", what, error)
+        return False
+    return True

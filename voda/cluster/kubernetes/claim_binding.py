@@ -1,0 +1,112 @@
+"""Gives the claims of a pod their cards: claims that select these take the place of those made after a template.
+
+1. Make a claim like each of the pod's, whose requests select the cards that were chosen: a claim cannot be changed.
+2. Name these in the status of the pod, and the node, where kube-scheduler then looks first.
+3. Lift the gate.
+
+The claims whose place was taken are deleted once the pod has its node. Of a pod without a gate they are deleted before
+the second step, for kube-scheduler may be about to allocate them: then it is refused, or the deletion is.
+
+Rule: names follow from pod, claim and cards, and every write names the version that it was decided on, so that whoever
+dies between two of these steps, or does them twice, leaves nothing that the next round does not put right.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.device_objects import ResourceClaim
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.claim_requests import ChosenClaim, pinned_claim
+from voda.domain.errors import NotFound
+from voda.kubernetes_client.api import Api
+from voda.kubernetes_client.errors import Conflict
+from voda.kubernetes_client.metadata import NamedObject
+
+
+class ClaimBinding:
+    """The calls to the API server."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        """Return a pod as it is now."""
+        return await self._api.get(_path("/api/v1", namespace, "pods", name), Pod)
+
+    async def pin(self, pod: Pod, chosen: Mapping[str, ChosenClaim], node: str) -> Pod:
+        """Let the claims of a pod select the cards that were chosen, and return the pod as it is then.
+
+        Claims that do already are left as they are.
+
+        Raises:
+            Conflict: the pod, or one of its claims, has changed since.
+            NotFound: the pod is gone.
+        """
+        other = {name: each for name, each in chosen.items() if not each.is_chosen(pod)}
+        is_gated = well_known.SHARE_GATE in pod.gates
+        for each in other.values():
+            await self._make(pod, each)
+            if not is_gated:
+                await self.delete(each.claim)
+        if other:
+            pod = await self._name(pod, {name: each.name(pod) for name, each in other.items()}, node)
+        if is_gated or other:
+            pod = await self._lift(
+                pod, ",".join(f"{name}={card}" for name, each in chosen.items() for card in each.cards)
+            )
+        return pod
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim that has no devices; Conflict: it has changed since."""
+        meta = claim.metadata
+        await self._api.delete(_claims(meta.namespace, meta.name), uid=meta.uid, version=meta.resource_version)
+
+    async def _make(self, pod: Pod, chosen: ChosenClaim) -> None:
+        meta, name = chosen.claim.metadata, chosen.name(pod)
+        if chosen.claim.text:
+            like: Mapping[str, Any] | None = msgspec.json.decode(chosen.claim.text)
+        else:
+            like = await self._api.get(_claims(meta.namespace, meta.name), dict[str, Any])
+        if like is None:
+            raise Conflict(f"claim {meta.key} of pod {pod.metadata.key} is gone")
+        try:
+            body = pinned_claim(like, name, chosen.selectors, ",".join(chosen.cards))
+            await self._api.create(_claims(meta.namespace), body, NamedObject)
+        except Conflict:
+            # An earlier try made it.
+            return
+
+    async def _name(self, pod: Pod, claims: Mapping[str, str], node: str) -> Pod:
+        statuses = [
+            {"name": each.name, "resourceClaimName": claims.get(each.name, each.resource_claim_name)}
+            for each in pod.status.resource_claim_statuses
+            if each.name in claims or each.resource_claim_name
+        ]
+        status = {"resourceClaimStatuses": statuses, "nominatedNodeName": node}
+        return await self._patch(pod, f"{pod.path}/status", {"status": status})
+
+    async def _lift(self, pod: Pod, cards: str) -> Pod:
+        gates = [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.SHARE_GATE]
+        spec = {"spec": {"schedulingGates": gates}} if len(gates) < len(pod.spec.scheduling_gates) else {}
+        return await self._patch(pod, pod.path, {"metadata": {"annotations": {well_known.CARDS: cards}}, **spec})
+
+    async def _patch(self, pod: Pod, path: str, body: Mapping[str, Any]) -> Pod:
+        meta = pod.metadata
+        metadata = {"uid": meta.uid, "resourceVersion": meta.resource_version, **body.get("metadata", {})}
+        changed = await self._api.patch(path, {**body, "metadata": metadata}, Pod)
+        if changed is None:
+            raise NotFound(f"pod {meta.key} is gone")
+        return changed
+
+
+def _claims(namespace: str, name: str = "") -> str:
+    return _path("/apis/resource.k8s.io/v1", namespace, "resourceclaims", name)
+
+
+def _path(root: str, namespace: str, collection: str, name: str) -> str:
+    tail = f"/{quote(name, safe='')}" if name else ""
+    return f"{root}/namespaces/{quote(namespace, safe='')}/{collection}{tail}"

@@ -1,0 +1,192 @@
+"""What the claims of a pod take of cards: what they ask for, what they have, and a claim that names its card. Pure.
+
+Rules: of compute a claim takes thousandths of the smallest card that there is, rounded up, so that it never takes more
+of another; what a claim does not say it takes as the device's driver says, and all of it where that says nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
+from hashlib import blake2b
+from typing import Any, Final
+
+from msgspec import Struct
+
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.device_objects import DeviceRequest, RequestChoice, ResourceClaim
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.quantities import milli
+from voda.cluster.kubernetes.state.shared_cards import (
+    CardCapacities,
+    SharedCard,
+    SharedCards,
+    in_mib,
+    named,
+)
+from voda.domain.errors import InvalidInput
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus
+from voda.kinds.pod_template import Quantity
+
+WHOLE: Final = GpuRequest(devices=Gpus(1))
+_LONGEST: Final = 220
+"""Of a pod's name within that of a claim, which has up to 253 letters."""
+
+
+class ChosenClaim(Struct, frozen=True, kw_only=True):
+    """A claim of a pod, and the cards that were chosen for it."""
+
+    claim: ResourceClaim
+    """The one that the pod's status names."""
+    selectors: Mapping[str, str]
+    """Request -> the CEL expression that selects its card."""
+    cards: tuple[str, ...]
+    """Their names."""
+
+    def name(self, pod: Pod) -> str:
+        """Return the name of the claim that selects these cards."""
+        known = "\n".join((pod.metadata.uid, self.claim.pod_claim, *self.cards))
+        stem = pod.metadata.name[:_LONGEST].rstrip(".-")
+        return f"{stem}-{blake2b(known.encode(), digest_size=8).hexdigest()}"
+
+    def is_chosen(self, pod: Pod) -> bool:
+        """Say whether the pod's claim selects these cards already."""
+        return self.claim.metadata.name == self.name(pod)
+
+
+def share_key(claim: str, request: str, requests: int) -> str:
+    """Return what the log calls a request of a pod: its claim, with its own name where the claim has several."""
+    return claim if requests == 1 else f"{claim}/{request}"
+
+
+def claims_of_pod(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Mapping[str, ResourceClaim] | None:
+    """Return the pod's claims that were made after templates, by their name within it; None: some are still missing."""
+    namespace, statuses = pod.metadata.namespace, pod.status.resource_claim_statuses
+    named_ones = {each.name: f"{namespace}/{each.resource_claim_name}" for each in statuses if each.resource_claim_name}
+    if pod.missing_claims or any(key not in claims for key in named_ones.values()):
+        return None
+    return {name: claims[key] for name, key in named_ones.items()}
+
+
+def replaced_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Sequence[ResourceClaim]:
+    """Return those of the claims made for a pod that another one has taken the place of, once the pod has a node."""
+    used = {each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    if not pod.spec.node_name or not used:
+        return ()
+    return [each for each in claims.values() if each.metadata.name not in used and each.status.allocation is None]
+
+
+def asked_of_cards(
+    pod: Pod, claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
+) -> Mapping[str, GpuRequest]:
+    """Return what a pod's claims ask of cards of these device classes, by `share_key`.
+
+    Raises:
+        InvalidInput: voda cannot choose a card for one of the requests, or none asks for a part of a card.
+    """
+    found = {}
+    for name, claim in claims.items():
+        requests = claim.spec.devices.requests
+        for request in requests:
+            if any(choice.device_class_name in classes for choice in request.choices):
+                found[share_key(name, request.name, len(requests))] = _asked(pod, name, request, cards)
+    if not found:
+        raise InvalidInput(
+            f"pod {pod.metadata.key} has the scheduling gate {well_known.SHARE_GATE} and claims no part of a card:"
+            f" expected a resourceClaimTemplateName whose template asks for a device class {', '.join(classes)}"
+        )
+    return found
+
+
+def chosen_claims(
+    claims: Mapping[str, ResourceClaim], shares: Mapping[str, CardShare], node: str, cards: SharedCards
+) -> Mapping[str, ChosenClaim]:
+    """Return those of a pod's claims that are to select cards of a node, by their name within the pod."""
+    found = {}
+    for name, claim in claims.items():
+        requests = claim.spec.devices.requests
+        keys = {each.name: share_key(name, each.name, len(requests)) for each in requests}
+        there = {request: cards.nodes[node][shares[key].cards[0]] for request, key in keys.items() if key in shares}
+        if there:
+            selectors = {request: cards.selector(card) for request, card in there.items()}
+            names = tuple(card.name for card in there.values())
+            found[name] = ChosenClaim(claim=claim, selectors=selectors, cards=names)
+    return found
+
+
+def given_cards(claim: ResourceClaim, cards: Sequence[SharedCard], names: CardCapacities) -> Mapping[str, CardShare]:
+    """Return what a claim has of the cards of a node, by `share_key`."""
+    place = {card.id: index for index, card in enumerate(cards)}
+    found: dict[str, CardShare] = {}
+    for number, each in enumerate(claim.results):
+        index = place.get((each.driver, each.pool, each.device))
+        if index is not None and (request := _given(cards[index], each.consumed_capacity, names)) is not None:
+            key = share_key(claim.pod_claim, each.request, len(claim.spec.devices.requests))
+            found[f"{key}/{number}" if key in found else key] = CardShare(cards=(index,), request=request)
+    return found
+
+
+def pinned_claim(claim: Mapping[str, Any], name: str, selectors: Mapping[str, str], cards: str) -> dict[str, Any]:
+    """Return a claim like this one, of another name, whose requests select these cards: request -> CEL expression.
+
+    `cards` are their names, for people.
+    """
+    meta, spec = claim["metadata"], deepcopy(claim["spec"])
+    notes = meta.get("annotations") or {}
+    for request in spec["devices"]["requests"]:
+        if selector := selectors.get(request["name"]):
+            exactly = request["exactly"]
+            former = exactly.get("selectors") or []
+            # Another card was chosen for it before.
+            kept = former[:-1] if well_known.CARDS in notes else former
+            exactly["selectors"] = [*kept, {"cel": {"expression": selector}}]
+    fields = {field: meta[field] for field in ("namespace", "labels", "ownerReferences") if field in meta}
+    metadata = {**fields, "name": name, "annotations": {**notes, well_known.CARDS: cards}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> GpuRequest:
+    where = f"pod {pod.metadata.key}: claim {claim}, request {request.name}"
+    choice = request.exactly
+    if choice is None:
+        raise InvalidInput(f"{where}: firstAvailable leaves open what it takes, expected exactly")
+    if choice.count != 1 or choice.allocation_mode == "All" or choice.admin_access:
+        raise InvalidInput(f"{where}: expected one device, and a part of it, without adminAccess")
+    try:
+        return _amounts(choice, cards)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from error
+
+
+def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
+    compute, memory = (_requested(choice, cards, name) for name in (cards.names.compute, cards.names.memory))
+    if (cards.smallest_compute and compute is None) or (cards.has_memory and memory is None):
+        # Nobody can have anything of the card beside it.
+        return WHOLE
+    if (found := _request(milli(compute or 0), cards.smallest_compute, in_mib(memory or 0))) is None:
+        raise InvalidInput("it takes nothing of a card")
+    return found
+
+
+def _requested(choice: RequestChoice, cards: SharedCards, name: str) -> Quantity | None:
+    """Return how much a request takes of a capacity; None: all of it."""
+    for card in (each[0] for each in cards.nodes.values()):
+        driver = card.id[0]
+        if (asked := named(driver, choice.capacity.requests, name)) is not None:
+            return asked
+        if (capacity := named(driver, card.device.capacity, name)) is not None:
+            return capacity.request_policy.default
+    return None
+
+
+def _given(card: SharedCard, consumed: Mapping[str, Quantity], names: CardCapacities) -> GpuRequest | None:
+    """Return what a claim has of a card; None: nothing that counts."""
+    driver = card.id[0]
+    compute, memory = (named(driver, consumed, name) or 0 for name in (names.compute, names.memory))
+    return _request(milli(compute), card.compute, in_mib(memory))
+
+
+def _request(compute: int, whole: int, memory_mib: int) -> GpuRequest | None:
+    """Return so much compute of a card that has `whole`, and memory; None: it is nothing."""
+    share = -(-compute * MILLI_PER_DEVICE // whole) if whole else 0
+    if share >= MILLI_PER_DEVICE:
+        return WHOLE
+    return GpuRequest(milli=share, memory_mib=memory_mib) if share > 0 or memory_mib > 0 else None

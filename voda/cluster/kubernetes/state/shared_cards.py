@@ -1,0 +1,219 @@
+"""The cards of nodes that claims share: devices that may be allocated many times, and the claims that have them.
+
+Rules: no I/O; a node's cards are sorted by name, and their place there is their index in the log; a card that no
+attribute tells from all others cannot be chosen, since a claim selects by attributes alone.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from voda.cluster.kubernetes.device_objects import PublishedDevice, ResourceClaim
+from voda.cluster.kubernetes.quantities import milli
+from voda.domain.errors import InvalidInput
+from voda.domain.gpus import GpuDevice
+
+PoolId = tuple[str, str]
+"""Driver and name."""
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name."""
+T = TypeVar("T")
+_MIB_MILLI: Final = 1000 << 20
+_UNIQUE: Final = ("uuid", "id")
+"""Attributes that are looked at first: drivers give each device one."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9 ._:/@+=-]{1,64}")
+"""Values that need no care within quotes."""
+_NUMBER: Final = re.compile(r"(\d+)")
+
+
+class CardCapacities(Struct, frozen=True, kw_only=True):
+    """Under which names devices have what claims take of them; `name`, of the driver's own domain, or `domain/name`."""
+
+    compute: str = "milli"
+    memory: str = "memory"
+
+
+class SharedCard(Struct, frozen=True, kw_only=True):
+    """One device that claims share."""
+
+    id: DeviceId
+    node: str
+    device: PublishedDevice
+    compute: int
+    """What it has of compute, in thousandths of whatever its driver counts; 0: its driver does not count it."""
+    memory_mib: int
+
+    @property
+    def name(self) -> str:
+        """Return `driver/pool/device`."""
+        return "/".join(self.id)
+
+
+class SharedCards:
+    """See the module; `touch` is called with each node whose cards are others than before."""
+
+    def __init__(self, names: CardCapacities, touch: Callable[[str], None]) -> None:
+        self.names = names
+        self.changed: set[str] = set()
+        """Nodes whose cards, or the claims of them, have changed; whoever follows clears it."""
+        self.changes = 0
+        """How often anything has changed."""
+        self._touch = touch
+        self._pools: dict[PoolId, Mapping[DeviceId, SharedCard]] = {}
+        self._nodes: dict[str, tuple[SharedCard, ...]] = {}
+        self._allocated: defaultdict[PoolId, dict[str, ResourceClaim]] = defaultdict(dict)
+        self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
+        self._smallest: int | None = None
+        self._selectors: Mapping[DeviceId, str] | None = None
+        """Both None: the cards have changed since."""
+
+    # ---- changes
+
+    def put_pool(self, pool: PoolId, cards: Mapping[DeviceId, SharedCard]) -> None:
+        """Take in the cards of a pool, none where it has gone."""
+        before = self._pools.pop(pool, {})
+        if cards:
+            self._pools[pool] = cards
+        if before == cards:
+            return
+        self._smallest, self._selectors = None, None
+        for node in {card.node for card in (*before.values(), *cards.values())}:
+            self._put_node(node, pool)
+            self._mark(node)
+            self._touch(node)
+
+    def _put_node(self, node: str, pool: PoolId) -> None:
+        """Count the cards of a node anew: those of a pool have changed."""
+        others = [card for card in self._nodes.pop(node, ()) if card.id[:2] != pool]
+        own = [card for card in self._pools.get(pool, {}).values() if card.node == node]
+        if others or own:
+            self._nodes[node] = tuple(sorted([*others, *own], key=_order))
+
+    def put_claim(self, key: str, before: ResourceClaim | None, now: ResourceClaim | None) -> None:
+        """Take in a change of a claim."""
+        if before is not None:
+            for pool in _pools(before):
+                self._allocated[pool].pop(key, None)
+            self._by_owner[before.owner].pop(key, None)
+            if not self._by_owner[before.owner]:
+                del self._by_owner[before.owner]
+        if now is not None:
+            for pool in _pools(now):
+                self._allocated[pool][key] = now
+            self._by_owner[now.owner][key] = now
+        self.changes += 1
+        for pool in {*_pools(before), *_pools(now)}:
+            for node in {card.node for card in self._pools.get(pool, {}).values()}:
+                self._mark(node)
+
+    def _mark(self, node: str) -> None:
+        self.changed.add(node)
+        self.changes += 1
+
+    # ---- queries
+
+    @property
+    def nodes(self) -> Mapping[str, tuple[SharedCard, ...]]:
+        """Node -> its cards, by index."""
+        return self._nodes
+
+    @property
+    def smallest_compute(self) -> int:
+        """What the smallest card has of compute; 0: none counts it."""
+        if self._smallest is None:
+            self._smallest = min((card.compute for card in self._all() if card.compute), default=0)
+        return self._smallest
+
+    @property
+    def has_memory(self) -> bool:
+        """Say whether any card has memory that counts."""
+        return any(card.memory_mib for card in self._all())
+
+    def devices(self, node: str) -> tuple[GpuDevice, ...]:
+        """Return the cards of a node as the log has them."""
+        return tuple(GpuDevice(memory_mib=card.memory_mib, name=card.name) for card in self._nodes.get(node, ()))
+
+    def claims_on(self, node: str) -> Mapping[str, ResourceClaim]:
+        """Return the claims that have something of the pools of a node's cards, by key."""
+        pools = {card.id[:2] for card in self._nodes.get(node, ())}
+        return {key: claim for pool in sorted(pools) for key, claim in self._allocated.get(pool, {}).items()}
+
+    def claims_of(self, pod_uid: str) -> Mapping[str, ResourceClaim]:
+        """Return the claims that were made for a pod, by key."""
+        return self._by_owner.get(pod_uid, {})
+
+    def nodes_of(self, claim: ResourceClaim) -> Set[str]:
+        """Return the nodes of the cards that a claim has; of cards that nobody publishes there is none."""
+        ids = [(each.driver, each.pool, each.device) for each in claim.results]
+        found = (self._pools.get(each[:2], {}).get(each) for each in ids)
+        return {card.node for card in found if card is not None}
+
+    def selector(self, card: SharedCard) -> str:
+        """Return the CEL expression that selects this card alone; empty: no attribute tells it from all others."""
+        if self._selectors is None:
+            self._selectors = dict(_selectors(list(self._all())))
+        return self._selectors.get(card.id, "")
+
+    def _all(self) -> Iterator[SharedCard]:
+        return (card for pool in self._pools.values() for card in pool.values())
+
+
+def shared_card(pool: PoolId, node: str, device: PublishedDevice, names: CardCapacities) -> SharedCard | None:
+    """Return a device as a card; None where claims do not share it, or it has neither of the capacities."""
+    if not device.allow_multiple_allocations:
+        return None
+    compute, memory = (_capacity(pool[0], device, name) for name in (names.compute, names.memory))
+    if not compute and not memory:
+        return None
+    return SharedCard(
+        id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // _MIB_MILLI
+    )
+
+
+def named(driver: str, values: Mapping[str, T], name: str) -> T | None:
+    """Return the value under a name, which may be of the driver's own domain or `domain/name`; None: there is none."""
+    domain, _, short = name.rpartition("/")
+    if name in values or domain not in ("", driver):
+        return values.get(name)
+    return values.get(short if domain else f"{driver}/{name}")
+
+
+def in_mib(quantity: str | int | float) -> int:
+    """Return a quantity of bytes in MiB, rounded up; InvalidInput: it is none."""
+    return -(-milli(quantity) // _MIB_MILLI)
+
+
+def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
+    """Return thousandths; 0 where the device has none, or what is no quantity."""
+    found = named(driver, device.capacity, name)
+    try:
+        return max(0, milli(found.value)) if found is not None else 0
+    except InvalidInput:
+        return 0
+
+
+def _selectors(cards: Sequence[SharedCard]) -> Iterator[tuple[DeviceId, str]]:
+    shared = Counter((card.id[0], *item) for card in cards for item in card.device.texts.items())
+    for card in cards:
+        own = [name for name, text in card.device.texts.items() if _PLAIN.fullmatch(text)]
+        alone = [name for name in own if shared[card.id[0], name, card.device.texts[name]] == 1]
+        if alone:
+            name = min(alone, key=lambda each: (each.rpartition("/")[2] not in _UNIQUE, each))
+            domain, _, short = name.rpartition("/")
+            driver, text = card.id[0], card.device.texts[name]
+            yield (
+                card.id,
+                f'device.driver == "{driver}" && device.attributes["{domain or driver}"].{short} == "{text}"',
+            )
+
+
+def _pools(claim: ResourceClaim | None) -> Sequence[PoolId]:
+    return [(each.driver, each.pool) for each in claim.results if each.share_id] if claim is not None else ()
+
+
+def _order(card: SharedCard) -> tuple[str, str, Sequence[tuple[int, str]]]:
+    parts = _NUMBER.split(card.id[2])
+    return card.id[0], card.id[1], [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
