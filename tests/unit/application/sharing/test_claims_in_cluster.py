@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, PODS, SLICES, Object
+from tests.kube.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, PODS, SLICES, Object, Refused
 from tests.kube.devices import CLASS, DRIVER, a_card, a_claim_template, a_device_class, a_slice, claims_of
 from tests.kube.memory_api import Wire
 from tests.kube.memory_world import MemoryWorld, Replica
@@ -61,7 +61,11 @@ class Story:
 
     async def until_selects(self, name: str, card: str) -> None:
         async def selects() -> bool:
-            return await self.selected(name) == card
+            try:
+                return await self.selected(name) == card
+            except Refused:
+                # The claim was replaced between the two requests.
+                return False
 
         await self.world.until_it_is(selects, what=f"pod {name} selects {card}")
 
