@@ -143,28 +143,34 @@ def recorded_workers(draw: st.DrawFn) -> list[Recorded]:
 def test_gangs_when_they_resume_have_what_they_occupy_one_by_one(
     quotas: dict[str, dict[str, int]], pins: str, bad: list[str], workers: list[Recorded]
 ) -> None:
-    book = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
+    unused = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
     for node in bad[:2]:
-        set_node_bad(book, node)
-    one_by_one, again, fewer, contents = book.copy(), book.copy(), book.copy(), Contents()
-    come = _batches(book, workers)
-    downgraded = resume(book, come, contents)
+        set_node_bad(unused, node)
+    one_by_one, contents = unused.copy(), Contents()
+    come = _batches(unused, workers)
+    book, downgraded = _resumed(unused, come, contents)
     _occupy_all(one_by_one, come)
     assert book == one_by_one
     assert list(book.gangs) == list(one_by_one.gangs)
     assert {name for name, gang in book.gangs.items() if gang.downgraded_by} == set(downgraded)
     assert_consistent(book)
-    resume(again, come, contents)
-    assert again == book
+    assert _resumed(unused, come, contents)[0] == book
     # What is kept of the cells does not matter, whoever comes.
-    rest, expected = come[1:], fewer.copy()
-    resume(fewer, rest, contents)
+    rest, expected = come[1:], unused.copy()
     _occupy_all(expected, rest)
-    assert fewer == expected
+    assert _resumed(unused, rest, contents)[0] == expected
+
+
+def _resumed(book: CellBook, come: Sequence[GangBatch], contents: Contents) -> tuple[CellBook, Sequence[str]]:
+    guaranteed, idle = [each for each in come if each.quota], [each for each in come if not each.quota]
+    return resume(book, guaranteed, idle, contents)
 
 
 def _batches(book: CellBook, workers: Sequence[Recorded]) -> list[GangBatch]:
-    """Return the gangs whose devices are there and not those of an earlier one; neighbours of a kind come together."""
+    """Return the gangs whose devices are there and not those of an earlier one; neighbours of a kind come together.
+
+    Those with a guarantee come first.
+    """
     groups: list[list[Gang]] = []
     taken: set[int] = {NONE}
     for request, cells in workers:
@@ -175,7 +181,8 @@ def _batches(book: CellBook, workers: Sequence[Recorded]) -> list[GangBatch]:
         if not groups or _kind(groups[-1][0].request) != _kind(request):
             groups.append([])
         groups[-1].append(Gang(request=request, placement=(cells,), leafs=leafs))
-    return [batch for group in groups for batch in batches(book.topology, group)]
+    come = [batch for group in groups for batch in batches(book.topology, group)]
+    return sorted(come, key=lambda batch: not batch.quota)
 
 
 def _occupy_all(book: CellBook, come: Sequence[GangBatch]) -> None:
