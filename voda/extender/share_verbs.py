@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from voda.domain.changed_keys import ChangedKeys
+from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest
 from voda.domain.shares import SharingNode
 from voda.extender.wire import (

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from voda.domain.changed_keys import ChangedKeys
+from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
 from voda.domain.shares import PodShares, SharingNode

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from voda.domain.changed_keys import ChangedKeys
+from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import CardShare, GpuDevice
 from voda.domain.shares import FreeCard, SharingNode
 from voda.sharing.demand import Demand

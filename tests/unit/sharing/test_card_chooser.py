@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sharing import share, whole
-from voda.domain.changed_keys import ChangedKeys
+from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
 from voda.domain.shares import FreeCard, PodShares, SharingNode
 from voda.sharing.card_chooser import HIGHEST, CardChooser

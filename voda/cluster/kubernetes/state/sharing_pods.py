@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+from voda.changed_keys import ChangedKeys
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import ShareResources, asks_for_cards
-from voda.domain.changed_keys import ChangedKeys
 
 _NO_PODS: Final[Mapping[str, Pod]] = {}
 

@@ -1,6 +1,6 @@
 """What changed since a count."""
 
-from voda.domain.changed_keys import ChangedKeys
+from voda.changed_keys import ChangedKeys
 
 
 def test_keys_that_changed_since_a_count_are_told_once_each_the_latest_first() -> None:
