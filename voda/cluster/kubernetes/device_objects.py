@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr, replace
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.interning import intern_value
 from voda.cluster.kubernetes.objects import OwnObject
-from voda.kubernetes_client.metadata import KubeRecord
+from voda.kubernetes_client.metadata import KubeRecord, WatchedObject
 
 _CLOSING: Final = ("NoSchedule", "NoExecute")
 
@@ -167,7 +167,7 @@ class ClaimStatus(KubeRecord, frozen=True):
     allocation: ClaimAllocation | None = None
 
 
-class ResourceClaim(OwnObject, frozen=True):
+class ResourceClaim(OwnObject, WatchedObject, frozen=True):
     KEEPS_LISTED: ClassVar = True
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = field(default_factory=ClaimStatus)
