@@ -4,13 +4,16 @@ Rule: it shares no code with voda, so that a mistake on one side shows on the ot
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -25,6 +28,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 _REQUEST_S = 30.0
 _WATCH_S = 300
+_FAREWELL_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,14 @@ class Client:
         self._plane = plane
         self._token = token
         self._session: aiohttp.ClientSession | None = None
+        self.sockets = WeakSet[socket.socket]()
+        """Of all its connections."""
 
     async def __aenter__(self) -> Self:
         headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
-        connector = aiohttp.TCPConnector(ssl=_trusting(self._plane.certificate), limit=0)
+        connector = aiohttp.TCPConnector(
+            ssl=_trusting(self._plane.certificate), limit=0, socket_factory=self._make_socket
+        )
         self._session = aiohttp.ClientSession(self._plane.url, headers=headers, connector=connector)
         return self
 
@@ -123,6 +131,17 @@ class Client:
         # A farewell of TLS would outlive the loop.
         await self._session.connector.close(abort_ssl=True)
         await self._session.close()
+        # The connector forgets a connection whose request was cancelled, and that one says farewell.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REQUEST_S):
+                while any(each.fileno() >= 0 for each in self.sockets):  # noqa: ASYNC110 - nobody tells when a socket is closed
+                    await asyncio.sleep(_FAREWELL_S)
+
+    def _make_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        self.sockets.add(made)
+        return made
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return an object; raise Refused (404) where there is none."""
