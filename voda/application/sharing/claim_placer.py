@@ -48,6 +48,9 @@ _PODS_AT_ONCE: Final = 100
 """Then others get a turn."""
 _PATIENCE_S: Final = 3.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
+_SHORTEST_REST_S: Final = 1.0
+_LONGEST_REST_S: Final = 60.0
+"""Of a pod whose claims cannot be bound again and again: a quota forbids them, say, and others are to have its turn."""
 _AVOIDED_S: Final = 300.0
 """For so long a pod avoids a node where it was."""
 
@@ -66,6 +69,8 @@ class ClaimPlacer:
     """Uid of a pod that waits -> the sentence that it was told."""
     _under_way: set[str] = field(default_factory=set, init=False)
     """Uids of pods whose claims are being bound."""
+    _resting: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
+    """Uid of a pod whose claims could not be bound -> the instant from which they may be again, and the next rest."""
     _version: int = field(default=-2, init=False)
     """Of accounts that rounds only imagined; ever lower."""
 
@@ -131,7 +136,7 @@ class ClaimPlacer:
         """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
         uid, devices = pod.metadata.uid, self.inventory.stock.devices
         claims = claims_of_pod(pod, devices.claims)
-        if uid in self._under_way or claims is None or self.accounts.is_given(uid):
+        if uid in self._under_way or self._rests(uid, now) or claims is None or self.accounts.is_given(uid):
             return None
         try:
             requests = asked_of_cards(pod, claims, devices.rule.device_classes, devices.shared)
@@ -195,13 +200,28 @@ class ClaimPlacer:
 
     async def _bind(self, chosen: ChosenCards) -> None:
         """Have the claims of a pod select its cards; where that fails, a later round tries again."""
-        uid, key = chosen.claimant.uid, chosen.claimant.key
+        uid, key, is_done = chosen.claimant.uid, chosen.claimant.key, False
         try:
             with log_unexpected("binding claims", key):
                 async with self._calls:
-                    await succeeds(self._pin(chosen), key)
+                    is_done = await succeeds(self._pin(chosen), key)
         finally:
             self._under_way.discard(uid)
+            self._rest(uid, is_done=is_done)
+
+    def _rest(self, uid: str, *, is_done: bool) -> None:
+        """Have a pod rest that failed; the first time not at all, for the mirror may have been behind."""
+        if is_done:
+            self._resting.pop(uid, None)
+            return
+        now = self._backend.clock.now()
+        _, rest_s = self._resting.get(uid, (now, 0.0))
+        next_s = min(2 * rest_s, _LONGEST_REST_S) if rest_s else _SHORTEST_REST_S
+        self._resting[uid] = (now + rest_s, next_s)
+
+    def _rests(self, uid: str, now: float) -> bool:
+        again_at, _ = self._resting.get(uid, (now, 0.0))
+        return now < again_at
 
     async def _pin(self, chosen: ChosenCards) -> None:
         pod = await self.accounts.binding.pin(chosen.claimant.pod, self._claims(chosen), chosen.node)
@@ -242,6 +262,7 @@ class ClaimPlacer:
     def _forget(self, now: float) -> None:
         there = self.accounts.pods.by_uid
         self._told = {uid: reason for uid, reason in self._told.items() if uid in there}
+        self._resting = {uid: each for uid, each in self._resting.items() if uid in there}
         left = (
             (uid, {node: until for node, until in nodes.items() if until > now})
             for uid, nodes in self._avoided.items()

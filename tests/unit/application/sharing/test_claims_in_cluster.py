@@ -17,6 +17,8 @@ from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
+from voda.application.sharing import claim_placer
+from voda.domain.errors import ActionRefused
 from voda.events.types import ShareAssigned, ShareReleased
 
 SETTINGS: Mapping[str, Any] = {
@@ -279,3 +281,27 @@ async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:
         await it.world.until_it_is(is_told)
         assert (await it.pod("a"))["spec"]["schedulingGates"]
         assert it.recorded() == {}
+
+
+async def test_pods_whose_claims_cannot_be_made_leave_their_turn_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_placer, "_MOST_AT_ONCE", 1)
+    async with a_story({"n1": 2}) as it:
+        refuse_claims_of(it.replica, "a-")
+        await it.submit("a")
+        await it.until_recorded(a=("n1", 0, 400))
+        await it.submit("b")
+        await it.until_selects("b", "n1-0")
+        assert await it.selected("a") == ""
+
+
+def refuse_claims_of(replica: Replica, start: str) -> None:
+    """Have the API server refuse claims whose names begin like that, as a quota does."""
+    api = replica.service.mirror.api
+    create = api.create
+
+    async def created(path: str, body: Any, *arguments: Any) -> Any:
+        if body["kind"] == "ResourceClaim" and body["metadata"]["name"].startswith(start):
+            raise ActionRefused("exceeded quota")
+        return await create(path, body, *arguments)
+
+    api.create = created  # type: ignore[method-assign, assignment]
