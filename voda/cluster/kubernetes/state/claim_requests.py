@@ -68,10 +68,13 @@ def claims_of_pod(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Mapping[str,
 
 def replaced_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Sequence[ResourceClaim]:
     """Return those of the claims made for a pod that another one has taken the place of, once the pod has a node."""
-    used = {each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    used = {each.resource_claim_name: each.name for each in pod.status.resource_claim_statuses}
     if not pod.spec.node_name or not used:
         return ()
-    return [each for each in claims.values() if each.metadata.name not in used and each.status.allocation is None]
+    names = set(used.values())
+    # Somebody may have made claims that are to go with the pod: these are not ours to delete.
+    made = [each for each in claims.values() if each.metadata.annotations.get(well_known.POD_CLAIM) in names]
+    return [each for each in made if each.metadata.name not in used and each.status.allocation is None]
 
 
 def asked_of_cards(

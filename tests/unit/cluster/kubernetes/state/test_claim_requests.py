@@ -246,7 +246,9 @@ def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen
 def test_replaced_claims_are_those_without_devices_that_a_pod_with_a_node_does_not_name() -> None:
     used, left = read(a_claim(a_request())), read(a_claim(a_request(), name="former"))
     held = read(a_claim(a_request(), name="held", results=[a_result("gpu-0")]))
-    claims = {each.metadata.key: each for each in (used, left, held)}
+    made_by_a_user = a_claim(a_request(), name="own")
+    del made_by_a_user["metadata"]["annotations"]
+    claims = {each.metadata.key: each for each in (used, left, held, read(made_by_a_user))}
     assert replaced_claims(a_pod("n1"), claims) == [left]
     assert not replaced_claims(a_pod(), claims)
     assert not replaced_claims(a_pod("n1", claim=""), claims)
