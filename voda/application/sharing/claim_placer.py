@@ -138,6 +138,9 @@ class ClaimPlacer:
         claims = claims_of_pod(pod, devices.claims)
         if uid in self._under_way or self._rests(uid, now) or claims is None or self.accounts.is_given(uid):
             return None
+        if uid in self.inventory.sharing.by_uid:
+            # Its share may be the extender's, which is about to bind it.
+            return f"pod {pod.metadata.key} asks for cards by resources and by claims, expected one of them"
         try:
             requests = asked_of_cards(pod, claims, devices.rule.device_classes, devices.shared)
         except InvalidInput as error:

@@ -19,6 +19,7 @@ from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from voda.application.sharing import claim_placer
 from voda.domain.errors import ActionRefused
+from voda.domain.gpus import CardShare, GpuRequest
 from voda.events.types import ShareAssigned, ShareReleased
 
 SETTINGS: Mapping[str, Any] = {
@@ -273,12 +274,7 @@ async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing
 async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", resourceClaims=[])
-
-        async def is_told() -> bool:
-            events = await it.world.client.list(EVENTS, "ns")
-            return any("claims no part of a card" in event["message"] for event in events)
-
-        await it.world.until_it_is(is_told)
+        await it.world.until_it_is(lambda: is_told(it, "claims no part of a card"))
         assert (await it.pod("a"))["spec"]["schedulingGates"]
         assert it.recorded() == {}
 
@@ -305,3 +301,24 @@ def refuse_claims_of(replica: Replica, start: str) -> None:
         return await create(path, body, *arguments)
 
     api.create = created  # type: ignore[method-assign, assignment]
+
+
+async def test_share_by_which_the_extender_is_about_to_bind_a_pod_that_claims_too_stays() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.world.add_nodes(a_node("n2", 0, amounts={"elasticgpu.io/gpu-core": "100"}))
+        nodes = it.replica.service.view.live.cluster.shares.nodes
+        await it.world.until(lambda: "n2" in nodes)
+        amounts = {"requests": {"elasticgpu.io/gpu-core": "60"}, "limits": {"elasticgpu.io/gpu-core": "60"}}
+        await it.submit("a", is_gated=False, containers=[{"name": "main", "image": "work", "resources": amounts}])
+        uid = (await it.pod("a"))["metadata"]["uid"]
+        share = {"main": CardShare(cards=(0,), request=GpuRequest(milli=600))}
+        fact = ShareAssigned(node="n2", pod_uid=uid, pod="ns/a", containers=share)
+        await it.replica.service.backend.record(fact, actor="extender", version=nodes["n2"].version)
+        # Anybody may write it.
+        await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"annotations": {"voda.dev/cards": "gpus=x"}}})
+        await it.world.until_it_is(lambda: is_told(it, "by resources and by claims"))
+        assert it.recorded() == {"a": ("n2", 0, 600)}
+
+
+async def is_told(it: Story, what: str) -> bool:
+    return any(what in event["message"] for event in await it.world.client.list(EVENTS, "ns"))
