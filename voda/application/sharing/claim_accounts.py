@@ -12,12 +12,14 @@ from typing import Final
 from voda.application.backend import Backend
 from voda.application.sharing.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
+from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.state.claim_requests import given_cards
 from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
 from voda.cluster.kubernetes.state.shared_cards import SharedCards
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, StoreNotWritable, TransientError
 from voda.domain.errors import VersionConflict as Overtaken
+from voda.domain.gpus import CardShare
 from voda.domain.shares import PodShares, SharingNode
 from voda.projections.shares import ShareAccounts
 
@@ -93,13 +95,18 @@ class ClaimAccounts:
         """Return uid of a pod, or of a claim of its own -> what it has of a node."""
         found = dict[str, GivenShares]()
         for key, claim in self.cards.claims_on(node).items():
-            if (other := self.shares.node_of(claim.owner)) not in ("", node):
-                # What it was meant to have there is released first.
-                self.cards.changed.update((node, other))
+            if not (shares := given_cards(claim, self.cards.nodes[node], self.cards.names)):
                 continue
-            if shares := given_cards(claim, self.cards.nodes[node], self.cards.names):
-                former = found[claim.owner].containers if claim.owner in found else {}
-                found[claim.owner] = GivenShares(key=claim.pod or key, containers={**former, **shares})
+            owner = claim.owner
+            if (other := self.shares.node_of(owner)) not in ("", node):
+                if not self._has_some(owner, other):
+                    # What it was meant to have there is released first.
+                    self.cards.changed.update((node, other))
+                    continue
+                # Anybody can say that a claim is a pod's.
+                owner = claim.metadata.uid
+            former = found[owner].containers if owner in found else {}
+            found[owner] = GivenShares(key=claim.pod or key, containers=_together(former, shares, claim))
         for uid, each in found.items():
             pod, meant = self.pods.by_uid.get(uid), account.pods.get(uid)
             # kube-scheduler allocates the claims of a pod one after the other, and then binds it.
@@ -107,12 +114,24 @@ class ClaimAccounts:
                 found[uid] = GivenShares(key=each.key, containers={**meant.containers, **each.containers})
         return found
 
+    def _has_some(self, uid: str, node: str) -> bool:
+        """Say whether the claims of a pod were given cards of a node."""
+        return any(node in self.cards.nodes_of(claim) for claim in self.cards.claims_of(uid).values())
+
     async def _is_gone(self, uid: str, shares: PodShares) -> bool:
         if self.is_given(uid):
             return False
         namespace, _, name = shares.pod.partition("/")
         pod = await self.binding.pod(namespace, name)
         return pod is None or pod.metadata.uid != uid or pod.is_over
+
+
+def _together(
+    former: Mapping[str, CardShare], shares: Mapping[str, CardShare], claim: ResourceClaim
+) -> Mapping[str, CardShare]:
+    """Return what two claims of a pod have, those too that have one name within it."""
+    own = {f"{key} of {claim.metadata.name}" if key in former else key: each for key, each in shares.items()}
+    return {**former, **own}
 
 
 async def succeeds(work: Awaitable[None], what: str) -> bool:

@@ -322,3 +322,28 @@ async def test_share_by_which_the_extender_is_about_to_bind_a_pod_that_claims_to
 
 async def is_told(it: Story, what: str) -> bool:
     return any(what in event["message"] for event in await it.world.client.list(EVENTS, "ns"))
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+async def test_all_that_claims_have_counts_though_they_say_that_they_are_the_same_claim_of_a_pod(node: str) -> None:
+    async with a_story({"n1": 1, "n2": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        await it.allocate("a", "n1", 0)
+        await it.until_recorded(a=("n1", 0, 400))
+        nodes = it.replica.service.view.live.cluster.shares.nodes
+        before = nodes[node].free()[0].milli
+
+        like = await it.claim("a")
+        metadata = {key: like["metadata"][key] for key in ("annotations", "ownerReferences")}
+        await it.world.client.create(
+            CLAIMS, {"metadata": {"name": "b", "namespace": "ns", **metadata}, "spec": like["spec"]}
+        )
+        at = {"driver": DRIVER, "pool": node, "device": "gpu-0", "request": "gpus", "shareID": "b"}
+        status = {"allocation": {"devices": {"results": [{**at, "consumedCapacity": PART}]}}}
+        await it.world.client.patch(CLAIMS, ("ns", "b"), {"status": status}, "status")
+        await it.world.until(lambda: nodes[node].free()[0].milli == before - 400)
+
+        await it.world.client.delete(CLAIMS, "b", "ns")
+        await it.until_recorded(a=("n1", 0, 400))
+        await it.world.until(lambda: nodes[node].free()[0].milli == before)
