@@ -82,6 +82,7 @@ class ClaimPlacer:
     async def run(self) -> None:
         """Look whenever something has changed, until cancelled."""
         cards, seen, looked_at = self.accounts.cards, (-1, -1, -1), 0.0
+        tidying: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
             while True:
                 now = self._backend.clock.now()
@@ -89,7 +90,8 @@ class ClaimPlacer:
                 if now - looked_at >= _LOOK_ANYWAY_S:
                     looked_at, seen = now, (-1, -1, -1)
                     self.accounts.mark_all()
-                    group.create_task(self._tidy())
+                    if tidying is None or tidying.done():
+                        tidying = group.create_task(self._tidy())
                 if state != seen:
                     seen = state
                     await self.accounts.step()

@@ -347,3 +347,21 @@ async def test_all_that_claims_have_counts_though_they_say_that_they_are_the_sam
         await it.world.client.delete(CLAIMS, "b", "ns")
         await it.until_recorded(a=("n1", 0, 400))
         await it.world.until(lambda: nodes[node].free()[0].milli == before)
+
+
+async def test_claims_are_deleted_one_after_the_other_however_slow_the_api_server_is() -> None:
+    async with a_story({"n1": 1}) as it:
+        api, waiting, clock = it.replica.service.mirror.api, list[str](), it.replica.service.clock
+
+        async def delete(path: str, **_: str) -> None:
+            waiting.append(path)
+            await asyncio.Event().wait()
+
+        api.delete = delete  # type: ignore[method-assign, assignment]
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        await it.allocate("a", "n1", 0)
+        await it.world.until(lambda: bool(waiting))
+        now = clock.now()
+        await it.world.until(lambda: clock.now() > now + 60)
+        assert len(waiting) == 1
