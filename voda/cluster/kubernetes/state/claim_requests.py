@@ -1,7 +1,8 @@
 """What the claims of a pod take of cards: what they ask for, what they have, and a claim that names its card. Pure.
 
-Rules: of compute a claim takes thousandths of the smallest card that there is, rounded up, so that it never takes more
-of another; what a claim does not say it takes as the device's driver says, and all of it where that says nothing.
+Rules: of compute a claim asks for thousandths of the smallest card that there is, rounded up, so that it never takes
+more of another; what it was given is rounded down, so that all that a card gives fits on it, in sevenths too; what a
+claim does not say it takes as the device's driver says, and all of it where that says nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +17,7 @@ from voda.cluster.kubernetes.device_objects import DeviceRequest, RequestChoice,
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.quantities import milli
 from voda.cluster.kubernetes.state.shared_cards import (
+    MIB_MILLI,
     CardCapacities,
     SharedCard,
     SharedCards,
@@ -161,6 +163,11 @@ def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> 
 
 def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
     compute, memory = (_requested(choice, cards, name) for name in (cards.names.compute, cards.names.memory))
+    most_compute, most_mib = cards.largest
+    if (most_compute and milli(compute or 0) > most_compute) or (
+        most_mib and milli(memory or 0) // MIB_MILLI > most_mib
+    ):
+        raise InvalidInput("it takes more than any card has")
     if (cards.smallest_compute and compute is None) or (cards.has_memory and memory is None):
         # Nobody can have anything of the card beside it.
         return WHOLE
@@ -184,7 +191,8 @@ def _given(card: SharedCard, consumed: Mapping[str, Quantity], names: CardCapaci
     """Return what a claim has of a card; None: nothing that counts."""
     driver = card.id[0]
     compute, memory = (named(driver, consumed, name) or 0 for name in (names.compute, names.memory))
-    return _request(milli(compute), card.compute, in_mib(memory))
+    share = milli(compute) * MILLI_PER_DEVICE // card.compute if card.compute else 0
+    return _request(share, MILLI_PER_DEVICE, milli(memory) // MIB_MILLI)
 
 
 def _request(compute: int, whole: int, memory_mib: int) -> GpuRequest | None:

@@ -21,7 +21,8 @@ PoolId = tuple[str, str]
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
 T = TypeVar("T")
-_MIB_MILLI: Final = 1000 << 20
+MIB_MILLI: Final = 1000 << 20
+"""Thousandths of a byte in a MiB."""
 _UNIQUE: Final = ("uuid", "id")
 """Attributes that are looked at first: drivers give each device one."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9 ._:/@+=-]{1,64}")
@@ -67,8 +68,9 @@ class SharedCards:
         self._allocated: defaultdict[PoolId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
         self._smallest: int | None = None
+        self._largest: tuple[int, int] | None = None
         self._selectors: Mapping[DeviceId, str] | None = None
-        """Both None: the cards have changed since."""
+        """All None: the cards have changed since."""
 
     # ---- changes
 
@@ -79,7 +81,7 @@ class SharedCards:
             self._pools[pool] = cards
         if before == cards:
             return
-        self._smallest, self._selectors = None, None
+        self._smallest, self._largest, self._selectors = None, None, None
         for node in {card.node for card in (*before.values(), *cards.values())}:
             self._put_node(node, pool)
             self._mark(node)
@@ -128,6 +130,15 @@ class SharedCards:
         return self._smallest
 
     @property
+    def largest(self) -> tuple[int, int]:
+        """The most that any card has of compute, and of memory in MiB; 0: none counts it."""
+        if self._largest is None:
+            cards = list(self._all())
+            most_compute = max((card.compute for card in cards), default=0)
+            self._largest = most_compute, max((card.memory_mib for card in cards), default=0)
+        return self._largest
+
+    @property
     def has_memory(self) -> bool:
         """Say whether any card has memory that counts."""
         return any(card.memory_mib for card in self._all())
@@ -169,7 +180,7 @@ def shared_card(pool: PoolId, node: str, device: PublishedDevice, names: CardCap
     if not compute and not memory:
         return None
     return SharedCard(
-        id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // _MIB_MILLI
+        id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // MIB_MILLI
     )
 
 
@@ -183,7 +194,7 @@ def named(driver: str, values: Mapping[str, T], name: str) -> T | None:
 
 def in_mib(quantity: str | int | float) -> int:
     """Return a quantity of bytes in MiB, rounded up; InvalidInput: it is none."""
-    return -(-milli(quantity) // _MIB_MILLI)
+    return -(-milli(quantity) // MIB_MILLI)
 
 
 def _capacity(driver: str, device: PublishedDevice, name: str) -> int:

@@ -25,6 +25,7 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_cards import CardCapacities, SharedCards
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.shares import SharingNode
 
 RULE = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CardCapacities())
 
@@ -170,6 +171,8 @@ def test_several_requests_of_a_claim_have_names_of_their_own_and_other_classes_d
         ({"name": "p", "exactly": {"deviceClassName": CLASS, "count": 2}}, "expected one device"),
         ({"name": "p", "exactly": {"deviceClassName": CLASS, "allocationMode": "All"}}, "expected one device"),
         (a_request(milli="0", memory="0"), "it takes nothing of a card"),
+        (a_request(milli="1001", memory="0"), "it takes more than any card has"),
+        (a_request(milli="1000", memory="81Gi"), "it takes more than any card has"),
         (a_request(milli="much", memory="0"), "claim gpu, request part: .*much"),
         (a_request("nic", "nic.example.com"), "claims no part of a card: expected a resourceClaimTemplateName"),
     ],
@@ -191,6 +194,16 @@ def test_given_cards_are_what_was_consumed_of_this_node() -> None:
     results = [a_result("gpu-1", milli="400", memory="20Gi"), {**a_result("gpu-0"), "pool": "n2"}]
     share = CardShare(cards=(1,), request=GpuRequest(milli=400, memory_mib=20_480))
     assert given_cards(read(a_claim(a_request(), results=results)), cards.nodes["n1"], cards.names) == {"gpu": share}
+
+
+def test_all_that_a_card_gives_fits_on_it_whatever_its_driver_counts_in() -> None:
+    cards = cards_of(a_card("n1", 0, milli=7, memory="1000001Ki"))
+    results = [a_result("gpu-0", str(number), milli="1", memory="142857Ki") for number in range(6)]
+    results.append(a_result("gpu-0", "rest", milli="1", memory="142859Ki"))
+    claim = read(a_claim(*(a_request(str(number)) for number in range(7)), results=results))
+    account = SharingNode(devices=cards.devices("n1"))
+    assert len(shares := given_cards(claim, cards.nodes["n1"], cards.names)) == 7
+    assert account.refusal(shares) == ""
 
 
 def test_claims_on_a_node_are_those_that_share_devices_of_its_pools_until_they_give_them_back() -> None:
