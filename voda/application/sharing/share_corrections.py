@@ -101,6 +101,7 @@ class ClosedNodes:
     def __init__(self, pods: SharingPods) -> None:
         self._pods = pods
         self._found: dict[str, str] = {}
+        self._lacking: set[str] = set()
         self._accounts: ShareAccounts | None = None
         self._seen = (0, 0)
         """How many changes of the accounts and of the pods."""
@@ -113,12 +114,19 @@ class ClosedNodes:
         self._seen = accounts.changes.count, self._pods.changes.count
         for node in changed:
             self._found.pop(node, None)
+            self._lacking.discard(node)
             account = accounts.nodes.get(node)
             if account and account.is_claimed:
                 self._found[node] = _CLAIMED
-            if account and (lacking := unrecorded(account, self._pods.on(node), self._pods.names)):
+            elif account and (lacking := unrecorded(account, self._pods.on(node), self._pods.names)):
                 self._found[node] = f"cards that pod {lacking[0].metadata.key} uses there are not recorded yet"
+                self._lacking.add(node)
         return dict(self._found)
+
+    @property
+    def may_open(self) -> bool:
+        """Whether the log may have what some node lacks, if it is read further; a node that is claimed stays closed."""
+        return bool(self._lacking)
 
 
 def node_facts(node: NodeToCorrect, *, stale: Sequence[StaleShare], lacking: Sequence[Pod]) -> NodeFacts:

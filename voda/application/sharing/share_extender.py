@@ -117,7 +117,7 @@ class ShareExtender:
         if not self.is_synced():
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
         changes, closed = self.pods.changes.count, self._closed.now(self._accounts)
-        if closed and changes != self._asked_at:
+        if self._closed.may_open and changes != self._asked_at:
             # The mirror may be ahead of the fold: another replica may have bound a pod just now.
             await self.backend.view.wait_for(await self.backend.store.position())
             self._asked_at, closed = changes, self._closed.now(self._accounts)

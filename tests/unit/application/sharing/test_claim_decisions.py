@@ -175,9 +175,16 @@ def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next
     assert choose(CardAllotment(chooser, {"n0": node}, first.version), "c", milli=900) == ("n0", 0)
 
 
-def test_node_whose_cards_are_claimed_takes_no_pods_of_the_extender() -> None:
-    accounts = ShareAccounts()
-    accounts.load(msgspec.msgpack.encode({"n": an_account()}))
-    assert ClosedNodes(SharingPods(SHARE_RESOURCES)).now(accounts) == {
-        "n": "the node's cards are claimed (dynamic resource allocation)"
-    }
+def test_node_whose_cards_are_claimed_takes_no_pods_of_the_extender_which_need_not_ask_the_log_about_it() -> None:
+    accounts, pods = ShareAccounts(), SharingPods(SHARE_RESOURCES)
+    accounts.load(msgspec.msgpack.encode({"n": an_account(), "m": SharingNode(devices=(GpuDevice(memory_mib=GIB),))}))
+    closed = ClosedNodes(pods)
+    for node in "nm":
+        container = {"name": "main", "resources": {"limits": {"elasticgpu.io/gpu-core": "50"}}}
+        spec = {"containers": [container], "nodeName": node}
+        pods.put(None, msgspec.convert({"metadata": {"name": node, "namespace": "ns", "uid": node}, "spec": spec}, Pod))
+        expected = {"n": "the node's cards are claimed (dynamic resource allocation)"}
+        if node == "m":
+            expected["m"] = "cards that pod ns/m uses there are not recorded yet"
+        assert closed.now(accounts) == expected
+        assert closed.may_open == (node == "m")
