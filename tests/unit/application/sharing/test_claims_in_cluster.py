@@ -246,9 +246,8 @@ async def test_pod_that_is_unschedulable_moves_once_there_is_room_elsewhere() ->
 
 async def test_pod_whose_card_goes_before_it_is_allocated_gets_another_one() -> None:
     async with a_story({"n1": 1}) as it:
-        # Another gate, so that it is not placed yet.
-        await it.submit("a", schedulingGates=[{"name": "voda.dev/share"}, {"name": "example.com/quota"}])
-        await it.until_recorded(a=("n1", 0, 400))
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
         await it.world.client.delete(SLICES, "n1-gpus")
         await add_node(it.world, "n2", 1)
         await it.until_recorded(a=("n2", 0, 400))
@@ -365,3 +364,15 @@ async def test_claims_are_deleted_one_after_the_other_however_slow_the_api_serve
         now = clock.now()
         await it.world.until(lambda: clock.now() > now + 60)
         assert len(waiting) == 1
+
+
+async def test_pod_that_another_gate_holds_keeps_no_card_from_others() -> None:
+    async with a_story({"n1": 1}) as it:
+        gates = [{"name": "voda.dev/share"}, {"name": "example.com/quota"}]
+        for name in ("a", "b", "c"):
+            await it.submit(name, schedulingGates=gates)
+        await it.submit("d")
+        await it.until_selects("d", "n1-0")
+        assert it.recorded().keys() == {"d"}
+        await it.world.client.patch(PODS, ("ns", "a"), {"spec": {"schedulingGates": gates[:1]}})
+        await it.until_selects("a", "n1-0")

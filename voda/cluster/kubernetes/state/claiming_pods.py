@@ -23,8 +23,12 @@ class ClaimingPods:
             self.by_uid[now.metadata.uid] = now
 
     def waiting(self) -> Collection[Pod]:
-        """Return the pods that have no node yet, the oldest first."""
+        """Return the pods that have no node yet and that no other gate holds, the oldest first.
+
+        Who waits for a quota, say, keeps no card from others.
+        """
         there = [pod for pod in self.by_uid.values() if not (pod.spec.node_name or pod.is_over or pod.is_leaving)]
+        there = [pod for pod in there if all(gate == well_known.SHARE_GATE for gate in pod.gates)]
         return sorted(there, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.key))
 
 
