@@ -29,6 +29,8 @@ from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus
 from voda.kinds.pod_template import Quantity
 
 WHOLE: Final = GpuRequest(devices=Gpus(1))
+_MOST_REQUESTS: Final = 128
+"""Of a pod: to look for many takes long, and others wait meanwhile."""
 _LONGEST: Final = 220
 """Of a pod's name within that of a claim, which has up to 253 letters."""
 
@@ -87,6 +89,8 @@ def asked_of_cards(
     Raises:
         InvalidInput: voda cannot choose a card for one of the requests, or none asks for a part of a card.
     """
+    if (count := sum(len(claim.spec.devices.requests) for claim in claims.values())) > _MOST_REQUESTS:
+        raise InvalidInput(f"pod {pod.metadata.key} claims {count} devices, expected {_MOST_REQUESTS} at most")
     found = {}
     for name, claim in claims.items():
         requests = claim.spec.devices.requests

@@ -182,6 +182,11 @@ def test_claim_for_which_no_card_can_be_chosen_is_refused_in_a_sentence(request_
         asked(cards_of(a_card("n1", 0)), request_)
 
 
+def test_pod_with_so_many_claims_that_others_would_wait_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="claims 129 devices, expected 128 at most"):
+        asked(cards_of(a_card("n1", 0)), *(a_request(str(number), milli="1", memory="0") for number in range(129)))
+
+
 def test_claims_of_a_pod_are_unknown_until_all_of_them_are_made_and_mirrored() -> None:
     claim = read(a_claim(a_request()))
     assert claims_of_pod(a_pod(claim=""), {}) is None
