@@ -230,3 +230,17 @@ async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_card
     finally:
         await store.close()
     assert [type(event.data) for event in events] == [ShareAssigned, ShareReleased]
+
+
+async def test_card_is_found_beside_one_that_lacks_the_attribute_by_which_cards_are_selected(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await world.client.create(api.DEVICE_CLASSES, a_device_class())
+    await world.add_nodes(a_node("n1", 0))
+    nameless, named = a_card("n1", 0), a_card("n1", 1)
+    del nameless["attributes"]["uuid"]
+    await world.client.create(api.SLICES, a_slice("n1", [nameless, named]))
+    async with sharing_voda(world, tmp_path):
+        await deploy(world, replicas=1)
+        assert set((await until_run(world, 1)).values()) == {"n1/gpu-1"}

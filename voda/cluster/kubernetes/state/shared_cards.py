@@ -215,10 +215,9 @@ def _selectors(cards: Sequence[SharedCard]) -> Iterator[tuple[DeviceId, str]]:
             name = min(alone, key=lambda each: (each.rpartition("/")[2] not in _UNIQUE, each))
             domain, _, short = name.rpartition("/")
             driver, text = card.id[0], card.device.texts[name]
-            yield (
-                card.id,
-                f'device.driver == "{driver}" && device.attributes["{domain or driver}"].{short} == "{text}"',
-            )
+            found = f'device.attributes["{domain or driver}"].{short}'
+            # Of a card beside it that has no such attribute the expression would fail, and kube-scheduler with it.
+            yield card.id, f'device.driver == "{driver}" && has({found}) && {found} == "{text}"'
 
 
 def _pools(claim: ResourceClaim | None) -> Sequence[PoolId]:

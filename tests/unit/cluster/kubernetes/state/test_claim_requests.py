@@ -108,7 +108,8 @@ def test_selector_is_the_uuid_and_a_card_like_all_others_has_none() -> None:
     capacity = {"milli": {"value": "1000"}}
     put_slice(inventory, "n2", [a_device("gpu-0", allowMultipleAllocations=True, capacity=capacity) for _ in "ab"])
     cards = inventory.stock.devices.shared
-    told = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].uuid == "GPU-n1-0"'
+    uuid = f'device.attributes["{DRIVER}"].uuid'
+    told = f'device.driver == "{DRIVER}" && has({uuid}) && {uuid} == "GPU-n1-0"'
     assert cards.selector(cards.nodes["n1"][0]) == told
     assert cards.selector(cards.nodes["n2"][0]) == ""
 
