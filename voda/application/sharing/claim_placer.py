@@ -48,6 +48,8 @@ _PODS_AT_ONCE: Final = 100
 """Then others get a turn."""
 _PATIENCE_S: Final = 3.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
+_MOST_PATIENCE_S: Final = 60.0
+"""Twice as long on each node that follows: where it fits on none, it would else move as long as there are nodes."""
 _SHORTEST_REST_S: Final = 1.0
 _LONGEST_REST_S: Final = 60.0
 """Of a pod whose claims cannot be bound again and again: a quota forbids them, say, and others are to have its turn."""
@@ -158,7 +160,8 @@ class ClaimPlacer:
             return None
         if not self._is_bound(meant):
             return meant
-        if _is_unschedulable(pod) and now - shares.assigned_at >= _PATIENCE_S:
+        patience_s = min(_PATIENCE_S * 2 ** len(self._avoided.get(uid, ())), _MOST_PATIENCE_S)
+        if _is_unschedulable(pod) and now - shares.assigned_at >= patience_s:
             found = self._elsewhere(meant, allotment)
             return found if isinstance(found, ChosenCards) else None
         return None

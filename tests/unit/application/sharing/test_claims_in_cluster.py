@@ -376,3 +376,14 @@ async def test_pod_that_another_gate_holds_keeps_no_card_from_others() -> None:
         assert it.recorded().keys() == {"d"}
         await it.world.client.patch(PODS, ("ns", "a"), {"spec": {"schedulingGates": gates[:1]}})
         await it.until_selects("a", "n1-0")
+
+
+async def test_pod_that_fits_nowhere_moves_the_more_seldom_the_oftener_it_has_moved() -> None:
+    async with a_story({f"n{number}": 1 for number in range(10)}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n0-0")
+        await it.refuse("a")
+        clock = it.replica.service.clock
+        now = clock.now()
+        await it.world.until(lambda: clock.now() > now + 60)
+        assert 2 <= len(await it.reasons()) <= 4
