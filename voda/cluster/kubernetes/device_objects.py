@@ -1,5 +1,6 @@
 """Objects of dynamic resource allocation (resource.k8s.io/v1), trimmed to the fields that voda reads."""
 
+import re
 from collections.abc import Mapping
 from sys import intern
 from typing import Any, ClassVar, Final, Self
@@ -12,6 +13,7 @@ from voda.cluster.kubernetes.interning import intern_value
 from voda.cluster.kubernetes.objects import OwnObject
 from voda.kubernetes_client.metadata import KubeRecord, WatchedObject
 
+_LABEL: Final = re.compile(r"[a-z0-9-]{1,63}")
 _CLOSING: Final = ("NoSchedule", "NoExecute")
 
 
@@ -183,7 +185,9 @@ class ResourceClaim(OwnObject, WatchedObject, frozen=True):
     @property
     def pod_claim(self) -> str:
         """Name, within its pod, of the claim that it is; its own name where it was made by itself."""
-        return self.metadata.annotations.get(well_known.POD_CLAIM, self.metadata.name)
+        name = self.metadata.annotations.get(well_known.POD_CLAIM, "")
+        # Anybody may write anything there, and the log has it for ever.
+        return name if _LABEL.fullmatch(name) else self.metadata.name
 
     @property
     def owner(self) -> str:

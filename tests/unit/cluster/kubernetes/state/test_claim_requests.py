@@ -202,6 +202,14 @@ def test_given_cards_are_what_was_consumed_of_this_node() -> None:
     assert given_cards(read(a_claim(a_request(), results=results)), cards.nodes["n1"], cards.names) == {"gpu": share}
 
 
+@pytest.mark.parametrize("name", ["", "a" * 200_000, "gpu\n\x1b[31m"])
+def test_claim_that_says_it_is_one_of_no_possible_name_goes_by_its_own(name: str) -> None:
+    claim = a_claim(a_request(), results=[a_result("gpu-0", milli="400")])
+    claim["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": name}
+    cards = cards_of(a_card("n1", 0))
+    assert given_cards(read(claim), cards.nodes["n1"], cards.names).keys() == {"a-gpu-x1"}
+
+
 def test_all_that_a_card_gives_fits_on_it_whatever_its_driver_counts_in() -> None:
     cards = cards_of(a_card("n1", 0, milli=7, memory="1000001Ki"))
     results = [a_result("gpu-0", str(number), milli="1", memory="142857Ki") for number in range(6)]
