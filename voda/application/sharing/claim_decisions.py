@@ -159,13 +159,13 @@ class CardAllotment:
         self._chooser = chooser
         self._nodes = nodes
         self._accounts = {name: self._account(each) for name, each in nodes.items()}
-        self._refused: dict[tuple[PodRequest, frozenset[tuple[str, str]], frozenset[str]], str] = {}
-        """Many pods ask for the same."""
+        self._refused: dict[tuple[str, frozenset[tuple[str, str]], frozenset[str]], str] = {}
+        """Many pods ask for the same, in the same words: these are what they are told."""
 
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""
         pod = claimant.pod
-        asked = (claimant.request, frozenset(pod.spec.node_selector.items()), frozenset(claimant.avoided))
+        asked = (claimant.text(), frozenset(pod.spec.node_selector.items()), frozenset(claimant.avoided))
         if reason := self._refused.get(asked):
             return reason
         names = [name for name, node in self._nodes.items() if _matches(pod, node) and name not in claimant.avoided]

@@ -156,6 +156,13 @@ def test_second_pod_shares_the_card_and_a_third_is_told_what_is_left() -> None:
     assert choose(allotment, "d", milli=200) == ("n0", 0)
 
 
+def test_pod_is_told_of_its_own_claim_though_another_one_asked_for_as_much() -> None:
+    allotment, request = an_allotment(an_open_node()), GpuRequest(milli=900, memory_mib=90 * GIB)
+    for name in ("secret", "mine"):
+        told = allotment.choose(Claimant(pod=a_pod(name), claims={}, requests={name: request}))
+        assert f"for {name} (900 milli" in str(told)
+
+
 def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or_avoids() -> None:
     nodes = (an_open_node(an_account(cards=2), closed=(0,), zone="a"), an_open_node(zone="b"))
     allotment = an_allotment(*nodes)
