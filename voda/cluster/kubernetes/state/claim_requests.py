@@ -147,8 +147,10 @@ def pinned_claim(claim: Mapping[str, Any], name: str, selectors: Mapping[str, st
             # Another card was chosen for it before.
             kept = former[:-1] if well_known.CARDS in notes else former
             exactly["selectors"] = [*kept, {"cel": {"expression": selector}}]
-    fields = {field: meta[field] for field in ("namespace", "labels", "ownerReferences") if field in meta}
-    metadata = {**fields, "name": name, "annotations": {**notes, well_known.CARDS: cards}}
+    fields = {field: meta[field] for field in ("namespace", "labels") if field in meta}
+    # To let it block the pod's deletion takes a right to the pod's finalizers where the API server enforces that.
+    owners = [{**each, "blockOwnerDeletion": False} for each in meta.get("ownerReferences") or ()]
+    metadata = {**fields, "ownerReferences": owners, "name": name, "annotations": {**notes, well_known.CARDS: cards}}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
 
 

@@ -234,12 +234,14 @@ def test_claims_on_a_node_are_those_that_share_devices_of_its_pools_until_they_g
 
 def test_pinned_claim_selects_its_card_and_when_pinned_again_the_other_one_alone() -> None:
     like = a_claim({"name": "part", "exactly": {"deviceClassName": CLASS, "selectors": [cel("own")]}})
+    like["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = True
     first = pinned_claim(like, "b", {"part": "card 1"}, "one")
     again = pinned_claim(first, "c", {"part": "card 2"}, "two")
     assert selectors(first) == [cel("own"), cel("card 1")]
     assert selectors(again) == [cel("own"), cel("card 2")]
     assert selectors(like) == [cel("own")]
-    assert again["metadata"]["ownerReferences"] == like["metadata"]["ownerReferences"]
+    [owner] = like["metadata"]["ownerReferences"]
+    assert again["metadata"]["ownerReferences"] == [{**owner, "blockOwnerDeletion": False}]
     assert "uid" not in again["metadata"]
 
 
