@@ -128,7 +128,10 @@ class ClaimPlacer:
                 await asyncio.sleep(0)
             if len(chosen) + len(self._under_way) >= _MOST_AT_ONCE:
                 break
-            found = self._look(pod, allotment, now)
+            found = None
+            # Whatever is odd about it, those after it are looked at.
+            with log_unexpected("choosing cards", pod.metadata.key):
+                found = self._look(pod, allotment, now)
             if isinstance(found, str):
                 self._tell(pod, found, now)
             elif found is not None:

@@ -18,6 +18,8 @@ from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from voda.application.sharing import claim_placer
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.claim_requests import asked_of_cards
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import CardShare, GpuRequest
 from voda.events.types import ShareAssigned, ShareReleased
@@ -387,3 +389,17 @@ async def test_pod_that_fits_nowhere_moves_the_more_seldom_the_oftener_it_has_mo
         now = clock.now()
         await it.world.until(lambda: clock.now() > now + 60)
         assert 2 <= len(await it.reasons()) <= 4
+
+
+async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked_but_of_a(pod: Pod, *arguments: Any) -> Mapping[str, GpuRequest]:
+        if pod.metadata.name == "a":
+            raise KeyError(pod.metadata.key)
+        return asked_of_cards(pod, *arguments)
+
+    monkeypatch.setattr(claim_placer, "asked_of_cards", asked_but_of_a)
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.submit("b")
+        await it.until_selects("b", "n1-0")
+        assert it.recorded().keys() == {"b"}
