@@ -48,6 +48,8 @@ class Claimant(Struct, frozen=True, kw_only=True):
     """By `share_key`."""
     avoided: Collection[str] = ()
     """Nodes that kube-scheduler refused it on."""
+    too_small: Collection[str] = ()
+    """Nodes of which no card has as much as it asks for."""
 
     @property
     def uid(self) -> str:
@@ -159,16 +161,18 @@ class CardAllotment:
         self._chooser = chooser
         self._nodes = nodes
         self._accounts = {name: self._account(each) for name, each in nodes.items()}
-        self._refused: dict[tuple[str, frozenset[tuple[str, str]], frozenset[str]], str] = {}
+        self._refused: dict[tuple[str, frozenset[tuple[str, str]], frozenset[str], frozenset[str]], str] = {}
         """Many pods ask for the same, in the same words: these are what they are told."""
 
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""
         pod = claimant.pod
-        asked = (claimant.text(), frozenset(pod.spec.node_selector.items()), frozenset(claimant.avoided))
+        selected, avoided = frozenset(pod.spec.node_selector.items()), frozenset(claimant.avoided)
+        asked = (claimant.text(), selected, avoided, frozenset(claimant.too_small))
         if reason := self._refused.get(asked):
             return reason
-        names = [name for name, node in self._nodes.items() if _matches(pod, node) and name not in claimant.avoided]
+        left_out = avoided | asked[3]
+        names = [name for name, node in self._nodes.items() if _matches(pod, node) and name not in left_out]
         self._chooser.follow(self._accounts, claimant.request)
         wanted = self._chooser.preferences(names, claimant.request, claimant.uid)
         if not wanted:
@@ -200,7 +204,9 @@ class CardAllotment:
     def _refusal(self, claimant: Claimant, names: Sequence[str]) -> str:
         refused = self._chooser.refusals(names, claimant.request, claimant.text())
         reasons = Counter(each.reason for each in refused.values())
-        if others := len(self._nodes) - len(names):
+        if small := sum(name in claimant.too_small for name in self._nodes):
+            reasons[f"the node's cards are too few or too small for {claimant.text()}"] += small
+        if others := len(self._nodes) - len(names) - small:
             reasons["the pod does not select the node, or kube-scheduler refused it there"] = others
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}"

@@ -28,6 +28,7 @@ from voda.cluster.kubernetes.state.claim_requests import (
     asked_of_cards,
     chosen_claims,
     claims_of_pod,
+    nodes_too_small,
     replaced_claims,
 )
 from voda.cluster.kubernetes.state.inventory import Inventory
@@ -152,7 +153,9 @@ class ClaimPlacer:
             requests = asked_of_cards(pod, claims, devices.rule.device_classes, devices.shared)
         except InvalidInput as error:
             return str(error)
-        claimant = Claimant(pod=pod, claims=claims, requests=requests, avoided={*self._avoided.get(uid, ())})
+        too_small = nodes_too_small(claims, devices.rule.device_classes, devices.shared)
+        avoided = {*self._avoided.get(uid, ())}
+        claimant = Claimant(pod=pod, claims=claims, requests=requests, avoided=avoided, too_small=too_small)
         node, shares = self._shares.node_of(uid), self._shares.of(uid)
         if shares is None:
             return allotment.choose(claimant)

@@ -403,3 +403,19 @@ async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeyp
         await it.submit("b")
         await it.until_selects("b", "n1-0")
         assert it.recorded().keys() == {"b"}
+
+
+async def test_pod_that_asks_for_a_whole_card_gets_none_with_less_memory_than_it_asks_for() -> None:
+    async with a_story({"n1": 1}) as it:
+        asked = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "1000", "memory": "90Gi"}}}}
+        await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("large", "ns", request=asked))
+        await it.world.add_nodes(a_node("n2", 0))
+        await it.world.client.create(SLICES, a_slice("n2", [a_card("n2", 0, memory="141Gi")]))
+        # Sorted by name, n1 would come first.
+        nodes = it.replica.service.view.live.cluster.shares.nodes
+        await it.world.until(lambda: "n2" in nodes)
+        await it.submit("other", **claims_of("large"))
+        await it.until_selects("other", "n2-0")
+        assert await it.reasons() == []
+        await it.submit("late", **claims_of("large"))
+        await it.world.until_it_is(lambda: is_told(it, "1 the node's cards are too few or too small"))

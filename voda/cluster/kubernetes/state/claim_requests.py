@@ -105,6 +105,18 @@ def asked_of_cards(
     return found
 
 
+def nodes_too_small(
+    claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
+) -> Collection[str]:
+    """Return the nodes of which no card has as much as one of the claims asks for; a whole card may be too small."""
+    requests = [each for claim in claims.values() for each in claim.spec.devices.requests]
+    choices = [each.exactly for each in requests if each.exactly and each.exactly.device_class_name in classes]
+    needed = {_needed(each, cards) for each in choices}
+    if all(compute <= cards.smallest_compute and mib <= cards.smallest_mib for compute, mib in needed):
+        return ()
+    return {node for node, there in cards.nodes.items() if not all(_is_in(each, there) for each in needed)}
+
+
 def chosen_claims(
     claims: Mapping[str, ResourceClaim], shares: Mapping[str, CardShare], node: str, cards: SharedCards
 ) -> Mapping[str, ChosenClaim]:
@@ -180,6 +192,16 @@ def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
     if (found := _request(milli(compute or 0), cards.smallest_compute, in_mib(memory or 0))) is None:
         raise InvalidInput("it takes nothing of a card")
     return found
+
+
+def _needed(choice: RequestChoice, cards: SharedCards) -> tuple[int, int]:
+    """Return the least compute and MiB of a card for a request."""
+    compute, memory = (_requested(choice, cards, name) for name in (cards.names.compute, cards.names.memory))
+    return milli(compute or 0), milli(memory or 0) // MIB_MILLI
+
+
+def _is_in(needed: tuple[int, int], cards: Sequence[SharedCard]) -> bool:
+    return any(card.compute >= needed[0] and card.memory_mib >= needed[1] for card in cards)
 
 
 def _requested(choice: RequestChoice, cards: SharedCards, name: str) -> Quantity | None:

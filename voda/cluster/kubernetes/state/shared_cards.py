@@ -67,7 +67,7 @@ class SharedCards:
         self._nodes: dict[str, tuple[SharedCard, ...]] = {}
         self._allocated: defaultdict[PoolId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
-        self._smallest: int | None = None
+        self._smallest: tuple[int, int] | None = None
         self._largest: tuple[int, int] | None = None
         self._selectors: Mapping[DeviceId, str] | None = None
         """All None: the cards have changed since."""
@@ -125,8 +125,18 @@ class SharedCards:
     @property
     def smallest_compute(self) -> int:
         """What the smallest card has of compute; 0: none counts it."""
+        return self._least()[0]
+
+    @property
+    def smallest_mib(self) -> int:
+        """What the smallest card has of memory."""
+        return self._least()[1]
+
+    def _least(self) -> tuple[int, int]:
         if self._smallest is None:
-            self._smallest = min((card.compute for card in self._all() if card.compute), default=0)
+            cards = list(self._all())
+            least_compute = min((card.compute for card in cards if card.compute), default=0)
+            self._smallest = least_compute, min((card.memory_mib for card in cards), default=0)
         return self._smallest
 
     @property
