@@ -5,7 +5,7 @@ the account that they follow from; a share is taken from a pod that is not there
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,7 +59,7 @@ class ClaimAccounts:
 
     def is_given(self, uid: str) -> bool:
         """Say whether any claim of a pod was given a part of a card."""
-        return any(each.share_id for claim in self.cards.claims_of(uid).values() for each in claim.results)
+        return any(each.share_id for claim in self._claims_of(uid) for each in claim.results)
 
     @property
     def shares(self) -> ShareAccounts:
@@ -84,8 +84,7 @@ class ClaimAccounts:
 
     def _standing(self, node: str) -> Callable[[str], Standing]:
         def standing(uid: str) -> Standing:
-            claims = self.cards.claims_of(uid).values()
-            if any(self.cards.nodes_of(claim) - {node} for claim in claims):
+            if any(self.cards.nodes_of(claim) - {node} for claim in self._claims_of(uid)):
                 return "elsewhere"
             return "lost" if self.is_given(uid) else "nothing"
 
@@ -97,7 +96,7 @@ class ClaimAccounts:
         for key, claim in self.cards.claims_on(node).items():
             if not (shares := given_cards(claim, self.cards.nodes[node], self.cards.names)):
                 continue
-            owner = claim.owner
+            owner = claim.owner if self._is_near(claim) else claim.metadata.uid
             if (other := self.shares.node_of(owner)) not in ("", node):
                 if not self._has_some(owner, other):
                     # What it was meant to have there is released first.
@@ -116,7 +115,15 @@ class ClaimAccounts:
 
     def _has_some(self, uid: str, node: str) -> bool:
         """Say whether the claims of a pod were given cards of a node."""
-        return any(node in self.cards.nodes_of(claim) for claim in self.cards.claims_of(uid).values())
+        return any(node in self.cards.nodes_of(claim) for claim in self._claims_of(uid))
+
+    def _claims_of(self, uid: str) -> Sequence[ResourceClaim]:
+        return [claim for claim in self.cards.claims_of(uid).values() if self._is_near(claim)]
+
+    def _is_near(self, claim: ResourceClaim) -> bool:
+        """Say whether a claim is in the namespace of its pod; else strangers would hold the pod up."""
+        pod = self.pods.by_uid.get(claim.owner)
+        return pod is None or pod.metadata.namespace == claim.metadata.namespace
 
     async def _is_gone(self, uid: str, shares: PodShares) -> bool:
         if self.is_given(uid):

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.kube.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, PODS, SLICES, Object, Refused
+from tests.kube.client import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DEVICE_CLASSES,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    SLICES,
+    Object,
+    Refused,
+)
 from tests.kube.devices import CLASS, DRIVER, a_card, a_claim_template, a_device_class, a_slice, claims_of
 from tests.kube.memory_api import Wire
 from tests.kube.memory_world import MemoryWorld, Replica
@@ -419,3 +429,23 @@ async def test_pod_that_asks_for_a_whole_card_gets_none_with_less_memory_than_it
         assert await it.reasons() == []
         await it.submit("late", **claims_of("large"))
         await it.world.until_it_is(lambda: is_told(it, "1 the node's cards are too few or too small"))
+
+
+async def test_pod_is_not_held_up_by_a_claim_of_another_namespace_that_says_it_is_the_pods() -> None:
+    async with a_story({"n1": 1}) as it:
+        gates = [{"name": "voda.dev/share"}, {"name": "example.com/quota"}]
+        await it.submit("a", schedulingGates=gates)
+        meta = (await it.pod("a"))["metadata"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": meta["uid"], "controller": True}
+        await it.world.client.create(NAMESPACES, {"metadata": {"name": "elsewhere"}})
+        metadata = {"name": "x", "namespace": "elsewhere", "ownerReferences": [owner]}
+        request = {"name": "gpus", "exactly": {"deviceClassName": CLASS}}
+        await it.world.client.create(CLAIMS, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}})
+        at = {"driver": DRIVER, "pool": "n1", "device": "gpu-0", "request": "gpus", "shareID": "x"}
+        status = {"allocation": {"devices": {"results": [{**at, "consumedCapacity": {**PART, "milli": "500"}}]}}}
+        await it.world.client.patch(CLAIMS, ("elsewhere", "x"), {"status": status}, "status")
+        nodes = it.replica.service.view.live.cluster.shares.nodes
+        await it.world.until(lambda: "n1" in nodes and nodes["n1"].free()[0].milli == 500)
+        await it.world.client.patch(PODS, ("ns", "a"), {"spec": {"schedulingGates": gates[:1]}})
+        await it.until_selects("a", "n1-0")
+        assert nodes["n1"].free()[0].milli == 100
