@@ -172,8 +172,10 @@ class JobStalled(JobFact, frozen=True, kw_only=True):
     """
     since: float | None = None
     """When it was first seen; None: not known."""
-    run_again: tuple[int, ...] = ()
-    """Replicas that were done and are to run again, as in a JobSet that restarts: they need their GPUs."""
+    run_again: tuple[int, ...] | None = None
+    """Replicas that were done and are to run again, as in a JobSet that restarts: they need their GPUs. None: not
+    known, as in older logs; with a reason, all that were done may.
+    """
 
 
 class WorkerStarted(JobFact, frozen=True, kw_only=True):

@@ -51,8 +51,7 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
             job = job if fact.retry_at is None else replace(job, retry_at=fact.retry_at)
             return _exit_workers(job, fact.workers, fact.cause, now, planned)
         case facts.JobStalled():
-            done = tuple(index for index in job.done if index not in fact.run_again)
-            return replace(job, obstacle=_obstacle(fact, now), done=done)
+            return replace(job, obstacle=_obstacle(fact, now), done=_still_done(job, fact))
         case facts.JobBackedOff():
             return replace(job, backoff=_backoff(fact, now))
         case facts.ActionFailed():
@@ -90,6 +89,13 @@ def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:
     if not fact.reason or fact.at_work is None:
         return None
     return Obstacle(fact.reason, now if fact.since is None else fact.since, fact.at_work)
+
+
+def _still_done(job: Job, fact: facts.JobStalled) -> tuple[int, ...]:
+    if fact.run_again is None:
+        # Plans of an older voda rest on this.
+        return () if fact.reason else job.done
+    return tuple(index for index in job.done if index not in fact.run_again)
 
 
 def _backoff(fact: facts.JobBackedOff, now: float) -> StartBackoff:

@@ -142,13 +142,25 @@ def test_replicas_that_were_done_may_run_again_where_their_job_is_stuck_and_its_
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=10)
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
     log.add(WorkerExited(job_id="a", workers=(1, 2), cause="failed"), at=21)
-    log.add(JobStalled(job_id="a", reason="worker 1 has no pod", at_work=1), at=22)
+    log.add(JobStalled(job_id="a", reason="worker 1 has no pod", at_work=1, run_again=()), at=22)
     assert folded(log).state("default").jobs["a"].done == (0,)
     log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free", run_again=(0,)), at=23)
     job = folded(log).state("default").jobs["a"]
     assert (job.done, job.done_of) == ((), 3)
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=30)
     assert folded(log).state("default").jobs["a"].done_of == 0
+
+
+def test_replicas_that_were_done_may_all_run_again_where_an_older_voda_says_that_their_job_is_stuck() -> None:
+    """Its plans gave them GPUs from then on."""
+    log = Log()
+    log.add(JobSubmitted(spec=a_spec("a", kind="Job", max_replicas=2)), at=0)
+    log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
+    log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
+    log.add(JobStalled(job_id="a"), at=21)
+    assert folded(log).state("default").jobs["a"].done == (0,)
+    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free"), at=22)
+    assert folded(log).state("default").jobs["a"].done == ()
 
 
 @pytest.mark.parametrize("end", [JobCompleted(job_id="a"), JobFailed(job_id="a", reason="out of memory")])
