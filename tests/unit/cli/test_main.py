@@ -109,6 +109,13 @@ def test_exec_when_an_option_is_wrong_does_not_speak_of_dashes() -> None:
     assert "stands after" not in told
 
 
+@pytest.mark.parametrize("options", ["-x", "-ix"])
+def test_exec_when_a_short_option_is_unknown_names_it(options: str) -> None:
+    told = words_of(CliRunner().invoke(build_app(), ["exec", options, "digits", "ls"]).output)
+    assert "No such option '-x'" in told
+    assert "stands after" not in told
+
+
 def words_of(panel: str) -> str:
     """Return the text of an error, without the frame and the line breaks of its panel."""
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", panel).split())

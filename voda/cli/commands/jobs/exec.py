@@ -32,7 +32,8 @@ class ExecCommand(ProgramCommand):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             job, words = self._read_leniently(ctx, given)
-            if "--" in given or job is None or not words or words[0].startswith("-"):
+            # Of `-ix job ls` the x alone is unknown, and is taken for the job.
+            if "--" in given or job is None or not words or any(word.startswith("-") for word in (job, words[0])):
                 raise
             at = given.index(words[0], given.index(job) + 1)
             line = shlex.join([*given[:at], "--", *given[at:]])
