@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.needs import needs
 from tests.waiting import DEADLINE_S, is_alive, until
+from voda.cluster.local import device_claims
 from voda.cluster.local import folder as folder_module
 from voda.cluster.local.folder import JobFolder, marked_job_ids
 from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
@@ -70,6 +72,28 @@ async def test_job_that_is_halted_at_once_loses_what_it_started_too(tmp_path: Pa
         await ground.apply(HaltJob(job_id="a", is_kill=True))
         await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="stopped"))
         assert not is_alive(stray_of(ground))
+
+
+async def test_looks_at_processes_that_hang_keep_no_thread_from_others(
+    tmp_path: Path, looking: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What /proc says of a process that waits for a dead file server never comes."""
+    monkeypatch.setattr(device_claims, "FIND_S", 0.01)
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        async with a_ground(tmp_path) as ground:
+            looking.set()
+            await ground.start(a_torch_job("a", "while [ ! -e end ]; do sleep 0.05; done"))
+            looking.clear()
+            (ground.folder / "a/end").touch()
+            await ground.until_told(JobCompleted(job_id="a"))
+            try:
+                async with asyncio.timeout(10.0):
+                    await asyncio.to_thread(os.getpid)
+                assert await ground.workers() == (0,)
+            finally:
+                looking.set()
+            await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="finished"))
 
 
 @needs(os.geteuid() == 0, "only root can start another user's process")

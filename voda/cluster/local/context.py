@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -31,6 +32,7 @@ LOG_BYTES: Final = 256 << 20
 TRY_AGAIN_S: Final = 1.0
 FIND_S: Final = 30.0
 """For finding the processes of a job; where it takes longer, they are looked for again."""
+_MOST_THREADS: Final = 4
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class LocalContext:
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
     is_fenced: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once something was not done because another leads the pool."""
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_MOST_THREADS, "voda-look"))
+    """Read what may hang, as what /proc says of a process that hangs itself: the API has threads of its own."""
 
     @property
     def node(self) -> str:
@@ -134,7 +138,7 @@ class LocalContext:
 
     def in_thread(self, read: Callable[[], T], then: Callable[[T | None], object], *, within_s: float) -> None:
         """Read something in a thread and hand it on; None where that takes too long or fails."""
-        reading = asyncio.get_running_loop().run_in_executor(None, read)
+        reading = asyncio.get_running_loop().run_in_executor(self.threads, read)
         is_due = [True]
 
         def done() -> None:
@@ -142,7 +146,9 @@ class LocalContext:
                 is_due.clear()
                 limit.cancel()
                 self.timers.discard(limit)
-                is_read = reading.done() and not reading.cancelled() and reading.exception() is None
+                # What has not begun by now must not pile up behind what hangs.
+                reading.cancel()
+                is_read = not reading.cancelled() and reading.exception() is None
                 then(reading.result() if is_read else None)
 
         limit = self.after(within_s, done)
