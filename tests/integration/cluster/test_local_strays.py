@@ -13,10 +13,11 @@ import pytest
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.needs import needs
 from tests.waiting import DEADLINE_S, is_alive, until
-from voda.cluster.local import device_claims
+from voda.cluster.local import cluster, device_claims
 from voda.cluster.local import folder as folder_module
 from voda.cluster.local.folder import JobFolder, marked_job_ids
 from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
+from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import HaltJob
 from voda.events.types import JobCompleted, WorkerExited
 
@@ -94,6 +95,19 @@ async def test_looks_at_processes_that_hang_keep_no_thread_from_others(
             finally:
                 looking.set()
             await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="finished"))
+
+
+async def test_job_of_which_processes_are_looked_for_in_vain_keeps_no_other_action_waiting(
+    tmp_path: Path, looking: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "FIND_S", 0.01)
+    async with a_ground(tmp_path) as ground:
+        async with asyncio.timeout(10.0):
+            with pytest.raises(ClusterUnavailable, match="job a: its processes were not found"):
+                await ground.start(a_torch_job("a", "exit 0"))
+        monkeypatch.undo()
+        await ground.start(a_torch_job("a", "exit 0"))
+        await ground.until_told(JobCompleted(job_id="a"), WorkerExited(job_id="a", workers=(0,), cause="finished"))
 
 
 @needs(os.geteuid() == 0, "only root can start another user's process")

@@ -15,7 +15,7 @@ from typing import Final
 
 from voda import process_table
 from voda.accounts import Account
-from voda.cluster.local.context import LocalClusterConfig, LocalContext
+from voda.cluster.local.context import FIND_S, LocalClusterConfig, LocalContext
 from voda.cluster.local.device_claims import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
@@ -69,7 +69,7 @@ class LocalCluster:
         marked = await asyncio.to_thread(marked_job_ids, folder, None if self._config.account else os.geteuid())
         unrecorded = {*marked - dict(found).keys(), *(job_id for job_id, record in found if isinstance(record, str))}
         unrecorded = {job_id for job_id in unrecorded if self._config.jobs(job_id) is not None}
-        left = {job_id: await _find_left(self._folder(job_id)) for job_id in unrecorded}
+        left = {job_id: await asyncio.to_thread(self._folder(job_id).find_processes) for job_id in unrecorded}
         with self.fence.turn():
             for job_id, record in found:
                 self._add_found(job_id, record, left.get(job_id, ()))
@@ -131,7 +131,7 @@ class LocalCluster:
             except InvalidInput as error:
                 problem = str(error)
         may_kill = _may_kill(action, is_known=action.job_id in self.jobs)
-        left = await _find_left(self._folder(action.job_id, account)) if may_kill else ()
+        left = await self._find_left(action.job_id, account) if may_kill else ()
         with self.fence.turn():
             if problem:
                 self._fail(action.job_id, problem, left)
@@ -234,6 +234,15 @@ class LocalCluster:
         self._context.tell(JobFailed(job_id=job_id, reason=reason))
         self._add_new(job_id, left, reason=reason)
 
+    async def _find_left(self, job_id: str, account: Account | None) -> Sequence[MarkedProcess]:
+        """Find the processes of a job; ClusterUnavailable: they cannot be found now."""
+        find, threads = self._folder(job_id, account).find_processes, self._context.threads
+        try:
+            async with asyncio.timeout(FIND_S):
+                return await asyncio.get_running_loop().run_in_executor(threads, find)
+        except TimeoutError as error:
+            raise ClusterUnavailable(f"job {job_id}: its processes were not found within {FIND_S:g} s") from error
+
     async def _account(self, job_id: str) -> Account | None:
         """Find the account that a job runs with.
 
@@ -289,10 +298,6 @@ def _may_kill(action: Action, *, is_known: bool) -> bool:
     if isinstance(action, HaltJob):
         return action.is_kill and is_known
     return isinstance(action, StartJob | ResizeJob) and not is_known
-
-
-async def _find_left(folder: JobFolder) -> Sequence[MarkedProcess]:
-    return await asyncio.to_thread(folder.find_processes)
 
 
 def _refuse_other_nodes(action: StartJob | ResizeJob, name: str) -> None:
