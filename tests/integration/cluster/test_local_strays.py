@@ -1,9 +1,11 @@
 """What a job's program leaves behind is looked for off the event loop, among the processes of the job's own user."""
 
 import asyncio
+import errno
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.needs import needs
 from tests.waiting import DEADLINE_S, is_alive, until
 from voda.cluster.local import cluster, device_claims
 from voda.cluster.local import folder as folder_module
+from voda.cluster.local.context import TRY_AGAIN_S
 from voda.cluster.local.folder import JobFolder, marked_job_ids
 from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
 from voda.domain.errors import ClusterUnavailable
@@ -108,6 +111,25 @@ async def test_job_of_which_processes_are_looked_for_in_vain_keeps_no_other_acti
         monkeypatch.undo()
         await ground.start(a_torch_job("a", "exit 0"))
         await ground.until_told(JobCompleted(job_id="a"), WorkerExited(job_id="a", workers=(0,), cause="finished"))
+
+
+async def test_look_at_processes_that_fails_is_tried_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def fail_first(replicas: Path, uid: int) -> tuple[MarkedProcess, ...]:
+        looks.append(time.perf_counter())
+        if len(looks) == 1:
+            raise OSError(errno.ENFILE, "too many open files")
+        return find_marked(replicas, uid)
+
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", "while [ ! -e end ]; do sleep 0.05; done"))
+        monkeypatch.setattr(folder_module, "find_marked", fail_first)
+        (ground.folder / "a/end").touch()
+        await ground.until_told(JobCompleted(job_id="a"), WorkerExited(job_id="a", workers=(0,), cause="finished"))
+        assert looks[1] - looks[0] > TRY_AGAIN_S / 2
 
 
 @needs(os.geteuid() == 0, "only root can start another user's process")

@@ -142,9 +142,16 @@ class DeviceClaims:
             self._release(self._vacant(self._found))
         elif not self._is_looking and _may_be_vacant(self._state, self._replicas):
             self._is_looking = True
-            self._state.context.in_thread(self._state.folder.find_processes, self._act_on, within_s=FIND_S)
+            self._look()
+
+    def _look(self) -> None:
+        self._state.context.in_thread(self._state.folder.find_processes, self._act_on, within_s=FIND_S)
 
     def _act_on(self, found: Sequence[MarkedProcess] | None) -> None:
+        if found is None:
+            # Whatever keeps them from being found may last.
+            self._state.later(TRY_AGAIN_S, self._look)
+            return
         # Only now: what is done later looks again.
         self._is_looking, self._found = False, found
         try:
