@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -19,10 +20,12 @@ from voda.cluster.local import cluster, device_claims
 from voda.cluster.local import folder as folder_module
 from voda.cluster.local.context import TRY_AGAIN_S
 from voda.cluster.local.folder import JobFolder, marked_job_ids
+from voda.cluster.local.processes import marked
 from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import HaltJob
 from voda.events.types import JobCompleted, WorkerExited
+from voda.process_table import start_of
 
 OTHER = 65_534
 STRAY = "setsid sleep 1000 & echo $! > stray"
@@ -167,3 +170,22 @@ async def test_process_that_got_the_id_of_one_that_was_found_is_not_killed(tmp_p
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def test_process_that_ends_while_it_is_looked_at_counts_as_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have left another one behind, whose id the list of all processes did not have yet."""
+    env = {"VODA_REPLICA": str(tmp_path / "worker-0")}
+    with subprocess.Popen(["sleep", "1000"], env=env) as process:
+
+        def end_first(pid: int) -> int | None:
+            process.kill()
+            process.wait()
+            return start_of(pid)
+
+        monkeypatch.setattr(marked, "start_of", end_first)
+        found = find_marked(tmp_path, os.geteuid())
+        process.kill()
+    assert [each.pid for each in found] == [process.pid]
+    assert kill_found(found, "worker-0") == [process.pid]

@@ -15,11 +15,13 @@ from voda.process_table import REPLICA_MARK, marked_processes, open_process, sen
 _DEVICES_BYTES: Final = 16 << 10
 """Of the names of a process's devices that are looked at; more than a machine has."""
 
+ENDED: Final = -1
+
 
 class MarkedProcess(NamedTuple):
     pid: int
     start: int
-    """Ticks since boot."""
+    """Ticks since boot; ENDED: it ended while it was looked at."""
     replica: str
     """That the mark names."""
     gpus: frozenset[str]
@@ -33,10 +35,10 @@ def find_marked(replicas: Path, uid: int) -> tuple[MarkedProcess, ...]:
     """
     found = []
     for pid, environment in marked_processes(replicas, uid=uid):
-        if (start := start_of(pid)) is not None:
-            place = os.fsdecode(variable(environment, REPLICA_MARK)).removeprefix(f"{replicas}/")
-            gpus = variable(environment, "CUDA_VISIBLE_DEVICES")[:_DEVICES_BYTES].split(b",")
-            found.append(MarkedProcess(pid, start, place, frozenset(map(os.fsdecode, gpus))))
+        start = start_of(pid)
+        place = os.fsdecode(variable(environment, REPLICA_MARK)).removeprefix(f"{replicas}/")
+        gpus = variable(environment, "CUDA_VISIBLE_DEVICES")[:_DEVICES_BYTES].split(b",")
+        found.append(MarkedProcess(pid, ENDED if start is None else start, place, frozenset(map(os.fsdecode, gpus))))
     return tuple(found)
 
 
