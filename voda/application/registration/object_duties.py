@@ -202,6 +202,15 @@ class ObjectDuties:
     def is_about_touch(self, key: str) -> bool:
         return key.endswith(_TOUCHED)
 
+    def awaits_start(self, kind: JobKind, job: JobObject) -> bool:
+        """Say whether an object was adopted, and is left to its job's start, which makes it ready."""
+        meta, job_registry = job.metadata, self.backend.view.job_registry
+        if meta.deletion_timestamp is not None or not is_ready_by_start(kind, job):
+            return False
+        adopted = job_registry.submission(adoption_id(meta.uid))
+        record = job_registry.job(adopted) if adopted is not None else None
+        return record is not None and record.is_live and not record.is_canceling and record.job.uid == meta.uid
+
     def _of_own(self, kind: JobKind, job: JobObject, record: JobRecord) -> Duty | None:
         meta, job_id = job.metadata, record.spec.job_id
         if not record.is_live or record.is_canceling or record.job.uid != meta.uid:

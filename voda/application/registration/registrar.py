@@ -11,9 +11,9 @@ Rule: level, not edge: whatever wakes it, it acts on what log and cluster show b
 import asyncio
 import logging
 import math
-from collections import deque
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from voda.application.backend import Backend
@@ -25,7 +25,6 @@ from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
@@ -100,8 +99,8 @@ class Registrar:
         """uid -> object about which there may be something to do."""
         self._jobs: dict[str, None] = {}
         """Jobs that may have no object."""
-        self._unready: deque[tuple[float, KubeJob]] = deque()
-        """When to look again at an object that was adopted, and is made ready by its start if that comes soon."""
+        self._unready: dict[str, tuple[float, KubeJob]] = {}
+        """uid of one that its start makes ready, if that comes soon -> when to look at it again, soonest first."""
         self._sweep_at = 0.0
         self._retry_at = math.inf
         """When the first of what failed in this step is tried again."""
@@ -115,12 +114,14 @@ class Registrar:
             return
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._objects.pop(before.metadata.uid, None)
+            self._unready.pop(before.metadata.uid, None)
             self._duties.forget(before.metadata.uid)
             self._name_is_free(before)
         if now is not None:
             if before is not None:
                 self._duties.see_change(kind, before, now)
             self._objects[now.metadata.uid] = KubeJob(kind, now)
+            self._unready.pop(now.metadata.uid, None)
             self._wake.set()
 
     def _name_is_free(self, gone: JobObject) -> None:
@@ -204,20 +205,20 @@ class Registrar:
     def _due(self, now: float) -> tuple[list[Work], float]:
         """Return what is to be done now, and when there will be something else."""
         due: list[Work] = []
-        while self._unready and self._unready[0][0] <= now:
-            _, unready = self._unready.popleft()
-            self._objects.setdefault(unready.object.metadata.uid, unready)
-        next_at = min(self._sweep_at, self._unready[0][0] if self._unready else math.inf)
+        for uid in [uid for uid, (due_at, _) in self._unready.items() if due_at <= now]:
+            _, unready = self._unready.pop(uid)
+            self._objects.setdefault(uid, unready)
+        next_at = self._sweep_at
         for uid, (kind, job) in list(self._objects.items()):
             duty: Duty | None = None
             with log_unexpected("looking at an object", job.metadata.key):
                 duty = self._duties.duty(kind, job)
             if duty is None:
-                del self._objects[uid]
+                self._let_be(uid)
             elif not self._backoff.is_due(duty[0], now):
                 next_at = min(next_at, self._backoff.due_at(duty[0]))
             else:
-                due.append(partial(self._handle, kind, job, duty))
+                due.append(partial(self._handle, job, duty))
         for job_id in list(self._jobs):
             if self._creation.missing(job_id) is None:
                 del self._jobs[job_id]
@@ -226,15 +227,22 @@ class Registrar:
             else:
                 create = partial(self._creation.create, job_id)
                 due.append(partial(self._succeeds, (job_id, create), job_id=job_id))
+        next_at = min([next_at, *(due_at for due_at, _ in islice(self._unready.values(), 1))])
         return due[:_MOST_A_STEP], now if len(due) > _MOST_A_STEP else next_at
 
-    async def _handle(self, kind: JobKind, job: JobObject, duty: Duty) -> None:
+    def _let_be(self, uid: str) -> None:
+        """Look at an object no more until it changes, or soon where it is left to its job's start."""
+        found = self._objects.pop(uid)
+        self._unready.pop(uid, None)
+        with log_unexpected("looking at an object", found.object.metadata.key):
+            if self._duties.awaits_start(*found):
+                self._unready[uid] = self._backend.clock.now() + UNREADY_S, found
+
+    async def _handle(self, job: JobObject, duty: Duty) -> None:
         """Do what is to be done about an object; once done, it is looked at again when it changes."""
         job_id = self._backend.view.job_registry.submission(adoption_id(job.metadata.uid)) or ""
         if not await self._succeeds(duty, job_id=job_id, action="PrepareObject"):
             return
-        if not job_id and is_ready_by_start(kind, job):
-            self._unready.append((self._backend.clock.now() + UNREADY_S, KubeJob(kind, job)))
         latest = self._objects.get(job.metadata.uid)
         if latest is None or latest.object is not job:
             return
@@ -245,7 +253,7 @@ class Registrar:
             with log_unexpected("looking at an object", job.metadata.key):
                 other = self._duties.duty(*latest)
         if other is None or other[0] == duty[0]:
-            del self._objects[job.metadata.uid]
+            self._let_be(job.metadata.uid)
         else:
             self._wake.set()
 

@@ -1,9 +1,10 @@
 """The first start of Jobs of users' own: one write makes a Job ready and starts it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from tests.kube.client import JOBS, Object
+from tests.kube.client import JOBS, Object, Refused
 from tests.kube.memory_api import Wire
 from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import POOL, MemoryWorld, Replica
@@ -11,6 +12,8 @@ from tests.kube.objects import an_indexed_job
 from tests.virtual_time import virtually
 from voda.application.registration.object_duties import UNREADY_S
 from voda.cluster.kubernetes.well_known import GATE, JOB_ID
+from voda.events.envelope import ANY_VERSION, Fact
+from voda.events.types import JobHaltRequested
 
 NOTE = "example.com/note"
 
@@ -58,8 +61,8 @@ class Cluster:
         return [method for method, asked in self.replica.wire.asked if asked == path]
 
 
-async def with_one_node(act: Callable[[Cluster], Awaitable[None]]) -> None:
-    async with MemoryWorld(1, [], server=ServerOfJobs) as world:
+async def with_one_node(act: Callable[[Cluster], Awaitable[None]], server: type[MemoryServer] = ServerOfJobs) -> None:
+    async with MemoryWorld(1, [], server=server) as world:
         await world.add_node("n1", gpus=4, pool=POOL)
         async with world.replica(Wire(1)) as replica:
             # Before that it lists what there is, and reads what it adopts.
@@ -120,3 +123,30 @@ def test_job_that_is_deleted_between_its_adoption_and_its_start_is_canceled_at_o
         assert cluster.world.server.now() - began < UNREADY_S
 
     virtually(with_one_node(act))
+
+
+class ServerThatStartsNothing(ServerOfJobs):
+    """Refuses every start."""
+
+    def answer(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None) -> Object:
+        """See MemoryServer."""
+        if method == "PATCH" and body is not None and body.get("spec", {}).get("suspend") is False:
+            raise Refused(500, "InternalError", "the webhook does not answer")
+        return super().answer(method, path, query, body)
+
+
+def test_job_that_is_halted_before_its_start_succeeds_is_made_ready_soon() -> None:
+    async def act(cluster: Cluster) -> None:
+        service = cluster.replica.service
+        await cluster.create("a")
+        await cluster.world.until(lambda: bool(service.view.live.cluster.plan(POOL).placement))
+        await asyncio.sleep(UNREADY_S)
+        assert not cluster.is_ready("a")
+        halt = JobHaltRequested(job_id="ns_a")
+        fact = Fact(data=halt, event_id="halt", recorded_at=cluster.world.server.now(), actor="test")
+        await service.store.append(halt.stream, ANY_VERSION, [fact])
+        began = cluster.world.server.now()
+        await cluster.world.until(lambda: cluster.is_ready("a"))
+        assert cluster.world.server.now() - began < 2 * UNREADY_S
+
+    virtually(with_one_node(act, ServerThatStartsNothing))
