@@ -16,12 +16,15 @@ _MOST_LINE_BYTES: Final = 4_096
 _LIMIT_S: Final = 2.0
 _IS_THERE: Final = """\
 import sys
-sys.path.pop(0)
+if not getattr(sys.flags, "safe_path", False):
+    sys.path.pop(0)
 from importlib.util import find_spec
 spec = find_spec(sys.argv[1])
 sys.exit(3 if spec is None or spec.origin is None else 0)
 """
-"""The current folder, which is first on the path of `python -c`, is not on that of a script elsewhere."""
+"""The current folder, which is first on the path of `python -c` unless PYTHONSAFEPATH is set, is not on that of a
+script elsewhere.
+"""
 _IS_MISSING: Final = 3
 
 

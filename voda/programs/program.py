@@ -220,6 +220,9 @@ def _without_torch(launcher: Launcher, options: Program) -> str:
     if options.image or launcher != "torchrun":
         return ""
     given = {name: str(value) for name, value in options.env.items()}
+    # A manifest expands `$(NAME)` where the job runs.
+    if any("$(" in value for name, value in given.items() if name == "PATH" or name.startswith("PYTHON")):
+        return ""
     python = torchless_python({**config.environment(), **given, "PATH": search_path(options.env)})
     return f"warning: {python}, which runs torchrun here, has no torch: the job would fail at once" if python else ""
 

@@ -151,6 +151,24 @@ def test_torchrun_whose_python_has_no_torch_is_told_with_that_python(tmp_path: P
     assert warning_of(path, PYTHONPATH=str(libraries)) == ""
 
 
+def test_torchrun_whose_python_has_torch_where_only_the_job_will_find_it_is_taken(tmp_path: Path) -> None:
+    path = a_torchrun(tmp_path / "bin", f"#!{sys.executable}")
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "sitecustomize.py").write_text(HIDES_TORCH)
+    hidden = str(tmp_path / "hidden")
+    assert warning_of(path, PYTHONPATH=hidden) != ""
+    assert warning_of(f"$(HOME)/bin:{path}", PYTHONPATH=hidden) == ""
+    assert warning_of(path, PYTHONPATH=f"{hidden}:$(LIBRARIES)") == ""
+
+
+def test_torchrun_whose_python_has_torch_on_a_safe_path_is_taken(tmp_path: Path) -> None:
+    """Such a path does not begin with the current folder."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    path = a_torchrun(tmp_path / "bin", f"#!{sys.executable}")
+    assert warning_of(path, PYTHONPATH=str(tmp_path), PYTHONSAFEPATH="1") == ""
+
+
 @pytest.mark.parametrize("first_line", ["#!/bin/sh", "", "#!/nowhere/python3", "#!'", "#!"])
 def test_torchrun_whose_python_is_not_known_is_taken(tmp_path: Path, first_line: str) -> None:
     assert warning_of(a_torchrun(tmp_path / "bin", first_line)) == ""
