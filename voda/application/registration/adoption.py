@@ -215,6 +215,10 @@ class Adoption:
             return
         if _is_fixed(kind, found):
             raise Conflict(f"the template of {meta.key} cannot be changed yet: {await self._freed(kind, meta, found)}")
+        if kind.has_fixed_templates and not msgspec.convert(found, JobObject).is_suspended:
+            # Somebody resumed it, and it has not started: a template cannot be changed in the patch that suspends it.
+            known = {"uid": meta.uid, "resourceVersion": found["metadata"]["resourceVersion"]}
+            found = await self._suspended(kind, meta, known)
         await make_companions(self.objects.api, kind, msgspec.convert(found, JobObject))
         body = kind.adoption_patch(found, spec, self.values.tolerated_taints, self.values.environment(spec)).body
         # The patch must meet the version that was read: it replaces lists as a whole.

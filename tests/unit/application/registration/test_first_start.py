@@ -110,6 +110,20 @@ def test_job_that_changes_between_its_adoption_and_its_start_keeps_the_change() 
     virtually(with_one_node(act))
 
 
+def test_job_that_its_user_resumes_between_its_adoption_and_its_start_waits_for_voda_all_the_same() -> None:
+    async def act(cluster: Cluster) -> None:
+        await cluster.create("a")
+        await cluster.world.until(lambda: cluster.runs("a"))
+        await cluster.create("b")
+        await cluster.world.until(lambda: cluster.replica.service.jobs.live_job("ns_b") is not None)
+        await cluster.world.client.patch(JOBS, (cluster.world.namespace, "b"), {"spec": {"suspend": False}})
+        began = cluster.world.server.now()
+        await cluster.world.until(lambda: cluster.is_ready("b") and not cluster.runs("b"))
+        assert cluster.world.server.now() - began < UNREADY_S
+
+    virtually(with_one_node(act))
+
+
 def test_job_that_is_deleted_between_its_adoption_and_its_start_is_canceled_at_once() -> None:
     async def act(cluster: Cluster) -> None:
         await cluster.create("a")
