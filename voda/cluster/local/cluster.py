@@ -131,7 +131,7 @@ class LocalCluster:
             except InvalidInput as error:
                 problem = str(error)
         may_kill = _may_kill(action, is_known=action.job_id in self.jobs)
-        left = await self._find_left(action.job_id, account) if may_kill else ()
+        left = await _find_left(self._context, self._folder(action.job_id, account)) if may_kill else ()
         with self.fence.turn():
             if problem:
                 self._fail(action.job_id, problem, left)
@@ -234,15 +234,6 @@ class LocalCluster:
         self._context.tell(JobFailed(job_id=job_id, reason=reason))
         self._add_new(job_id, left, reason=reason)
 
-    async def _find_left(self, job_id: str, account: Account | None) -> Sequence[MarkedProcess]:
-        """Find the processes of a job; ClusterUnavailable: they cannot be found now."""
-        find, threads = self._folder(job_id, account).find_processes, self._context.threads
-        try:
-            async with asyncio.timeout(FIND_S):
-                return await asyncio.get_running_loop().run_in_executor(threads, find)
-        except TimeoutError as error:
-            raise ClusterUnavailable(f"job {job_id}: its processes were not found within {FIND_S:g} s") from error
-
     async def _account(self, job_id: str) -> Account | None:
         """Find the account that a job runs with.
 
@@ -298,6 +289,15 @@ def _may_kill(action: Action, *, is_known: bool) -> bool:
     if isinstance(action, HaltJob):
         return action.is_kill and is_known
     return isinstance(action, StartJob | ResizeJob) and not is_known
+
+
+async def _find_left(context: LocalContext, folder: JobFolder) -> Sequence[MarkedProcess]:
+    """Find the processes of a job; ClusterUnavailable: they cannot be found now."""
+    try:
+        async with asyncio.timeout(FIND_S):
+            return await asyncio.get_running_loop().run_in_executor(context.threads, folder.find_processes)
+    except TimeoutError as error:
+        raise ClusterUnavailable(f"job {folder.path.name}: its processes were not found within {FIND_S:g} s") from error
 
 
 def _refuse_other_nodes(action: StartJob | ResizeJob, name: str) -> None:
