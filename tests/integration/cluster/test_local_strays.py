@@ -116,6 +116,43 @@ async def test_job_of_which_processes_are_looked_for_in_vain_keeps_no_other_acti
         await ground.until_told(JobCompleted(job_id="a"), WorkerExited(job_id="a", workers=(0,), cause="finished"))
 
 
+async def test_look_says_nothing_of_a_worker_that_came_and_went_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [threading.Event(), threading.Event()]
+    begun: list[threading.Event] = []
+
+    def find_and_wait(replicas: Path, uid: int) -> tuple[MarkedProcess, ...]:
+        found = find_marked(replicas, uid)
+        begun.append(looks[min(len(begun), 1)])
+        assert begun[-1].wait(DEADLINE_S)
+        return found
+
+    leaves_one = f"case $VODA_REPLICA in *worker-2) {STRAY}; esac; {FOREVER}"
+    async with a_ground(tmp_path) as ground:
+        folder = JobFolder(ground.folder, "a")
+        await ground.start(a_torch_job("a", leaves_one, min_replicas=1, max_replicas=3), workers=2)
+        monkeypatch.setattr(folder_module, "find_marked", find_and_wait)
+        try:
+            await ground.resize("a", 1)
+            await until(lambda: bool(begun))
+            await ground.resize("a", 3)
+            await until(lambda: folder.files.exists("stray") and folder.alive("worker-2", 1) is not None)
+            shim = folder.alive("worker-2", 1)
+            assert shim is not None
+            os.kill(shim.pid, signal.SIGKILL)
+            await until(lambda: not ground.cluster.jobs["a"].replicas.is_at_work("worker-2"))
+            await ground.resize("a", 1)
+            looks[0].set()
+            await until(lambda: 1 not in ground.cluster.jobs["a"].record.devices)
+            assert (await ground.workers(), is_alive(stray_of(ground))) == ((0, 2), True)
+        finally:
+            for look in looks:
+                look.set()
+        await ground.until_workers(0)
+        assert not is_alive(stray_of(ground))
+
+
 async def test_look_at_processes_that_fails_is_tried_again_after_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ CUDA_VISIBLE_DEVICES those that a launcher started by itself. They are looked fo
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Final
 
@@ -41,6 +41,9 @@ class DeviceClaims:
         self._replicas = replicas
         self._settle = settle
         self._is_looking = False
+        self._looked_for: Set[int] = frozenset()
+        """The leaving workers that may have been without a process as the look began: of others it may have come too
+        early."""
         self._found: Sequence[MarkedProcess] | None = None
         """The processes that were just found, while `settle` acts on them."""
         self._kill_at: dict[int, float] = {}
@@ -140,17 +143,15 @@ class DeviceClaims:
         self._stop_late_shims()
         if self._found is not None:
             self._release(self._vacant(self._found))
-        elif not self._is_looking and _may_be_vacant(self._state, self._replicas):
-            self._is_looking = True
-            self._look()
-
-    def _look(self) -> None:
-        self._state.context.in_thread(self._state.folder.find_processes, self._act_on, within_s=FIND_S)
+        elif not self._is_looking and (looked_for := _may_be_vacant(self._state, self._replicas)):
+            self._is_looking, self._looked_for = True, looked_for
+            self._state.context.in_thread(self._state.folder.find_processes, self._act_on, within_s=FIND_S)
 
     def _act_on(self, found: Sequence[MarkedProcess] | None) -> None:
         if found is None:
             # Whatever keeps them from being found may last.
-            self._state.later(TRY_AGAIN_S, self._look)
+            self._looked_for = frozenset()
+            self._state.later(TRY_AGAIN_S, partial(self._act_on, ()))
             return
         # Only now: what is done later looks again.
         self._is_looking, self._found = False, found
@@ -256,7 +257,7 @@ class DeviceClaims:
     def _vacant(self, found: Sequence[MarkedProcess]) -> Sequence[int]:
         """Return the leaving workers that have no process left; what outlived its shim is killed."""
         record, folder = self._state.record, self._state.folder
-        leaving = sorted(record.leaving)
+        leaving = sorted(record.leaving & self._looked_for)
         if record.kind == "torch":
             names = {index: self._state.replicas_of([index]) for index in leaving}
             return [
@@ -300,13 +301,14 @@ class DeviceClaims:
             self._state.save()
 
 
-def _may_be_vacant(state: JobState, replicas: JobReplicas) -> bool:
-    """Return whether a look at the processes may show that a leaving worker has none left."""
+def _may_be_vacant(state: JobState, replicas: JobReplicas) -> Set[int]:
+    """Return the leaving workers of which a look at the processes may show that they have none left."""
     record = state.record
     if record.kind == "torch":
-        return any(not any(map(replicas.is_at_work, state.replicas_of([index]))) for index in record.leaving)
+        names = {index: state.replicas_of([index]) for index in record.leaving}
+        return {index for index in names if not any(map(replicas.is_at_work, names[index]))}
     runs_on = record.state == "running" and not record.ended
-    return bool(record.leaving) and (runs_on or not replicas.is_at_work(LAUNCHER))
+    return set(record.leaving) if runs_on or not replicas.is_at_work(LAUNCHER) else frozenset()
 
 
 def claim_of_left(context: LocalContext, left: Sequence[MarkedProcess]) -> dict[int, tuple[str, ...]]:
