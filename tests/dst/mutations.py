@@ -64,10 +64,9 @@ def _impatient(view: ClusterState, now: float) -> dict[str, str]:
     return {job_id: why for job_id, why in _held_jobs(view, now).items() if not view.jobs[job_id].waits_for}
 
 
-def _guarantees_nothing(draft: cell_draft.CellDraft, job: Job) -> bool:
+def _guarantees_nothing(draft: cell_draft.CellDraft, job: Job) -> None:
     """Treat every job as one without a guarantee."""
     del draft, job
-    return False
 
 
 def _takes_nothing_back(book: CellBook, request: GangRequest, gpus: int, conditions: Conditions) -> Decision:
@@ -100,7 +99,7 @@ MUTATIONS: Final[Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]]]
     "observed-free": [(diff, "_free", _as_if_all_were_free)],
     "array-bound": [(eligibility, "_beyond_bound", _unbounded)],
     "after": [(eligibility, "held_jobs", _impatient)],
-    "guarantee": [(cell_draft.CellDraft, "may_be_guaranteed", _guarantees_nothing)],
+    "guarantee": [(cell_draft.CellDraft, "quota", _guarantees_nothing)],
     "reclaim": [(cell_draft, "decide", _takes_nothing_back)],
     "release": [(share_reconciler, "stale_shares", _releases_nothing)],
     "card-memory": [(SharingNode, "free", _forgets_memory)],
