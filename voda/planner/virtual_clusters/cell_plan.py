@@ -43,8 +43,33 @@ def decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set
 
     draft = recover(view, last)
     guaranteed = place_guaranteed(draft, policy_of, now)
+    _leave_closed_nodes(draft)
     opportunistic = place_opportunistic(draft, policy, now, guaranteed.targets)
+    _leave_closed_nodes(draft)
     return _result(draft, cell_reasons(draft, guaranteed, opportunistic, policy.name))
+
+
+def _leave_closed_nodes(draft: CellDraft) -> None:
+    """Take away workers on closed nodes whose index changes: under another one they would have to start there anew."""
+    closed = draft.view.closed_nodes.keys()
+    for job_id, members in list(draft.workers.items() if closed else ()):
+        is_there = any(worker.cells.node in closed for worker in members)
+        least = draft.view.jobs[job_id].spec.min_replicas
+        if is_there and _loses_workers(draft, job_id, closed) and draft.size(job_id) < least:
+            for worker in draft.workers[job_id]:
+                draft.drop(worker)
+
+
+def _loses_workers(draft: CellDraft, job_id: str, closed: Set[str]) -> bool:
+    """Return whether a job had workers on closed nodes whose index changes; each that goes may change others'."""
+    before = draft.size(job_id)
+    while moved := [
+        worker
+        for index, worker in enumerate(numbered(draft, job_id))
+        if worker.cells.node in closed and worker.index != index
+    ]:
+        draft.drop(moved[-1])
+    return draft.size(job_id) < before
 
 
 def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:

@@ -266,3 +266,14 @@ def test_plan_when_a_job_within_its_quota_is_on_idle_cells_does_not_lend_these_t
         state = replace(state, jobs={**state.jobs, job_id: replace(state.jobs[job_id], submitted_at=-1.0)})
     state = replanned(state)
     assert (size(state, "own"), size(state, "eight"), size(state, "four")) == (4, 8, 0)
+
+
+def test_plan_when_what_is_left_of_a_job_is_on_a_cordoned_node_under_other_indices_halts_it() -> None:
+    pool = a_pool({"vision": {"node": 1}}, nodes=FOUR[:2])
+    state = reached(replanned(submitted(pool, "elastic", "vision", priority=-1, min_replicas=2, max_replicas=8)))
+    first, last = state.plan.placement["elastic"][0], state.plan.placement["elastic"][-1]
+    assert state.plan.placement["elastic"] == (*[first] * 4, *[last] * 4)
+    state = replace(state, nodes={**state.nodes, last: replace(state.nodes[last], is_schedulable=False)})
+    state = replanned(submitted(state, "gang", "vision", min_replicas=4, max_replicas=4))
+    assert state.plan.placement == {"gang": (first,) * 4}
+    assert size(state, "elastic") == 0
