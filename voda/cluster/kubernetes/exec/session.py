@@ -87,10 +87,12 @@ class PodCommand:
     async def leave(self) -> None:
         """Interrupt a command on a terminal that has not ended, and end its input: no runtime would hang up."""
         if self._end is None and self._has_terminal and self._takes_input:
-            # It may not read.
-            with suppress(TimeoutError):
+            # It may not read. A connection that closes at once may take along what is on its way.
+            with suppress(TimeoutError, ClusterUnavailable):
                 async with asyncio.timeout(_LEAVE_S):
                     await self._send(_INPUT, _INTERRUPT + _END_OF_INPUT)
+                    while not isinstance(await self.read(), CommandEnd):
+                        pass
 
     async def _send(self, channel: int, data: bytes) -> None:
         # How the command ended is for `read` to say.
