@@ -53,23 +53,22 @@ def _leave_closed_nodes(draft: CellDraft) -> None:
     """Take away workers on closed nodes whose index changes: under another one they would have to start there anew."""
     closed = draft.view.closed_nodes.keys()
     for job_id, members in list(draft.workers.items() if closed else ()):
-        is_there = any(worker.cells.node in closed for worker in members)
-        least = draft.view.jobs[job_id].spec.min_replicas
-        if is_there and _loses_workers(draft, job_id, closed) and draft.size(job_id) < least:
+        if not any(worker.cells.node in closed for worker in members):
+            continue
+        _drop_moved(draft, job_id, closed)
+        if draft.size(job_id) < min(len(members), draft.view.jobs[job_id].spec.min_replicas):
             for worker in draft.workers[job_id]:
                 draft.drop(worker)
 
 
-def _loses_workers(draft: CellDraft, job_id: str, closed: Set[str]) -> bool:
-    """Return whether a job had workers on closed nodes whose index changes; each that goes may change others'."""
-    before = draft.size(job_id)
+def _drop_moved(draft: CellDraft, job_id: str, closed: Set[str]) -> None:
+    """Drop a job's workers on closed nodes whose index changes; each that goes may change the index of others."""
     while moved := [
         worker
         for index, worker in enumerate(numbered(draft, job_id))
         if worker.cells.node in closed and worker.index != index
     ]:
         draft.drop(moved[-1])
-    return draft.size(job_id) < before
 
 
 def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:
