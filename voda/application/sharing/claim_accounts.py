@@ -17,8 +17,14 @@ from voda.cluster.kubernetes.state.claim_requests import given_cards
 from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
 from voda.cluster.kubernetes.state.shared_cards import SharedCards
 from voda.concurrency import log_unexpected
-from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, StoreNotWritable, TransientError
-from voda.domain.errors import VersionConflict as Overtaken
+from voda.domain.errors import (
+    ActionRefused,
+    ChangedMeanwhile,
+    NotFound,
+    StoreNotWritable,
+    TransientError,
+    VersionConflict,
+)
 from voda.domain.gpus import CardShare
 from voda.domain.shares import PodShares, SharingNode
 from voda.projections.shares import ShareAccounts
@@ -46,10 +52,7 @@ class ClaimAccounts:
         """Put right the accounts of nodes that changed; what fails is tried again in the next round."""
         changed, self.cards.changed = self.cards.changed, set()
         for node in sorted(changed):
-            is_right = False
-            with log_unexpected("correcting shares", node):
-                is_right = await succeeds(self._correct(node), node)
-            if not is_right:
+            if not await succeeds(self._correct(node), node):
                 self.cards.changed.add(node)
 
     def is_known(self, node: str) -> bool:
@@ -142,12 +145,17 @@ def _together(
 
 
 async def succeeds(work: Awaitable[None], what: str) -> bool:
-    """Do something that may fail because others were faster, or do not answer; say whether it is done."""
-    try:
-        await work
-    except (Overtaken, ChangedMeanwhile, NotFound):
-        return False
-    except (TransientError, ActionRefused, StoreNotWritable) as error:
-        _log.warning("shares by claims wait about=%s reason=%s", what, error)
-        return False
-    return True
+    """Do something that may fail because others were faster, or do not answer; say whether it is done.
+
+    What is unforeseen is logged: it concerns one pod or node, and the others go on.
+    """
+    is_done = False
+    with log_unexpected("shares by claims", what):
+        try:
+            await work
+            is_done = True
+        except (VersionConflict, ChangedMeanwhile, NotFound):
+            pass
+        except (TransientError, ActionRefused, StoreNotWritable) as error:
+            _log.warning("shares by claims wait about=%s reason=%s", what, error)
+    return is_done

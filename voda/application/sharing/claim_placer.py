@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claim_decisions import CardAllotment, ChosenCards, Claimant, OpenNode
 from voda.application.status.kube_events import Announcement, Subject
+from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_requests import (
@@ -47,12 +48,12 @@ _MOST_AT_ONCE: Final = 64
 _CALLS_AT_ONCE: Final = 32
 _PODS_AT_ONCE: Final = 100
 """Then others get a turn."""
-_PATIENCE_S: Final = 3.0
+_UNSCHEDULABLE_S: Final = 3.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
-_MOST_PATIENCE_S: Final = 60.0
+_LONGEST_UNSCHEDULABLE_S: Final = 60.0
 """Twice as long on each node that follows: where it fits on none, it would else move as long as there are nodes."""
-_SHORTEST_REST_S: Final = 1.0
-_LONGEST_REST_S: Final = 60.0
+_FIRST_BACKOFF_S: Final = 0.1
+_LONGEST_BACKOFF_S: Final = 60.0
 """Of a pod whose claims cannot be bound again and again: a quota forbids them, say, and others are to have its turn."""
 _AVOIDED_S: Final = 300.0
 """For so long a pod avoids a node where it was."""
@@ -68,12 +69,14 @@ class ClaimPlacer:
     announce: Callable[[Announcement], None]
     _avoided: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
     """Uid of a pod -> nodes where kube-scheduler could not place it -> until when they are avoided."""
-    _told: dict[str, str] = field(default_factory=dict, init=False)
-    """Uid of a pod that waits -> the sentence that it was told."""
+    _announced: dict[str, str] = field(default_factory=dict, init=False)
+    """Uid of a pod that waits -> what was announced of it last."""
     _under_way: set[str] = field(default_factory=set, init=False)
     """Uids of pods whose claims are being bound."""
-    _resting: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
-    """Uid of a pod whose claims could not be bound -> the instant from which they may be again, and the next rest."""
+    _backoff: Backoff = field(
+        default_factory=lambda: Backoff(first_s=_FIRST_BACKOFF_S, longest_s=_LONGEST_BACKOFF_S), init=False
+    )
+    """By uid of a pod whose claims could not be bound."""
     _version: int = field(default=-2, init=False)
     """Of accounts that rounds only imagined; ever lower."""
 
@@ -134,7 +137,7 @@ class ClaimPlacer:
             with log_unexpected("choosing cards", pod.metadata.key):
                 found = self._look(pod, allotment, now)
             if isinstance(found, str):
-                self._tell(pod, found, now)
+                self._announce(pod, found, now)
             elif found is not None:
                 chosen.append(found)
         self._version = allotment.version
@@ -144,7 +147,12 @@ class ClaimPlacer:
         """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
         uid, devices = pod.metadata.uid, self.inventory.stock.devices
         claims = claims_of_pod(pod, devices.claims)
-        if uid in self._under_way or self._rests(uid, now) or claims is None or self.accounts.is_given(uid):
+        if (
+            uid in self._under_way
+            or not self._backoff.is_due(uid, now)
+            or claims is None
+            or self.accounts.is_given(uid)
+        ):
             return None
         if uid in self.inventory.sharing.by_uid:
             # Its share may be the extender's, which is about to bind it.
@@ -166,8 +174,8 @@ class ClaimPlacer:
             return None
         if not self._is_bound(meant):
             return meant
-        patience_s = min(_PATIENCE_S * 2 ** len(self._avoided.get(uid, ())), _MOST_PATIENCE_S)
-        if _is_unschedulable(pod) and now - shares.assigned_at >= patience_s:
+        unschedulable_s = min(_UNSCHEDULABLE_S * 2 ** len(self._avoided.get(uid, ())), _LONGEST_UNSCHEDULABLE_S)
+        if _is_unschedulable(pod) and now - shares.assigned_at >= unschedulable_s:
             found = self._elsewhere(meant, allotment)
             return found if isinstance(found, ChosenCards) else None
         return None
@@ -214,34 +222,22 @@ class ClaimPlacer:
 
     async def _bind(self, chosen: ChosenCards) -> None:
         """Have the claims of a pod select its cards; where that fails, a later round tries again."""
-        uid, key, is_done = chosen.claimant.uid, chosen.claimant.key, False
+        uid, key = chosen.claimant.uid, chosen.claimant.key
         try:
-            with log_unexpected("binding claims", key):
-                async with self._calls:
-                    is_done = await succeeds(self._pin(chosen), key)
+            async with self._calls:
+                is_done = await succeeds(self._pin(chosen), key)
         finally:
             self._under_way.discard(uid)
-            self._rest(uid, is_done=is_done)
-
-    def _rest(self, uid: str, *, is_done: bool) -> None:
-        """Have a pod rest that failed; the first time not at all, for the mirror may have been behind."""
         if is_done:
-            self._resting.pop(uid, None)
-            return
-        now = self._backend.clock.now()
-        _, rest_s = self._resting.get(uid, (now, 0.0))
-        next_s = min(2 * rest_s, _LONGEST_REST_S) if rest_s else _SHORTEST_REST_S
-        self._resting[uid] = (now + rest_s, next_s)
-
-    def _rests(self, uid: str, now: float) -> bool:
-        again_at, _ = self._resting.get(uid, (now, 0.0))
-        return now < again_at
+            self._backoff.reset(uid)
+        else:
+            self._backoff.failed(uid, self._backend.clock.now())
 
     async def _pin(self, chosen: ChosenCards) -> None:
         pod = await self.accounts.binding.pin(chosen.claimant.pod, self._claims(chosen), chosen.node)
         # The mirror may be behind, and the next round would do it again.
         self.inventory.update_pod(pod)
-        self._told.pop(chosen.claimant.uid, None)
+        self._announced.pop(chosen.claimant.uid, None)
 
     async def _tidy(self) -> None:
         """Delete the claims of pods on nodes whose place was taken by those that select cards."""
@@ -264,10 +260,10 @@ class ClaimPlacer:
                 )
         return found
 
-    def _tell(self, pod: Pod, reason: str, now: float) -> None:
+    def _announce(self, pod: Pod, reason: str, now: float) -> None:
         meta = pod.metadata
-        if self._told.get(meta.uid) != reason:
-            self._told[meta.uid] = reason
+        if self._announced.get(meta.uid) != reason:
+            self._announced[meta.uid] = reason
             subject = Subject(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
             self.announce(
                 Announcement(subject=subject, reason="WaitsForCards", message=reason, at=now, key=f"{now} {reason}")
@@ -275,8 +271,8 @@ class ClaimPlacer:
 
     def _forget(self, now: float) -> None:
         there = self.accounts.pods.by_uid
-        self._told = {uid: reason for uid, reason in self._told.items() if uid in there}
-        self._resting = {uid: each for uid, each in self._resting.items() if uid in there}
+        self._announced = {uid: reason for uid, reason in self._announced.items() if uid in there}
+        self._backoff.forget_before(now - _LONGEST_BACKOFF_S)
         left = (
             (uid, {node: until for node, until in nodes.items() if until > now})
             for uid, nodes in self._avoided.items()
