@@ -239,6 +239,7 @@ async def test_claims_of_others_count_and_a_share_that_is_only_meant_gives_way()
         await it.until_runs("other")
         await it.world.kubelet.exit("ns", "other")
         await it.until_recorded(a=("n1", 0, 400))
+        assert await it.selected("a") == "n1-0"
 
 
 async def has_claim(it: Story, name: str) -> bool:
