@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,20 @@ class HandScheduler:
         return (await extender.bind(msgspec.json.encode(named))).error
 
 
+def uses_of_cards(pods: Iterable[Object], node: str) -> tuple[Counter[str], Counter[str]]:
+    """Return card -> core and card -> memory that the pods on a node have, by their annotations and requests."""
+    core, memory = Counter[str](), Counter[str]()
+    for pod in pods:
+        if pod["spec"].get("nodeName") != node or pod["status"].get("phase") in ("Succeeded", "Failed"):
+            continue
+        asked = {each["name"]: each["resources"]["requests"] for each in pod["spec"]["containers"]}
+        for container, cards in cards_of(pod).items():
+            for card in cards.split(","):
+                core[card] += min(100, int(asked[container].get(CORE, 0)))
+                memory[card] += int(asked[container].get(MEMORY, 0))
+    return core, memory
+
+
 class CardBreaches:
     """Takes note of cards of which bound pods use more than they have, at every change."""
 
@@ -101,15 +115,7 @@ class CardBreaches:
 
     def look(self, node: str) -> None:
         """Look at a node."""
-        core, memory = Counter[str](), Counter[str]()
-        for pod in self._server.objects[PODS].values():
-            if pod["spec"].get("nodeName") != node or pod["status"]["phase"] in ("Succeeded", "Failed"):
-                continue
-            asked = {each["name"]: each["resources"]["requests"] for each in pod["spec"]["containers"]}
-            for container, cards in cards_of(pod).items():
-                for card in cards.split(","):
-                    core[card] += min(100, int(asked[container].get(CORE, 0)))
-                    memory[card] += int(asked[container].get(MEMORY, 0))
+        core, memory = uses_of_cards(self._server.objects[PODS].values(), node)
         offered = self._server.objects[NODES]["", node]["status"]["allocatable"]
         most = int(offered[MEMORY]) // max(1, int(offered[CORE]) // 100)
         if any(each > 100 for each in core.values()) or any(each > most for each in memory.values()):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tests.dst.invariants.broken import Broken
 from tests.kube.client import Key, Object
-from tests.kube.sharing import ASSUMED, CORE, MEMORY, cards_of
+from tests.kube.sharing import ASSUMED, cards_of, uses_of_cards
 from voda.domain.gpus import CardShare, GpuDevice
 from voda.events.envelope import Event
 from voda.events.types import NodeChanged, NodeJoined, NodeLeft, ShareAssigned, ShareReleased
@@ -100,15 +100,7 @@ def refuse_overfull(pods: Mapping[Key, Object], node: str, memory_mib: int) -> N
     Raises:
         Broken: one does.
     """
-    core, memory = Counter[str](), Counter[str]()
-    for pod in pods.values():
-        if pod["spec"].get("nodeName") != node or pod["status"].get("phase") in ("Succeeded", "Failed"):
-            continue
-        asked = {each["name"]: each["resources"]["requests"] for each in pod["spec"]["containers"]}
-        for container, cards in cards_of(pod).items():
-            for card in cards.split(","):
-                core[card] += min(100, int(asked[container].get(CORE, 0)))
-                memory[card] += int(asked[container].get(MEMORY, 0))
+    core, memory = uses_of_cards(pods.values(), node)
     for card in core:
         if core[card] > 100 or memory[card] > memory_mib:
             what = f"card {card} of node {node} gives {10 * core[card]} milli and {memory[card]} MiB"
