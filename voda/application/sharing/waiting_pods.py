@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from voda.backoff import Backoff
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
@@ -23,8 +24,8 @@ from voda.sharing.pod import PodRequest
 
 _AT_ONCE: Final = 20
 """The oldest ones: once they are placed, the others are looked at again."""
-_SHORTEST_REST_S: Final = 5.0
-_LONGEST_REST_S: Final = 60.0
+_FIRST_BACKOFF_S: Final = 5.0
+_LONGEST_BACKOFF_S: Final = 60.0
 """Of a pod that is woken in vain again and again: CPU may be what it lacks."""
 
 
@@ -35,8 +36,12 @@ class WaitingPods:
     binding: PodBinding
     pods: SharingPods
     chooser: CardChooser
-    _woken: dict[str, tuple[int, float, float]] = field(default_factory=dict, init=False)
-    """Uid -> position of the log when it was woken last, the instant from which it may be again, and the next rest."""
+    _woken: dict[str, int] = field(default_factory=dict, init=False)
+    """Uid -> position of the log when it was woken last."""
+    _backoff: Backoff = field(
+        default_factory=lambda: Backoff(first_s=_FIRST_BACKOFF_S, longest_s=_LONGEST_BACKOFF_S), init=False
+    )
+    """By uid of pods that were woken."""
 
     async def wake(self, accounts: ShareAccounts, closed: Mapping[str, str], position: int, now: float) -> None:
         """Wake the oldest pods for which cards are free on a node that is not closed."""
@@ -53,10 +58,12 @@ class WaitingPods:
                 has_room[asking.request] = placement.has_room(asking)
             if has_room[asking.request]:
                 woken += 1
-                rest_s = self._woken[asking.uid][2] if asking.uid in self._woken else _SHORTEST_REST_S
-                self._woken[asking.uid] = (position, now + rest_s, min(2 * rest_s, _LONGEST_REST_S))
+                self._woken[asking.uid] = position
+                self._backoff.failed(asking.uid, now)
                 await self._touch(pod, position)
-        self._woken = {uid: each for uid, each in self._woken.items() if uid in self.pods.by_uid}
+        for uid in self._woken.keys() - self.pods.by_uid.keys():
+            del self._woken[uid]
+            self._backoff.reset(uid)
 
     def _put_aside(self, accounts: ShareAccounts) -> Iterator[Pod]:
         for uid, pod in self.pods.by_uid.items():
@@ -67,8 +74,7 @@ class WaitingPods:
                 yield pod
 
     def _is_due(self, uid: str, position: int, now: float) -> bool:
-        before, again_at, _ = self._woken.get(uid, (-1, now, 0.0))
-        return before != position and now >= again_at
+        return self._woken.get(uid, -1) != position and self._backoff.is_due(uid, now)
 
     def _asking(self, pod: Pod) -> SharingPod | None:
         """Return what a pod asks for; None where that can never be."""

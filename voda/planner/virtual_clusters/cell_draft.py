@@ -22,7 +22,7 @@ from voda.cells.structure.trees import NONE
 from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER
 from voda.domain.job import Job, JobSpec
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.rests import KeptRests
+from voda.planner.virtual_clusters.beyond_quota import KeptBeyondQuota
 
 _NEW: Final = 1 << 30
 """The index of a worker that was not in the plan before: it gets one at the end."""
@@ -64,7 +64,7 @@ class CellDraft:
     """Usable nodes on which not all devices are voda's: no guarantee rests on them."""
     without_guarantee: Set[str]
     """Jobs that others go before for a while."""
-    rests: KeptRests = field(default_factory=KeptRests)
+    beyond_quota: KeptBeyondQuota = field(default_factory=KeptBeyondQuota)
     workers: dict[str, tuple[PlannedWorker, ...]] = field(default_factory=dict)
     """Job -> its workers."""
     dropped: dict[str, list[PlannedWorker]] = field(default_factory=dict)

@@ -16,8 +16,8 @@ from voda.cells.gangs import Gang, WorkerCells
 from voda.cells.resumption import Contents, GangBatch, batches
 from voda.cells.structure.trees import NONE
 from voda.domain.job import Job, JobSpec
+from voda.planner.virtual_clusters.beyond_quota import KeptBeyondQuota
 from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, PlannedWorker, request_of
-from voda.planner.virtual_clusters.rests import KeptRests
 
 
 class FormerWorker(Struct, frozen=True, kw_only=True, gc=False):
@@ -61,7 +61,7 @@ class KeptWorkers:
     book: CellBook
     """It is never changed."""
     contents: Contents = field(default_factory=dict)
-    rests: KeptRests = field(default_factory=KeptRests)
+    beyond_quota: KeptBeyondQuota = field(default_factory=KeptBeyondQuota)
     _kept: dict[str, tuple[JobSpec, _Part, FormerWorkers]] = field(default_factory=dict)
 
     def of_jobs(self, draft: CellDraft) -> list[FormerJob]:

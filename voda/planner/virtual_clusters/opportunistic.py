@@ -107,20 +107,20 @@ def _view_of_rest(
     jobs: dict[str, Job] = {}
     placement = dict(view.plan.placement)
     estimates = dict(view.estimates)
-    is_rigid, kept = gives_as_requested(policy), draft.rests
+    is_rigid, kept = gives_as_requested(policy), draft.beyond_quota
     for job_id, job in view.jobs.items():
         spec, served = job.spec, within_quota.get(job_id, 0)
         if spec.pinned_cell or (served and is_rigid and served >= spec.requested):
             continue
         priority = _LAST if job_id in draft.without_guarantee else 0
-        rest = kept.rest(job, served, caps.get(job_id), priority)
+        rest = kept.job(job, served, caps.get(job_id), priority)
         if rest is None:
             continue
         jobs[job_id] = rest
         if served:
             placement[job_id] = placement.get(job_id, ())[served:]
             if (estimate := estimates.get(job_id)) is not None:
-                estimates[job_id] = kept.beyond(job_id, estimate, served)
+                estimates[job_id] = kept.estimate(job_id, estimate, served)
     return replace(
         view,
         jobs=jobs,

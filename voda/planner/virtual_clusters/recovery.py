@@ -42,7 +42,7 @@ def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     )
     foreign = _foreign(view, leafs_on, usable, held)
     mixed = frozenset(foreign) | _lent_to_gangs(view)
-    draft = CellDraft(view, book, usable, mixed, without_guarantee, kept.rests)
+    draft = CellDraft(view, book, usable, mixed, without_guarantee, kept.beyond_quota)
     _recover_workers(draft, kept, held)
     for name in sorted(foreign):
         _block(draft, name, foreign[name])
@@ -107,7 +107,7 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
         coming.add(job, of_job, 1)
     draft.book, downgraded = resume(draft.book, *coming.batches, kept.contents)
     kept.forget_others(view.plan.placement.keys())
-    kept.rests.forget_others(view.jobs.keys())
+    kept.beyond_quota.forget_others(view.jobs.keys())
     for name in downgraded:
         draft.changed(job_of(name))
     for job, worker in coming.later:

@@ -12,18 +12,18 @@ from msgspec.structs import replace
 from voda.domain.job import Job
 from voda.domain.state import Estimate
 
-_Rest = tuple[Job, int, int | None, int, Job | None]
-_Beyond = tuple[Estimate, int, Estimate]
+_KeptJob = tuple[Job, int, int | None, int, Job | None]
+_KeptEstimate = tuple[Estimate, int, Estimate]
 
 
 @dataclass
-class KeptRests:
-    """The rests of the jobs of a pool. Threads may share it."""
+class KeptBeyondQuota:
+    """What the jobs of a pool may have beyond their quota. Threads may share it."""
 
-    _rests: dict[str, _Rest] = field(default_factory=dict)
-    _beyond: dict[str, _Beyond] = field(default_factory=dict)
+    _jobs: dict[str, _KeptJob] = field(default_factory=dict)
+    _estimates: dict[str, _KeptEstimate] = field(default_factory=dict)
 
-    def rest(self, job: Job, served: int, cap: int | None, priority: int) -> Job | None:
+    def job(self, job: Job, served: int, cap: int | None, priority: int) -> Job | None:
         """Return a job as what it may have beyond the workers within its quota; None where that is nothing.
 
         Args:
@@ -32,30 +32,30 @@ class KeptRests:
             priority: the one that it has there.
         """
         job_id = job.spec.job_id
-        last = self._rests.get(job_id)
+        last = self._jobs.get(job_id)
         if last is not None and last[0] is job and last[1:4] == (served, cap, priority):
             return last[4]
-        rest = _rest_of(job, served, cap, priority)
-        self._rests[job_id] = job, served, cap, priority, rest
+        rest = _job_beyond(job, served, cap, priority)
+        self._jobs[job_id] = job, served, cap, priority, rest
         return rest
 
-    def beyond(self, job_id: str, estimate: Estimate, served: int) -> Estimate:
+    def estimate(self, job_id: str, estimate: Estimate, served: int) -> Estimate:
         """Return a job's estimate by what workers beyond those within its quota add."""
-        last = self._beyond.get(job_id)
+        last = self._estimates.get(job_id)
         if last is not None and last[0] is estimate and last[1] == served:
             return last[2]
         more = _estimate_beyond(estimate, served)
-        self._beyond[job_id] = estimate, served, more
+        self._estimates[job_id] = estimate, served, more
         return more
 
     def forget_others(self, job_ids: Set[str]) -> None:
         """Keep what is known of these jobs alone."""
-        for job_id in set(self._rests) - job_ids:
-            self._rests.pop(job_id, None)
-            self._beyond.pop(job_id, None)
+        for job_id in set(self._jobs) - job_ids:
+            self._jobs.pop(job_id, None)
+            self._estimates.pop(job_id, None)
 
 
-def _rest_of(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
+def _job_beyond(job: Job, served: int, cap: int | None, priority: int) -> Job | None:
     spec = job.spec
     most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
     least = 1 if served else spec.min_replicas
