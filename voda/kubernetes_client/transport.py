@@ -32,13 +32,13 @@ from aiohttp import (
     ServerDisconnectedError,
 )
 from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.client.rest import RESTClientObject
 from kubernetes_asyncio.config import ConfigException
 from msgspec import Struct
 from yarl import URL
 
 from voda.clock import stopwatch
-from voda.domain.errors import ClusterUnavailable, InvalidInput
+from voda.domain.errors import ClusterUnavailable
+from voda.kubernetes_client.connections import Connections, tls_of
 from voda.kubernetes_client.errors import (
     Rejected,
     StatusBody,
@@ -109,19 +109,15 @@ class Transport:
         """Of the last answer whose date was read: the loop's time, and the server's, seconds since the epoch."""
         self._configuration = configuration
         self._telemetry = telemetry
-        try:
-            # For its TLS: authorities, client certificate, server name.
-            self._rest = RESTClientObject(configuration)
-        except (OSError, ValueError) as wrong:
-            raise InvalidInput(f"the certificates for the API server cannot be used: {one_line(str(wrong))}") from wrong
-        # Its own session would look for .netrc and proxies in a thread at every request.
+        tls = tls_of(configuration)
+        self._connections = Connections(tls, configuration.connection_pool_maxsize)
         self._session = ClientSession(
-            connector=self._rest.pool_manager.connector, connector_owner=False, read_bufsize=_CHUNK_BYTES
+            connector=self._connections.connector, connector_owner=False, read_bufsize=_CHUNK_BYTES
         )
-        # Connections of its own: WebSockets last, and however many there are, requests find room.
-        self._upgrades = RESTClientObject(configuration)
+        # Connections of their own: WebSockets last, and however many there are, requests find room.
+        self._websockets = Connections(tls, configuration.connection_pool_maxsize)
         self._upgrading = ClientSession(
-            connector=self._upgrades.pool_manager.connector,
+            connector=self._websockets.connector,
             connector_owner=False,
             timeout=ClientTimeout(total=None),
             middlewares=(_refuse_unless_switched,),
@@ -137,12 +133,9 @@ class Transport:
         return said + asyncio.get_running_loop().time() - at
 
     async def close(self) -> None:
-        for session, rest in ((self._session, self._rest), (self._upgrading, self._upgrades)):
+        for session, connections in ((self._session, self._connections), (self._upgrading, self._websockets)):
             await session.close()
-            # A farewell of TLS would outlive the loop.
-            if (connector := rest.pool_manager.connector) is not None:
-                await connector.close(abort_ssl=True)
-            await rest.close()
+            await connections.close()
 
     async def send(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
         """Return the body of the answer.

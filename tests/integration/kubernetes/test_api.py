@@ -1,11 +1,13 @@
 """What the real API server says is understood, call by call."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.kube.control_plane import OUTSIDER, ControlPlane
 from tests.telemetry import RecordingTelemetry
@@ -196,3 +198,28 @@ async def test_every_request_is_counted_by_verb_and_answer(control_plane: Contro
     await api.close()
     assert telemetry.counts(KUBERNETES_REQUESTS) == [("get", "404"), ("list", "200")]
     assert telemetry.spans(KUBERNETES_REQUEST_DURATION) == [("get",), ("list",)]
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_closing_leaves_no_connection_of_requests_that_were_cancelled(
+    control_plane: ControlPlane, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def cancel_requests(after_s: float) -> set[str]:
+        before = _own_sockets()
+        api = await Api.open(control_plane.kubeconfig())
+        requests = [asyncio.create_task(api.get(PODS, dict)) for _ in range(5)]
+        await asyncio.wait(requests, timeout=after_s)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        await api.close()
+        return _own_sockets() - before
+
+    for step in range(20):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            assert not runner.run(cancel_requests(0.004 * step))
+
+
+def _own_sockets() -> set[str]:
+    links = (os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink())
+    return {link for link in links if link.startswith("socket:")}
