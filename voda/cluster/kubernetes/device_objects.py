@@ -18,7 +18,6 @@ _CLOSING: Final = ("NoSchedule", "NoExecute")
 
 
 class DeviceTaint(KubeRecord, frozen=True):
-    key: str = ""
     effect: str = ""
 
 

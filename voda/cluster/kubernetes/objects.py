@@ -65,7 +65,6 @@ class OwnObject(KubeRecord, frozen=True):
 
 class Taint(KubeRecord, frozen=True):
     key: str
-    value: str = ""
     effect: str = ""
 
 
@@ -247,8 +246,6 @@ class Pod(OwnObject, frozen=True):
 
 
 class ReplicaStatus(KubeRecord, frozen=True):
-    active: int = 0
-    succeeded: int = 0
     failed: int = 0
 
 
@@ -296,7 +293,6 @@ class KubeTemplate(KubeRecord, frozen=True):
 
 class ReplicaSpec(KubeRecord, frozen=True):
     replicas: int | None = None
-    restart_policy: str | None = None
     template: KubeTemplate = KubeTemplate()
 
 
@@ -314,7 +310,6 @@ class JobObjectSpec(KubeRecord, frozen=True):
     """Of a Job, as the next ones; other kinds have it in runPolicy."""
     managed_by: str | None = None
     parallelism: int | None = None
-    completions: int | None = None
     template: KubeTemplate = KubeTemplate()
 
     def roles(self, field: str) -> Mapping[str, ReplicaSpec]:
