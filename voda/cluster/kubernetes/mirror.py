@@ -242,9 +242,8 @@ def _is_behind(kept: Any, listed: Any) -> bool:
 
 async def _served(api: Api) -> Mapping[str, JobKind]:
     """Return which kinds voda can run there, or raise ClusterUnavailable."""
-    groups: list[Mapping[str, Any] | None] = [await api.get(path, dict) for path in served_kinds.GROUPS]
     resources: dict[str, Mapping[str, Any] | None] = {}
-    for path in served_kinds.version_paths(groups):
+    for path in served_kinds.VERSION_PATHS:
         resources[path] = await api.get(path, dict)
     return served_kinds.served(resources)
 

@@ -6,36 +6,16 @@ import pytest
 
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
-from voda.cluster.kubernetes.kinds.served_kinds import failure, served, version_paths
+from voda.cluster.kubernetes.kinds.served_kinds import failure, served
 from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, KubeRunPolicy, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 
 V1, V2, BATCH = "/apis/kubeflow.org/v1", "/apis/kubeflow.org/v2beta1", "/apis/batch/v1"
 
 
-def a_group(*versions: str) -> dict[str, Any]:
-    return {"kind": "APIGroup", "versions": [{"groupVersion": f"kubeflow.org/{each}"} for each in versions]}
-
-
 def resources(*kinds: str) -> dict[str, Any]:
     found = [{"name": f"{kind.lower()}s{tail}", "kind": kind} for kind in kinds for tail in ("", "/status")]
     return {"kind": "APIResourceList", "resources": [*found, {"name": "pytorchjobs/scale", "kind": "Scale"}]}
-
-
-@pytest.mark.parametrize(
-    ("group", "paths"),
-    [
-        (a_group("v2beta1", "v1"), (V2, V1)),
-        (a_group("v1"), (V1,)),
-        (a_group("v1beta1", "v2alpha1"), ()),
-        (None, ()),
-        ({"versions": "odd"}, ()),
-        ({"versions": ["odd", None]}, ()),
-    ],
-)
-def test_versions_that_voda_knows_are_asked_for(group: Any, paths: tuple[str, ...]) -> None:
-    batch = {"kind": "APIGroup", "versions": [{"groupVersion": "batch/v1"}]}
-    assert sorted(version_paths([group, batch])) == sorted((*paths, BATCH))
 
 
 def test_the_served_version_of_mpi_jobs_is_taken() -> None:
