@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 from typing import Final
 
 from voda.cluster.kubernetes.objects import KubeContainer, Pod, ResourceRequirements
@@ -17,7 +18,7 @@ LARGEST: Final = (2**63 - 1) * 1000
 """Thousandths. Kubernetes takes whatever is larger for this."""
 _LONGEST: Final = 64
 _PARTS: Final = re.compile(
-    r"(?P<sign>[+-]?)(?:(?P<whole>[0-9]+)\.?(?P<part>[0-9]*)|\.(?P<bare>[0-9]+))"
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
     r"(?:[eE](?P<exponent>[+-]?[0-9]+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))"
 )
 _SUFFIXES: Final = {
@@ -46,11 +47,10 @@ def _milli(quantity: str | int | float) -> int:
     parts = _PARTS.fullmatch(text) if len(text) <= _LONGEST else None
     if parts is None:
         raise _no_quantity(quantity)
-    fraction = parts["part"] or parts["bare"] or ""
-    digits = Fraction(int((parts["whole"] or "") + fraction), 10 ** len(fraction))
     scale = _power(parts["exponent"]) if parts["exponent"] else _SUFFIXES[parts["suffix"]]
-    size = min(-(-digits * scale // 1), LARGEST)
-    return -size if parts["sign"] == "-" else size
+    amount = Fraction(parts["number"]) * scale
+    size = min(ceil(abs(amount)), LARGEST)
+    return size if amount > 0 else -size
 
 
 def _power(exponent: str) -> Fraction:
