@@ -13,18 +13,18 @@ dies between two of these steps, or does them twice, leaves nothing that the nex
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import ResourceClaim
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.objects import Pod, pod_path
+from voda.cluster.kubernetes.pod_binding import patch_pod
 from voda.cluster.kubernetes.state.claim_requests import ChosenClaim, pinned_claim
-from voda.domain.errors import NotFound
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.paths import api_path
 
 
 class ClaimBinding:
@@ -35,7 +35,7 @@ class ClaimBinding:
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod as it is now."""
-        return await self._api.get(_path("/api/v1", namespace, "pods", name), Pod)
+        return await self._api.get(pod_path(namespace, name), Pod)
 
     async def pin(self, pod: Pod, chosen: Mapping[str, ChosenClaim], node: str) -> Pod:
         """Let the claims of a pod select the cards that were chosen, and return the pod as it is then.
@@ -87,26 +87,13 @@ class ClaimBinding:
             if each.name in claims or each.resource_claim_name
         ]
         status = {"resourceClaimStatuses": statuses, "nominatedNodeName": node}
-        return await self._patch(pod, f"{pod.path}/status", {"status": status})
+        return await patch_pod(self._api, pod, {"status": status}, subresource="status")
 
     async def _lift(self, pod: Pod, cards: str) -> Pod:
         gates = [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.SHARE_GATE]
         spec = {"spec": {"schedulingGates": gates}} if len(gates) < len(pod.spec.scheduling_gates) else {}
-        return await self._patch(pod, pod.path, {"metadata": {"annotations": {well_known.CARDS: cards}}, **spec})
-
-    async def _patch(self, pod: Pod, path: str, body: Mapping[str, Any]) -> Pod:
-        meta = pod.metadata
-        metadata = {"uid": meta.uid, "resourceVersion": meta.resource_version, **body.get("metadata", {})}
-        changed = await self._api.patch(path, {**body, "metadata": metadata}, Pod)
-        if changed is None:
-            raise NotFound(f"pod {meta.key} is gone")
-        return changed
+        return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.CARDS: cards}}, **spec})
 
 
 def _claims(namespace: str, name: str = "") -> str:
-    return _path("/apis/resource.k8s.io/v1", namespace, "resourceclaims", name)
-
-
-def _path(root: str, namespace: str, collection: str, name: str) -> str:
-    tail = f"/{quote(name, safe='')}" if name else ""
-    return f"{root}/namespaces/{quote(namespace, safe='')}/{collection}{tail}"
+    return api_path("resource.k8s.io/v1", "resourceclaims", namespace, name)

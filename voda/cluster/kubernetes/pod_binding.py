@@ -36,6 +36,22 @@ async def bind_pod(api: Api, namespace: str, name: str, node: str, metadata: Map
     await api.create(f"{pod_path(namespace, name)}/binding", body, NamedObject)
 
 
+async def patch_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, subresource: str = "") -> Pod:
+    """Change a pod, or a subresource of it such as status, and return the pod as it is then.
+
+    Raises:
+        Conflict: the pod has changed since.
+        NotFound: it is gone.
+    """
+    meta = pod.metadata
+    known = {"uid": meta.uid, "resourceVersion": meta.resource_version, **body.get("metadata", {})}
+    path = f"{pod.path}/{subresource}" if subresource else pod.path
+    changed = await api.patch(path, {**body, "metadata": known}, Pod)
+    if changed is None:
+        raise NotFound(f"pod {meta.key} is gone")
+    return changed
+
+
 class PodBinding:
     """The calls to the API server."""
 
@@ -47,23 +63,18 @@ class PodBinding:
         return await self._api.get(pod_path(namespace, name), Pod)
 
     async def name_cards(self, pod: Pod, annotations: Mapping[str, str]) -> Pod:
-        """Write the annotations that name the cards of a pod, in place of all such ones that it has.
-
-        Raises:
-            Conflict: the pod has changed since.
-            NotFound: it is gone.
-        """
+        """Write the annotations that name the cards of a pod, in place of all such ones; raises as `patch_pod`."""
         return await self._patch(pod, {WITHDRAWN: None, **annotations}, "true")
 
     async def withdraw(self, pod: Pod, number: str) -> Pod:
-        """Take the annotations away, so that whoever was about to bind the pod is refused; raises as `name_cards`.
+        """Take the annotations away, so that whoever was about to bind the pod is refused; raises as `patch_pod`.
 
         `number` was never used before: a patch that changes nothing would leave the pod's version as it is.
         """
         return await self._patch(pod, {WITHDRAWN: number, ASSUMED: None}, None)
 
     async def touch(self, pod: Pod, number: str) -> None:
-        """Change a pod that waits, so that kube-scheduler looks at it again; raises as `name_cards`."""
+        """Change a pod that waits, so that kube-scheduler looks at it again; raises as `patch_pod`."""
         metadata = {"uid": pod.metadata.uid, "annotations": {FREED: number}}
         if await self._api.patch(pod.path, {"metadata": metadata}, Pod) is None:
             raise NotFound(f"pod {pod.metadata.key} is gone")
@@ -82,15 +93,6 @@ class PodBinding:
         await bind_pod(self._api, meta.namespace, meta.name, node, {**known, **copies})
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None], label: str | None) -> Pod:
-        meta = pod.metadata
-        former = {key: None for key in meta.annotations if key.startswith(CARDS_OF)}
-        metadata = {
-            "uid": meta.uid,
-            "resourceVersion": meta.resource_version,
-            "annotations": {**former, **annotations},
-            "labels": {ASSUMED: label},
-        }
-        changed = await self._api.patch(pod.path, {"metadata": metadata}, Pod)
-        if changed is None:
-            raise NotFound(f"pod {meta.key} is gone")
-        return changed
+        former = {key: None for key in pod.metadata.annotations if key.startswith(CARDS_OF)}
+        metadata = {"annotations": {**former, **annotations}, "labels": {ASSUMED: label}}
+        return await patch_pod(self._api, pod, {"metadata": metadata})
