@@ -39,7 +39,7 @@ class AnnotatedPods:
     def pending(self) -> Iterable[AnnotatedPod]:
         """See ScheduledPods.pending."""
         pods = [pod for pod in self._inventory.pods_by_key.values() if SCHEDULING_SPEC in pod.metadata.annotations]
-        waiting = [pod for pod in pods if not (pod.spec.node_name or pod.gates or pod.is_leaving or pod.is_over)]
+        waiting = [pod for pod in pods if pod.is_active and not (pod.spec.node_name or pod.gates)]
         return [_annotated(pod) for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp)]
 
     async def wake(self, key: str, uid: str, now: float) -> None:

@@ -239,6 +239,11 @@ class Pod(OwnObject, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def is_active(self) -> bool:
+        """Whether it goes on, or is about to begin."""
+        return not self.is_over and not self.is_leaving
+
+    @property
     def leaves_at(self) -> float:
         """When its grace is over, seconds since the epoch; infinity where its deletion was not requested."""
         stamp = self.metadata.deletion_timestamp

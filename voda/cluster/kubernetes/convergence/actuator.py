@@ -147,12 +147,10 @@ class Actuator:
         indices = {key: number for key, pod in workers.items() if (number := index(pod)) is not None}
         return ObservedJob(
             job_id=job_id,
-            uid=job.uid if job is not None else "",
-            spec=job.spec if job is not None else None,
+            job=job,
             kube_job=kube_job,
             workers=dict(workers),
             indices=indices,
-            logged_workers=job.workers if job is not None else {},
             pods=dict(inventory.pods(kube_job)) if kube_job is not None else {},
             dead_nodes=inventory.stock.unready(self._pods(job_id).values()),
             now=self._api.server_time or self._clock.now(),
@@ -230,8 +228,8 @@ class Actuator:
                 await self._patch(at, patch)
             case StartUnready(replicas):
                 assert at.kube_job is not None, "only an object that was seen is started"
-                assert at.spec is not None, "only a live job is started"
-                await self._patch(at, first_start_patch(*at.kube_job, at.spec, self._values, replicas))
+                assert at.job is not None, "only a live job is started"
+                await self._patch(at, first_start_patch(*at.kube_job, at.job.spec, self._values, replicas))
             case DeleteObject():
                 assert at.kube_job is not None, "only an object that was seen is deleted"
                 meta = at.kube_job.object.metadata
@@ -240,9 +238,10 @@ class Actuator:
                 if made_of is None or not await self._api.delete(made_of.path, uid=made_of.uid):
                     await self._api.delete(at.kube_job.path, uid=meta.uid)
             case Unregister():
+                assert at.job is not None, "only a live job has an object to forget"
                 # Otherwise the log is about to have it.
-                if at.now >= self._given_up.get(at.uid, 0.0) + _HEARD_S:
-                    self._given_up[at.uid] = at.now
+                if at.now >= self._given_up.get(at.job.uid, 0.0) + _HEARD_S:
+                    self._given_up[at.job.uid] = at.now
                     self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
             case DeletePods():
                 await self._delete_pods(step, at)
@@ -282,7 +281,7 @@ class Actuator:
             await self._count_failures(pods, at)
         else:
             await gather_all(self._untrack(pod) for pod in pods if well_known.JOB_TRACKING in pod.metadata.finalizers)
-        grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.is_forced or step.why == "ended" else None
+        grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.why in ("lost", "ended") else None
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
         if step.why == "ungated":

@@ -132,14 +132,14 @@ def _leaving(at: ObservedJob) -> Iterator[Stall]:
 def _of_launcher(pod: Pod) -> Iterator[Stall]:
     if pod.spec.node_name:
         yield from _of_pod("its launcher", pod, at_work=0)
-    elif not pod.is_over and not pod.is_leaving:
+    elif pod.is_active:
         yield Stall(
             f"its launcher {pod.metadata.name} has no node: kube-scheduler finds none (kubectl describe pod)", at_work=0
         )
 
 
 def _of_pod(who: str, pod: Pod, *, at_work: int | None) -> Iterator[Stall]:
-    if pod.is_over or pod.is_leaving:
+    if not pod.is_active:
         return
     if not pod.spec.node_name:
         if others := ", ".join(sorted({*pod.gates} - {well_known.GATE})):

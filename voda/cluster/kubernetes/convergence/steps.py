@@ -17,7 +17,7 @@ from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
-from voda.domain.job import JobSpec
+from voda.domain.job import Job
 
 KILL_GRACE_S: Final = 1
 """Grace of a pod that is killed: with 0, its name would be free before its kubelet has ended it."""
@@ -52,17 +52,13 @@ class ObservedJob(Struct, frozen=True, kw_only=True):
     """What there is of a job."""
 
     job_id: str
-    uid: str
-    """Of its object, as the log has it; empty: none is registered."""
-    spec: JobSpec | None
-    """None: the job is not live."""
+    job: Job | None
+    """As the log has it; None: it is not live."""
     kube_job: KubeJob | None
     workers: Mapping[str, Pod]
     """Its worker pods by key."""
     indices: Mapping[str, int]
     """key -> replica index, of the workers."""
-    logged_workers: Mapping[int, str]
-    """Replica index -> node, of the workers that run according to the log."""
     pods: Mapping[str, Pod]
     """All pods of its object, launchers too."""
     dead_nodes: Mapping[str, bool]
@@ -89,8 +85,7 @@ class DeletePods(Struct, frozen=True):
 
     keys: tuple[str, ...]
     why: Literal["misplaced", "ungated", "left over", "ended", "lost", "overdue"]
-    is_forced: bool = False
-    """At once, though the node cannot confirm it."""
+    """Lost: at once, though the node cannot confirm it."""
 
 
 class LiftGates(Struct, frozen=True):
@@ -136,7 +131,8 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
         # Adopted; the registrar is about to make it ready.
         return
     if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
-        yield Unregister() if at.uid == kube_job.object.metadata.uid else DeleteObject()
+        is_registered = at.job is not None and at.job.uid == kube_job.object.metadata.uid
+        yield Unregister() if is_registered else DeleteObject()
     elif kube_job.object.is_suspended:
         yield from _resume(nodes, at, kube_job)
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
@@ -158,12 +154,12 @@ def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         yield from _halt(at)
     elif at.obstacle:
         yield ReportObstacle(at.obstacle)
-    elif at.spec is not None and not _is_ready(at, kube_job):
+    elif at.job is not None and not _is_ready(at, kube_job):
         yield StartUnready(len(nodes))
-    elif at.spec is not None:
+    elif at.job is not None:
         if kube_job.object.child is not None:
             yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
-        yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.spec, len(nodes)))
+        yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.job.spec, len(nodes)))
 
 
 def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
@@ -195,11 +191,7 @@ def _at_work_beyond(size: int, at: ObservedJob, kube_job: KubeJob) -> tuple[str,
     """Return the pods that their operator keeps though the plan has no use for them, and that hold GPUs."""
     asked = object_size(kube_job.kind, kube_job.object, size)
     spare = [key for key, index in at.indices.items() if size <= index < asked]
-    return tuple(key for key in spare if at.workers[key].placed_on and _is_running(at.workers[key]))
-
-
-def _is_running(pod: Pod) -> bool:
-    return not pod.is_over and not pod.is_leaving
+    return tuple(key for key in spare if at.workers[key].placed_on and at.workers[key].is_active)
 
 
 def _halt(at: ObservedJob) -> Iterator[Step]:
@@ -249,7 +241,7 @@ def _forced(at: ObservedJob) -> Iterator[Step]:
     held = {key: pod for key, pod in at.pods.items() if _is_at_work(pod)} | dict(at.workers)
     lost = tuple(key for key, pod in held.items() if _is_lost(pod, at))
     if lost:
-        yield DeletePods(lost, "lost", is_forced=True)
+        yield DeletePods(lost, "lost")
 
 
 def _is_lost(pod: Pod, at: ObservedJob) -> bool:
@@ -286,21 +278,21 @@ def _is_of_old_template(pod: Pod, kube_job: KubeJob) -> bool:
     # They name no job, or where the object is a copy, another one.
     job_id = kube_job.object.metadata.annotations.get(well_known.JOB_ID)
     is_old = index(pod) is not None and worker_of(pod) != job_id
-    return is_old and kube_job.object.owns(pod) and not pod.is_over and not pod.is_leaving
+    return is_old and kube_job.object.owns(pod) and pod.is_active
 
 
 def _is_done_with(key: str, at: ObservedJob) -> bool:
     """Say whether a worker has failed and the log has it: the pod alone says why, so it stays until then."""
     pod = at.workers[key]
-    is_known = at.logged_workers.get(at.indices[key]) != pod.spec.node_name
+    is_known = at.job is None or at.job.workers.get(at.indices[key]) != pod.spec.node_name
     return pod.status.phase == "Failed" and not pod.is_leaving and is_known
 
 
 def _is_elsewhere(pod: Pod, node: str) -> bool:
     """Say whether a pod is on another node, or was let go to another one, or to any."""
-    return well_known.GATE not in pod.gates and pod.placed_on != node and not pod.is_over and not pod.is_leaving
+    return well_known.GATE not in pod.gates and pod.placed_on != node and pod.is_active
 
 
 def _is_to_be_placed(pod: Pod) -> bool:
     # Gates of others are theirs to lift.
-    return {*pod.gates} == {well_known.GATE} and not pod.is_over and not pod.is_leaving
+    return {*pod.gates} == {well_known.GATE} and pod.is_active

@@ -27,7 +27,7 @@ class ClaimingPods:
 
         Who waits for a quota, say, keeps no card from others.
         """
-        there = [pod for pod in self.by_uid.values() if not (pod.spec.node_name or pod.is_over or pod.is_leaving)]
+        there = [pod for pod in self.by_uid.values() if pod.is_active and not pod.spec.node_name]
         there = [pod for pod in there if all(gate == well_known.SHARE_GATE for gate in pod.gates)]
         return sorted(there, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.key))
 

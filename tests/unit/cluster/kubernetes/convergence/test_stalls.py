@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.builders import a_spec
+from tests.builders import a_job
 from tests.kube.acting import Stage
 from tests.kube.client import EVENTS, MPIJOBS, PODS, Object
 from tests.kube.memory_api import MemoryApi, Wire
@@ -47,12 +47,10 @@ def wait(desired: Desired, pods: Sequence[Pod], unbound_reasons: str = "", **fie
     workers = {pod.metadata.key: pod for pod in pods if "worker" in pod.metadata.name}
     at = ObservedJob(
         job_id="a",
-        uid="u1",
-        spec=a_spec("a", max_replicas=2),
+        job=a_job("a", max_replicas=2, uid="u1"),
         kube_job=KubeJob(MPIJobV2(), msgspec.convert(whole, JobObject)),
         workers=workers,
         indices={key: int(key.rpartition("-")[2]) for key in workers},
-        logged_workers={},
         pods={pod.metadata.key: pod for pod in pods},
         dead_nodes={},
         now=NOW,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.builders import a_spec
+from tests.builders import a_job
 from voda.cluster.kubernetes.convergence.steps import (
     FORCE_AFTER_S,
     DeleteObject,
@@ -76,12 +76,10 @@ def todo(
     pods = {pod.metadata.key: pod for pod in workers}
     at = ObservedJob(
         job_id="a",
-        uid=fields.get("uid", "u1"),
-        spec=a_spec("a", max_replicas=8),
+        job=a_job("a", max_replicas=8, uid=fields.get("uid", "u1"), workers=fields.get("logged_workers", {})),
         kube_job=KubeJob(kind, job) if job is not None else None,
         workers=pods,
         indices={key: number for key, pod in pods.items() if (number := index(pod)) is not None},
-        logged_workers=fields.get("logged_workers", {}),
         pods={**pods, **{pod.metadata.key: pod for pod in fields.get("others", ())}},
         dead_nodes=dead or {},
         now=fields.get("now", NOW),
@@ -251,19 +249,17 @@ def test_launcher_on_a_node_that_is_gone_is_given_up_unless_it_has_ended() -> No
         raw = {"metadata": metadata, "spec": {"nodeName": "gone"}, "status": {"phase": fields["phase"]}}
         at = ObservedJob(
             job_id="a",
-            uid="u1",
-            spec=a_spec("a", max_replicas=8),
+            job=a_job("a", max_replicas=8, uid="u1"),
             kube_job=KubeJob(V2, an_object(suspend=True)),
             workers={},
             indices={},
-            logged_workers={},
             pods={"ns/a-launcher": msgspec.convert(raw, Pod)},
             dead_nodes={"gone": True},
             now=NOW,
         )
         return [step for step in steps(DesiredRun(("n1",)), at) if isinstance(step, DeletePods)]
 
-    assert given_up(phase="Running") == [DeletePods(("ns/a-launcher",), "lost", is_forced=True)]
+    assert given_up(phase="Running") == [DeletePods(("ns/a-launcher",), "lost")]
     assert given_up(phase="Failed", deletionTimestamp=TOLD_TO_GO)
     assert given_up(phase="Succeeded") == []
 
@@ -299,7 +295,7 @@ def test_stop_when_the_log_calls_it_failed_suspends_what_still_runs() -> None:
 def test_pod_when_its_node_is_gone_is_deleted_by_force_at_once() -> None:
     pods = [a_worker(0, "n1"), a_worker(1, "gone")]
     first = todo(DesiredRun(("n1", "n2")), an_object(), pods, dead={"gone": True})[0]
-    assert first == DeletePods(("ns/a-worker-1",), "lost", is_forced=True)
+    assert first == DeletePods(("ns/a-worker-1",), "lost")
 
 
 def test_pod_when_its_node_is_silent_is_forced_only_after_its_grace() -> None:
@@ -307,7 +303,7 @@ def test_pod_when_its_node_is_silent_is_forced_only_after_its_grace() -> None:
     wanted = DesiredRun(("n1",))
     assert todo(wanted, an_object(replicas=1), pods, dead={"silent": False}) == []
     late = todo(wanted, an_object(replicas=1), pods, dead={"silent": False}, now=NOW + FORCE_AFTER_S)
-    assert late == [DeletePods(("ns/a-worker-0",), "lost", is_forced=True)]
+    assert late == [DeletePods(("ns/a-worker-0",), "lost")]
 
 
 def test_torch_job_when_its_bounds_were_fixed_at_the_start_is_halted_to_pass_them() -> None:
