@@ -200,7 +200,8 @@ class _followed:
 
 
 def _pod(name: str, made_at: str = "2026-01-01T00:00:00Z") -> Pod:
-    return msgspec.convert({"metadata": {"name": name, "namespace": "default", "creationTimestamp": made_at}}, Pod)
+    meta = {"name": name, "namespace": "default", "creationTimestamp": made_at}
+    return msgspec.convert({"metadata": {**meta, "labels": {"training.kubeflow.org/job-name": "j"}}}, Pod)
 
 
 def _reached(port: int) -> Mapping[str, Any]:

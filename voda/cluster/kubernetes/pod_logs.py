@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from voda.backoff import delay_s
+from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import InvalidInput, VodaError
@@ -27,7 +28,8 @@ _SETTLED_S: Final = 1.0
 _LINE_BYTES: Final = 32
 """A line is rarely shorter: the first request is for as many lines as would then be needed."""
 _NAMED: Final = 8
-_WORKER: Final = re.compile(r"-worker-(\d{1,9})$")
+_WORKER: Final = re.compile(r"-worker-\d{1,9}$")
+"""Such a name comes back with the next pod; those of launchers, and of a Job's pods, never do."""
 _CURRENT: Final[Mapping[str, str]] = {}
 _PREVIOUS: Final[Mapping[str, str]] = {"previous": "true"}
 _FROM_NOW: Final[Mapping[str, str]] = {"tailLines": "0"}
@@ -170,7 +172,7 @@ class KubernetesOutputs:
         return {"tailLines": str(len(tail.text().splitlines()))}
 
     def _is_replaced(self, job_id: str, replica: str, pod: Pod | None) -> bool:
-        """Say whether another pod has taken over: a launcher's name may never come back, a worker's does."""
+        """Say whether another pod has taken over, where its own name never comes back."""
         if _WORKER.search(replica) or (pod is not None and not pod.is_over):
             return False
         newest = next(iter(self._names(job_id)), replica)
@@ -185,16 +187,16 @@ class KubernetesOutputs:
 def most_telling_first(pods: Sequence[Pod]) -> Sequence[Pod]:
     """Return a job's pods: launchers (the youngest first) or the master, then workers by index."""
     # Sorted twice, for launchers go by age, and falling.
-    return sorted(sorted(pods, key=lambda pod: pod.metadata.creation_timestamp, reverse=True), key=_index)
+    return sorted(sorted(pods, key=lambda pod: pod.metadata.creation_timestamp, reverse=True), key=_rank)
 
 
 def _pause_s(looks: int) -> float:
     return delay_s(looks, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
 
-def _index(pod: Pod) -> int:
-    found = _WORKER.search(pod.metadata.name)
-    return int(found[1]) if found else -1
+def _rank(pod: Pod) -> int:
+    number = index(pod)
+    return -1 if number is None else number
 
 
 def _restarts(pod: Pod) -> int:
