@@ -112,7 +112,7 @@ def nodes_too_small(
     requests = [each for claim in claims.values() for each in claim.spec.devices.requests]
     choices = [each.exactly for each in requests if each.exactly and each.exactly.device_class_name in classes]
     needed = {_needed(each, cards) for each in choices}
-    if all(compute <= cards.smallest_compute and mib <= cards.smallest_mib for compute, mib in needed):
+    if all(compute <= cards.sizes.least_compute and mib <= cards.sizes.least_mib for compute, mib in needed):
         return ()
     return {node for node, there in cards.nodes.items() if not all(_is_in(each, there) for each in needed)}
 
@@ -181,15 +181,13 @@ def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> 
 
 def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
     compute, memory = (_requested(choice, cards, name) for name in (cards.names.compute, cards.names.memory))
-    most_compute, most_mib = cards.largest
-    if (most_compute and milli(compute or 0) > most_compute) or (
-        most_mib and milli(memory or 0) // MIB_MILLI > most_mib
-    ):
+    sizes, (needed_compute, needed_mib) = cards.sizes, _needed(choice, cards)
+    if (sizes.most_compute and needed_compute > sizes.most_compute) or (sizes.most_mib and needed_mib > sizes.most_mib):
         raise InvalidInput("it takes more than any card has")
-    if (cards.smallest_compute and compute is None) or (cards.has_memory and memory is None):
+    if (sizes.least_compute and compute is None) or (sizes.most_mib and memory is None):
         # Nobody can have anything of the card beside it.
         return WHOLE
-    if (found := _request(milli(compute or 0), cards.smallest_compute, in_mib(memory or 0))) is None:
+    if (found := _request(needed_compute, sizes.least_compute, in_mib(memory or 0))) is None:
         raise InvalidInput("it takes nothing of a card")
     return found
 

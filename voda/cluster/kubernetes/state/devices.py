@@ -6,7 +6,7 @@ a claim has it, so that nothing is moved for it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -22,7 +22,6 @@ from voda.cluster.kubernetes.device_objects import (
 )
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.device_requests import (
-    DeviceSelector,
     attribute,
     complete_slices,
     requested_classes,
@@ -104,13 +103,21 @@ class DeviceStock:
         if (complete := complete_slices(slices)) is None:
             return
         selectors = [selector_of(self.classes[name]) for name in self.rule.device_classes if name in self.classes]
-        now = {
-            (*pool, device.name): _ClaimableGpu(device, node, self._product(pool[0], device))
+        selected = [
+            (node, device)
             for each in complete
             for device in each.spec.devices
-            if (node := device.node_name or each.spec.node_name) and _is_gpu(pool[0], device, selectors)
+            if (node := device.node_name or each.spec.node_name)
+            and any(selector.selects(pool[0], device) for selector in selectors)
+        ]
+        now = {
+            (*pool, device.name): _ClaimableGpu(device, node, self._product(pool[0], device))
+            for node, device in selected
+            if not device.allow_multiple_allocations
         }
-        self._refresh_shared(pool, complete, selectors)
+        if (names := self.rule.card_capacities) is not None:
+            cards = (shared_card(pool, node, device, names) for node, device in selected)
+            self.shared.put_pool(pool, {card.id: card for card in cards if card is not None})
         before = self._gpus.pop(pool, {})
         if now:
             self._gpus[pool] = now
@@ -126,20 +133,6 @@ class DeviceStock:
             self._touch(node)
             if not self._by_node[node]:
                 del self._by_node[node]
-
-    def _refresh_shared(
-        self, pool: PoolId, slices: Iterable[ResourceSlice], selectors: Sequence[DeviceSelector]
-    ) -> None:
-        if (names := self.rule.card_capacities) is None:
-            return
-        found = (
-            shared_card(pool, node, device, names)
-            for each in slices
-            for device in each.spec.devices
-            if (node := device.node_name or each.spec.node_name)
-            and any(selector.selects(pool[0], device) for selector in selectors)
-        )
-        self.shared.put_pool(pool, {card.id: card for card in found if card is not None})
 
     def _product(self, driver: str, device: PublishedDevice) -> str:
         name = self.rule.pool_attribute
@@ -204,11 +197,6 @@ class DeviceStock:
             return requested_gpus(claim, self.rule.device_classes)
         except InvalidInput as error:
             raise InvalidField(field, f"{what}: {error}") from error
-
-
-def _is_gpu(driver: str, device: PublishedDevice, selectors: Sequence[DeviceSelector]) -> bool:
-    is_whole = not device.allow_multiple_allocations
-    return is_whole and any(selector.selects(driver, device) for selector in selectors)
 
 
 def _put(objects: dict[str, T], key: str, now: T | None) -> None:

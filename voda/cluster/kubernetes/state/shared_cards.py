@@ -53,6 +53,16 @@ class SharedCard(Struct, frozen=True, kw_only=True):
         return "/".join(self.id)
 
 
+class CardSizes(Struct, frozen=True, kw_only=True):
+    """Of all cards that there are; 0: none counts it."""
+
+    least_compute: int
+    """Of those that count it."""
+    most_compute: int
+    least_mib: int
+    most_mib: int
+
+
 class SharedCards:
     """See the module; `touch` is called with each node whose cards are others than before."""
 
@@ -67,10 +77,9 @@ class SharedCards:
         self._nodes: dict[str, tuple[SharedCard, ...]] = {}
         self._allocated: defaultdict[PoolId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
-        self._smallest: tuple[int, int] | None = None
-        self._largest: tuple[int, int] | None = None
+        self._sizes: CardSizes | None = None
         self._selectors: Mapping[DeviceId, str] | None = None
-        """All None: the cards have changed since."""
+        """Both None: the cards have changed since."""
 
     # ---- changes
 
@@ -81,7 +90,7 @@ class SharedCards:
             self._pools[pool] = cards
         if before == cards:
             return
-        self._smallest, self._largest, self._selectors = None, None, None
+        self._sizes, self._selectors = None, None
         for node in {card.node for card in (*before.values(), *cards.values())}:
             self._put_node(node, pool)
             self._mark(node)
@@ -123,35 +132,18 @@ class SharedCards:
         return self._nodes
 
     @property
-    def smallest_compute(self) -> int:
-        """What the smallest card has of compute; 0: none counts it."""
-        return self._least()[0]
-
-    @property
-    def smallest_mib(self) -> int:
-        """What the smallest card has of memory."""
-        return self._least()[1]
-
-    def _least(self) -> tuple[int, int]:
-        if self._smallest is None:
+    def sizes(self) -> CardSizes:
+        """The least and the most that cards have."""
+        if self._sizes is None:
             cards = list(self._all())
-            least_compute = min((card.compute for card in cards if card.compute), default=0)
-            self._smallest = least_compute, min((card.memory_mib for card in cards), default=0)
-        return self._smallest
-
-    @property
-    def largest(self) -> tuple[int, int]:
-        """The most that any card has of compute, and of memory in MiB; 0: none counts it."""
-        if self._largest is None:
-            cards = list(self._all())
-            most_compute = max((card.compute for card in cards), default=0)
-            self._largest = most_compute, max((card.memory_mib for card in cards), default=0)
-        return self._largest
-
-    @property
-    def has_memory(self) -> bool:
-        """Say whether any card has memory that counts."""
-        return any(card.memory_mib for card in self._all())
+            compute, memory = [card.compute for card in cards], [card.memory_mib for card in cards]
+            self._sizes = CardSizes(
+                least_compute=min(filter(None, compute), default=0),
+                most_compute=max(compute, default=0),
+                least_mib=min(memory, default=0),
+                most_mib=max(memory, default=0),
+            )
+        return self._sizes
 
     def devices(self, node: str) -> tuple[GpuDevice, ...]:
         """Return the cards of a node as the log has them."""
