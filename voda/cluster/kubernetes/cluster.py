@@ -100,8 +100,7 @@ class KubernetesCluster:
         if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
             return None
         job = self.inventory.job(job_id)
-        is_unregistered = job is not None and not job.uid
-        if is_unregistered and kube_job.kind.is_broken(kube_job.object, tuple(self.inventory.pods(kube_job).values())):
+        if job is not None and not job.uid and self.inventory.is_broken(job_id):
             return None
         return kube_job.object.metadata.uid
 

@@ -134,7 +134,7 @@ class LeaderLoop:
         """Desire the end of what is left of a job that has ended for the log, or that its operator has given up."""
         desired = self.actuator.desired
         if self._inventory.job(job_id) is not None:
-            if job_id not in desired and self._is_broken(job_id):
+            if job_id not in desired and self._inventory.is_broken(job_id):
                 # Its workers may be as planned, so that no plan misses anything: once they go, it is started anew.
                 desired[job_id] = DesiredHalt()
             return
@@ -146,10 +146,6 @@ class LeaderLoop:
             desired.pop(job_id, None)
         else:
             desired[job_id] = DesiredStop(is_unwanted=ended.phase is Phase.CANCELED)
-
-    def _is_broken(self, job_id: str) -> bool:
-        job = self._inventory.object_of(job_id)
-        return job is not None and job.kind.is_broken(job.object, tuple(self._inventory.pods(job).values()))
 
     async def _sweep(self) -> None:
         while True:

@@ -149,12 +149,8 @@ def _why(kind: str, condition: KubeCondition) -> str:
         return why
     said = condition.reason.removeprefix(kind)
     if said in ("", "Failed", f"{kind}Failed"):
-        return _short(condition.message) if not _says_nothing(condition.message) else ""
+        return "" if condition.message.endswith("has failed") else _short(condition.message)
     return _joined(said, condition.message)
-
-
-def _says_nothing(message: str) -> bool:
-    return not message or message.endswith("has failed")
 
 
 def _joined(what: str, message: str) -> str:

@@ -13,13 +13,12 @@ from typing import Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.operator_pods import index
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import pod_requests
 from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
 from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
-from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, is_held, object_key, worker_of
+from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, holders, object_key, worker_of
 from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import InvalidInput
@@ -120,8 +119,7 @@ class Inventory:
 
     def holders(self, job_id: str) -> Mapping[int, Pod]:
         """Return worker index -> pod, of the workers that hold GPUs."""
-        pods = self.workers(job_id).values()
-        return {number: pod for pod in pods if is_held(pod) and (number := index(pod)) is not None}
+        return holders(self.workers(job_id).values())
 
     def jobs_with_workers(self) -> Iterable[str]:
         return list(self._owners.job_ids())
@@ -146,6 +144,11 @@ class Inventory:
             return self.objects.get(job.uid)
         carrying = self._index.carrying(job_id)
         return next((each for each in carrying if job is None or each.object.metadata.key == object_key(job)), None)
+
+    def is_broken(self, job_id: str) -> bool:
+        """Say whether a job's object was given up by its operator, and must be made anew."""
+        job = self.object_of(job_id)
+        return job is not None and job.kind.is_broken(job.object, tuple(self.pods(job).values()))
 
     def logged_job(self, job_id: str) -> Job | None:
         """Return a job of the log, live or ended; None: the log never had it, or forgot it."""

@@ -109,15 +109,16 @@ def is_refusal(reason: str) -> bool:
     return reason.startswith(_REFUSED_PREFIXES) or reason in _REFUSED
 
 
-def is_held(pod: Pod) -> bool:
-    """Say whether a worker pod holds what it requests: bound, and not over."""
-    return bool(pod.spec.node_name) and not pod.is_over
-
-
-def gpu_nodes(pods: Iterable[Pod]) -> dict[int, str]:
-    """Return index -> node of the workers of one job that hold GPUs, in the order of the indices."""
-    found = {number: pod.spec.node_name for pod in pods if is_held(pod) and (number := index(pod)) is not None}
+def holders(pods: Iterable[Pod]) -> Mapping[int, Pod]:
+    """Return index -> pod, of the workers of one job that hold what they request, in the order of the indices."""
+    held = (pod for pod in pods if pod.spec.node_name and not pod.is_over)
+    found = {number: pod for pod in held if (number := index(pod)) is not None}
     return dict(sorted(found.items()))
+
+
+def gpu_nodes(pods: Iterable[Pod]) -> Mapping[int, str]:
+    """Return index -> node, of these workers."""
+    return {number: pod.spec.node_name for number, pod in holders(pods).items()}
 
 
 def exit_cause(

@@ -157,17 +157,14 @@ class Observations:
         """Return which workers of an ended job hold their GPUs no more: the job is charged for them until then."""
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         past = self._inventory.logged_job(job_id)
-        pool = past.spec.pool if past is not None else self._pool_of(gone.values())
+        pools = (self._inventory.stock.pool_of(pod.spec.node_name) for pod in gone.values())
+        pool = past.spec.pool if past is not None else next(filter(None, pools), None)
         if not gone or pool is None:
             return []
         end = _end(past) if past is not None else None
         was = {index: pod.spec.node_name for index, pod in gone.items()}
         exits = {index: self._exit(pod, None, end) for index, pod in gone.items()}
         return [(pool, fact) for fact in worker_facts(job_id, was, {}, exits)]
-
-    def _pool_of(self, pods: Iterable[Pod]) -> str | None:
-        nodes = (self._inventory.stock.node(pod.spec.node_name) for pod in pods)
-        return next((node.pool for node in nodes if node is not None), None)
 
     def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
         """Yield (node, why) of nodes for which kube-scheduler or the kubelet would not take a worker."""
@@ -176,7 +173,6 @@ class Observations:
             if pod.status.phase == "Failed" and is_refusal(reason) and not pod.status.container_statuses:
                 said = f": {pod.status.message[:_MOST_LETTERS]}" if pod.status.message else ""
                 yield pod.spec.node_name, f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
-
             elif why := _unschedulable(pod):
                 yield pod.placed_on, f"kube-scheduler does not bind worker {pod.metadata.name}: {why[:_MOST_LETTERS]}"
 
