@@ -10,7 +10,7 @@ from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_annotations import foreign_manager, is_managed
+from voda.cluster.kubernetes.state.job_annotations import foreign_manager
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.job import Job
 from voda.projections.job_registry import JobRegistry
@@ -65,7 +65,7 @@ def unadopted(objects: Iterable[KubeJob], job_registry: JobRegistry, refused: Co
 
 def _is_requested(kind: JobKind, job: JobObject) -> bool:
     meta = job.metadata
-    is_live = is_managed(meta) and meta.deletion_timestamp is None and not job.has_finished
+    is_live = meta.is_managed and meta.deletion_timestamp is None and not job.has_finished
     return is_live and not foreign_manager(kind, job)
 
 

@@ -84,7 +84,7 @@ async def _take_over(api: Api, path: str, body: dict[str, Any]) -> None:
     (owner,) = body["metadata"]["ownerReferences"]
     if found is None or found.metadata.deletion_timestamp is not None:
         raise Conflict(f"{path} is about to go")
-    is_ours = found.metadata.labels.get(well_known.MANAGED) == "true"
+    is_ours = found.metadata.is_managed
     owners = {(each.name, each.uid) for each in found.metadata.owner_references}
     if not is_ours or (owner["name"], owner["uid"]) in owners:
         return

@@ -33,7 +33,6 @@ from voda.cluster.kubernetes.state.job_annotations import (
     RECORDED_SPEC,
     changed_fields,
     fingerprint,
-    is_managed,
     recorded_text,
     spec_text,
 )
@@ -195,7 +194,7 @@ class ObjectDuties:
         missing = self.creation.missing(carried) if record is not None else None
         if missing is not None and self.creation.is_awaited(kind, job, missing):
             return carried, partial(self.creation.register, kind, job, missing.spec)
-        if not is_managed(meta) or job.has_finished:
+        if not meta.is_managed or job.has_finished:
             return None
         return fingerprint(job), partial(self.adoption.adopt, kind, job)
 

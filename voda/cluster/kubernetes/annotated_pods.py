@@ -26,29 +26,24 @@ class AnnotatedPods:
         self._inventory = inventory
 
     def uid(self, key: str) -> str:
-        """See ScheduledPods.uid."""
         pod = self._inventory.pods_by_key.get(key)
         return pod.metadata.uid if pod is not None and not pod.is_over else ""
 
     def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
-        """See ScheduledPods.bound."""
         for pod in list(self._inventory.pods_by_key.values()):
             if pod.spec.node_name and not pod.is_over and BIND_INFO in pod.metadata.annotations:
                 yield _annotated(pod), pod.spec.node_name
 
     def pending(self) -> Iterable[AnnotatedPod]:
-        """See ScheduledPods.pending."""
         pods = [pod for pod in self._inventory.pods_by_key.values() if SCHEDULING_SPEC in pod.metadata.annotations]
         waiting = [pod for pod in pods if pod.is_active and not (pod.spec.node_name or pod.gates)]
         return [_annotated(pod) for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp)]
 
     async def wake(self, key: str, uid: str, now: float) -> None:
-        """See ScheduledPods.wake."""
         if self.uid(key) == uid:
             await self._api.patch(_path(key), {"metadata": {"uid": uid, "annotations": {_WOKEN: f"{now:.3f}"}}}, Pod)
 
     async def bind(self, key: str, uid: str, node: str, annotations: Mapping[str, str]) -> None:
-        """See ScheduledPods.bind."""
         namespace, _, name = key.partition("/")
         try:
             await bind_pod(self._api, namespace, name, node, {"uid": uid, "annotations": dict(annotations)})

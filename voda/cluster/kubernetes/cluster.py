@@ -100,7 +100,7 @@ class KubernetesCluster:
         if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
             return None
         job = self.inventory.job(job_id)
-        if job is not None and not job.uid and self.inventory.is_broken(job_id):
+        if job is not None and not job.uid and kube_job.is_broken(self.inventory.pods(kube_job)):
             return None
         return kube_job.object.metadata.uid
 

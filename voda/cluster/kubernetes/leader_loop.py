@@ -132,9 +132,10 @@ class LeaderLoop:
 
     def _desire_end(self, job_id: str) -> None:
         """Desire the end of what is left of a job that has ended for the log, or that its operator has given up."""
-        desired = self.actuator.desired
-        if self._inventory.job(job_id) is not None:
-            if job_id not in desired and self._inventory.is_broken(job_id):
+        desired, inventory = self.actuator.desired, self._inventory
+        if inventory.job(job_id) is not None:
+            kube_job = inventory.object_of(job_id) if job_id not in desired else None
+            if kube_job is not None and kube_job.is_broken(inventory.pods(kube_job)):
                 # Its workers may be as planned, so that no plan misses anything: once they go, it is started anew.
                 desired[job_id] = DesiredHalt()
             return

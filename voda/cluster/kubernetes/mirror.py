@@ -122,12 +122,10 @@ class ClusterMirror:
         return list(self._inventory.objects.values())
 
     def namespaces(self) -> Sequence[str]:
-        """See JobObjects: where the settings say, and where live jobs are."""
         chosen = self._setup.namespaces
         return sorted({*chosen, *(job.spec.namespace for job in self._setup.log.live_jobs())}) if chosen else [""]
 
     def kind_of(self, spec: JobSpec) -> JobKind:
-        """See JobObjects."""
         if (kind := self.kinds.get(spec.kind)) is None:
             if self._setup.kinds and spec.kind not in self._setup.kinds:
                 raise ActionRefused(

@@ -48,6 +48,11 @@ class ObjectMeta(ObjectName, frozen=True):
         force_setattr(self, "finalizers", intern_value(self.finalizers))
         force_setattr(self, "owner_references", intern_value(self.owner_references))
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether it has the label by which voda runs it."""
+        return self.labels.get(well_known.MANAGED) == "true"
+
     def keep_ours(self) -> None:
         """Drop the annotations of others; while decoding only."""
         ours = {key: value for key, value in self.annotations.items() if key.startswith(_OURS)}
@@ -343,7 +348,7 @@ class JobObject(WatchedObject, frozen=True):
     def with_text(self, text: Raw) -> Self:
         """Return the object with all that a watch said of it, where that is about to be read."""
         meta = self.metadata
-        is_new = meta.labels.get(well_known.MANAGED) == "true" and well_known.JOB_ID not in meta.annotations
+        is_new = meta.is_managed and well_known.JOB_ID not in meta.annotations
         return replace(self, text=bytes(text)) if is_new else self
 
     def owns(self, pod: Pod) -> bool:
@@ -366,6 +371,6 @@ class JobObject(WatchedObject, frozen=True):
         return self.status.has_succeeded or self.status.condition("Failed") is not None
 
     def __post_init__(self) -> None:
-        if self.metadata.labels.get(well_known.MANAGED) != "true":
+        if not self.metadata.is_managed:
             # A cluster may have very many Jobs that are none of voda's business.
             self.metadata.keep_ours()

@@ -58,7 +58,6 @@ class KubernetesOutputs:
             self._times = {**self._times, "sinceTime": f"{since:%Y-%m-%dT%H:%M:%SZ}"}
 
     async def replicas(self, job_id: str) -> Sequence[str]:
-        """See Outputs.replicas: pod names, launchers (the youngest first) or the master, then workers by index."""
         return self._names(job_id)
 
     async def read(

@@ -130,7 +130,7 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
     if not _is_ready(at, kube_job) and not is_ready_by_start(*kube_job):
         # Adopted; the registrar is about to make it ready.
         return
-    if kube_job.kind.is_broken(kube_job.object, tuple(at.pods.values())):
+    if kube_job.is_broken(at.pods):
         is_registered = at.job is not None and at.job.uid == kube_job.object.metadata.uid
         yield Unregister() if is_registered else DeleteObject()
     elif kube_job.object.is_suspended:
@@ -258,10 +258,8 @@ def _has_ended(at: ObservedJob, kube_job: KubeJob) -> bool:
 
 def _is_given_up(at: ObservedJob, kube_job: KubeJob) -> bool:
     """Say whether the operator has finished with the job; it goes on with one that only voda counts as failed."""
-    pods = tuple(at.pods.values())
-    return kube_job.kind.end(kube_job.object, pods, at.job_id) is not None or kube_job.kind.is_broken(
-        kube_job.object, pods
-    )
+    end = kube_job.kind.end(kube_job.object, tuple(at.pods.values()), at.job_id)
+    return end is not None or kube_job.is_broken(at.pods)
 
 
 def _is_ready(at: ObservedJob, kube_job: KubeJob) -> bool:

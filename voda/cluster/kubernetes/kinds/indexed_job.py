@@ -32,8 +32,6 @@ _OF_SERVER: Final = ("selector", "manualSelector")
 
 
 class IndexedJobV1(JobKind):
-    """Job v1."""
-
     kind: ClassVar[type[JobManifest]] = IndexedJob
     api_version: ClassVar[str] = "batch/v1"
     operator: ClassVar[str] = "kube-controller-manager"

@@ -25,8 +25,6 @@ from voda.kinds.jobset import JobSet
 
 
 class JobSetV1Alpha2(IndexedJobV1):
-    """JobSet v1alpha2."""
-
     kind: ClassVar[type[JobManifest]] = JobSet
     api_version: ClassVar[str] = "jobset.x-k8s.io/v1alpha2"
     operator: ClassVar[str] = "the JobSet controller"

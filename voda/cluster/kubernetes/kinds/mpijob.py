@@ -38,8 +38,6 @@ class _AnyMPIJob(JobKind):
 
 
 class MPIJobV2(_AnyMPIJob):
-    """MPIJob v2beta1."""
-
     api_version: ClassVar[str] = V2
     operator: ClassVar[str] = "mpi-operator"
 
@@ -57,8 +55,6 @@ class MPIJobV2(_AnyMPIJob):
 
 
 class MPIJobV1(_AnyMPIJob):
-    """MPIJob v1."""
-
     api_version: ClassVar[str] = V1
 
     def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:

@@ -25,8 +25,6 @@ _BOUNDS: Final = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
 
 class PyTorchJobV1(JobKind):
-    """PyTorchJob v1."""
-
     kind: ClassVar[type[JobManifest]] = PyTorchJob
     api_version: ClassVar[str] = "kubeflow.org/v1"
     # Of no worker beside a Master training-operator makes the first one again and again, and deletes it each time.

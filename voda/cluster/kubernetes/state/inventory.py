@@ -145,11 +145,6 @@ class Inventory:
         carrying = self._index.carrying(job_id)
         return next((each for each in carrying if job is None or each.object.metadata.key == object_key(job)), None)
 
-    def is_broken(self, job_id: str) -> bool:
-        """Say whether a job's object was given up by its operator, and must be made anew."""
-        job = self.object_of(job_id)
-        return job is not None and job.kind.is_broken(job.object, tuple(self.pods(job).values()))
-
     def logged_job(self, job_id: str) -> Job | None:
         """Return a job of the log, live or ended; None: the log never had it, or forgot it."""
         job = self.job(job_id)

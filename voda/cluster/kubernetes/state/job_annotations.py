@@ -49,11 +49,6 @@ RESUMERS: Final = {
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def is_managed(meta: ObjectMeta) -> bool:
-    """Say whether the object has the label by which voda runs it."""
-    return meta.labels.get(well_known.MANAGED) == "true"
-
-
 def foreign_manager(kind: JobKind, job: JobObject) -> str:
     """Return why voda must not run the object, one sentence; empty where it may."""
     managed_by = job.managed_by

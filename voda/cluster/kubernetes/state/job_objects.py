@@ -37,6 +37,10 @@ class KubeJob(NamedTuple):
         """
         return (self.object.child or self.object).status.done_indices
 
+    def is_broken(self, pods: Mapping[str, Pod]) -> bool:
+        """Say whether its operator gave the job up for one of these pods, by key, that was lost; see JobKind."""
+        return self.kind.is_broken(self.object, tuple(pods.values()))
+
 
 def done_indices(kube_job: KubeJob | None) -> Set[int]:
     """Return the replicas that a job's Job counts as completed, whatever is left of their pods."""

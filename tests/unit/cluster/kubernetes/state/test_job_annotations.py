@@ -14,7 +14,6 @@ from voda.cluster.kubernetes.state.job_annotations import (
     changed_fields,
     fingerprint,
     foreign_manager,
-    is_managed,
     manifest_of,
     recorded_text,
     spec_text,
@@ -33,9 +32,9 @@ def an_object(**changes: Any) -> JobObject:
 
 
 def test_invitation_is_the_label_with_the_value_true() -> None:
-    assert is_managed(an_object().metadata)
-    assert not is_managed(an_object(managed=False).metadata)
-    assert not is_managed(an_object(labels={"voda.dev/managed": "yes"}).metadata)
+    assert an_object().metadata.is_managed
+    assert not an_object(managed=False).metadata.is_managed
+    assert not an_object(labels={"voda.dev/managed": "yes"}).metadata.is_managed
 
 
 @pytest.mark.parametrize("managed_by", ["", "kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
