@@ -98,12 +98,11 @@ def is_replica(job: Job, pod: Pod) -> bool:
     name, owners = job.spec.name or job.spec.job_id, pod.metadata.owner_references
     if owner_name(pod) != name:
         return False
-    if index(pod) is not None:
-        has_job_between = KINDS[job.spec.kind].is_run_by_child
-        return not job.uid or any(owner.uid == job.uid or (has_job_between and owner.kind == "Job") for owner in owners)
+    if index(pod) is None and _LAUNCHER.fullmatch(pod.metadata.name.removeprefix(name)) is None:
+        return False
     # The owner of a launcher may be a Job in between.
-    is_owned = not job.uid or any(owner.uid == job.uid or owner.kind == "Job" for owner in owners)
-    return is_owned and _LAUNCHER.fullmatch(pod.metadata.name.removeprefix(name)) is not None
+    has_job_between = index(pod) is None or KINDS[job.spec.kind].is_run_by_child
+    return not job.uid or any(owner.uid == job.uid or (has_job_between and owner.kind == "Job") for owner in owners)
 
 
 def container_of(pod: Pod, spec: JobSpec) -> str:

@@ -193,14 +193,9 @@ class JobKind:
         metadata.setdefault("labels", {})[well_known.MANAGED] = "true"
         metadata.setdefault("annotations", {})[well_known.JOB_ID] = spec.job_id
         _run_policy(self.kind, job["spec"])["suspend"] = True
-        first_index = 0
-        for role in self.kind.role_names:
-            if role not in roles:
-                continue
-            if role in self.kind.placed_roles:
-                template = placed_by_voda(roles[role]["template"], spec.job_id, taints, first_index)
-                roles[role]["template"] = gated(template, keeps_scheduler=self.has_fixed_templates and not is_new)
-                first_index += 1
+        for first_index, role in enumerate(role for role in self.kind.placed_roles if role in roles):
+            template = placed_by_voda(roles[role]["template"], spec.job_id, taints, first_index)
+            roles[role]["template"] = gated(template, keeps_scheduler=self.has_fixed_templates and not is_new)
         self._adapt(job, spec, is_new=is_new)
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
