@@ -103,7 +103,7 @@ class KubernetesBench:
             spec = a_spec(job_id, max_replicas=4, **fields)
             kind = self.mirror.kinds["MPIJob"]
             body = kind.new_object(spec, GPU_TAINTS, {})
-            made = await self.mirror.api.create(kind.collection(self.world.namespace), body, JobObject)
+            made = await self.mirror.api.create(kind.path(self.world.namespace), body, JobObject)
             self._happens(JobSubmitted(spec=spec))
             self._happens(JobRegistered(job_id=job_id, uid=made.metadata.uid, kind="MPIJob"))
         await self.world.until(self._is_mirrored, what="the mirror shows node n1 and jobs a and b, and nothing else")

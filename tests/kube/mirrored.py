@@ -73,7 +73,7 @@ async def mirror_differences(service: KubernetesService) -> Sequence[str]:
             there = await api.list(f"/apis/resource.k8s.io/v1/{name}", of)
             found += _differing(name, _versions(there.items), _versions(kept.values()))
     for kind in service.mirror.kinds.values():
-        listed = await api.list(kind.collection(), JobObject)
+        listed = await api.list(kind.path(), JobObject)
         found += _differing(kind.name, _versions(listed.items), _versions(_objects(service, kind)))
     counts = {"nodes": len(nodes.items), "pods": len(pods.items)}
     mirrored = service.mirror.counts()

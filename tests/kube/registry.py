@@ -86,9 +86,7 @@ class MirroredJobs:
         self.kinds: dict[str, JobKind] = {"MPIJob": MPIJobV2(), "PyTorchJob": PyTorchJobV1()}
         self._seeing: list[OnJobChange] = []
         self.mirrors = {
-            name: Reflector(
-                api, kind.collection(namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock()
-            )
+            name: Reflector(api, kind.path(namespace), JobObject, changed=partial(self._see, kind), clock=SystemClock())
             for name, kind in self.kinds.items()
         }
 

@@ -54,7 +54,7 @@ class Creation:
         except (ActionRefused, InvalidInput) as error:
             await self._fail(job_id, str(error))
             return
-        path = kind.collection(job.spec.namespace)
+        path = kind.path(job.spec.namespace)
         try:
             made = await self.objects.api.create(path, body, JobObject)
         except Conflict:

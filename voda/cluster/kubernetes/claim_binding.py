@@ -28,8 +28,6 @@ from voda.kubernetes_client.paths import api_path
 
 
 class ClaimBinding:
-    """The calls to the API server."""
-
     def __init__(self, api: Api) -> None:
         self._api = api
 

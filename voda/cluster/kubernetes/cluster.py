@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 @dataclass
 class KubernetesCluster:
-    """An adapter of the Cluster port."""
-
     pool: str
     """Whose nodes and jobs it shows."""
     inventory: Inventory

@@ -159,7 +159,7 @@ class ClusterMirror:
                     self._followed.add((name, namespace))
                     see = partial(self._see_job, known)
                     kept = partial(self._kept_objects, known, namespace)
-                    found.append(self._reflector(known.collection(namespace), JobObject, see, kept))
+                    found.append(self._reflector(known.path(namespace), JobObject, see, kept))
         self._reflectors += found
         if not self._has_begun.is_set() and self._is_complete():
             if reason := served_kinds.failure(self.kinds):

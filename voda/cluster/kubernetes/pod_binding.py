@@ -53,8 +53,6 @@ async def patch_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, subresource:
 
 
 class PodBinding:
-    """The calls to the API server."""
-
     def __init__(self, api: Api) -> None:
         self._api = api
 

@@ -25,7 +25,6 @@ from voda.cluster.kubernetes.convergence.steps import (
     DesiredStop,
     LiftGates,
     ObservedJob,
-    PatchObject,
     ReportObstacle,
     StartUnready,
     Step,
@@ -224,8 +223,8 @@ class Actuator:
 
     async def _execute(self, step: Step, at: ObservedJob) -> None:
         match step:
-            case PatchObject(patch):
-                await self._patch(at, patch)
+            case Patch():
+                await self._patch(at, step)
             case StartUnready(replicas):
                 assert at.kube_job is not None, "only an object that was seen is started"
                 assert at.job is not None, "only a live job is started"

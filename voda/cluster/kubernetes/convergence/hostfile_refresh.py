@@ -28,8 +28,6 @@ DELAY_S: Final = 2.0
 
 @dataclass(kw_only=True)
 class HostfileRefresher:
-    """Refreshes launchers whose set of running workers changed."""
-
     inventory: Inventory
     api: Api
     clock: Clock

@@ -68,10 +68,6 @@ class ObservedJob(Struct, frozen=True, kw_only=True):
     """Why new pods of it would be made in vain, one sentence; empty: they would not."""
 
 
-class PatchObject(Struct, frozen=True):
-    patch: Patch
-
-
 class DeleteObject(Struct, frozen=True):
     """Delete the job object, and by that all it owns."""
 
@@ -107,7 +103,7 @@ class ReportObstacle(Struct, frozen=True):
     reason: str
 
 
-Step = PatchObject | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
+Step = Patch | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
@@ -137,15 +133,15 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
         yield from _resume(nodes, at, kube_job)
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
         # Its operator made pods before it saw that the job was suspended for its adoption.
-        yield PatchObject(kube_job.kind.suspend_patch())
+        yield kube_job.kind.suspend_patch()
     elif kube_job.kind.replicas(kube_job.object) == object_size(kube_job.kind, kube_job.object, len(nodes)):
         yield from _settle(nodes, at, kube_job)
     elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
-        yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
+        yield kube_job.kind.resize_patch(kube_job.object, len(nodes))
         yield from _settle(nodes, at, kube_job)
     else:
         # Its programs were started with other bounds: once its pods are gone it starts anew.
-        yield PatchObject(kube_job.kind.suspend_patch())
+        yield kube_job.kind.suspend_patch()
 
 
 def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
@@ -158,8 +154,8 @@ def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         yield StartUnready(len(nodes))
     elif at.job is not None:
         if kube_job.object.child is not None:
-            yield PatchObject(kube_job.kind.resize_patch(kube_job.object, len(nodes)))
-        yield PatchObject(kube_job.kind.resume_patch(kube_job.object, at.job.spec, len(nodes)))
+            yield kube_job.kind.resize_patch(kube_job.object, len(nodes))
+        yield kube_job.kind.resume_patch(kube_job.object, at.job.spec, len(nodes))
 
 
 def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
@@ -204,7 +200,7 @@ def _halt(at: ObservedJob) -> Iterator[Step]:
         # has not seen the end yet makes workers anew, which hold nothing until they have a node.
         yield from _left_over(at, of=lambda pod: not pod.is_over and (has_ended or bool(pod.placed_on)))
     elif not kube_job.object.is_suspended:
-        yield PatchObject(kube_job.kind.suspend_patch())
+        yield kube_job.kind.suspend_patch()
     elif kube_job.object.status.condition("Suspended") is not None:
         # The operator is done; workers of indices that it did not see would stay for ever.
         yield from _left_over(at)

@@ -64,11 +64,8 @@ class JobKind:
     def name(self) -> str:
         return self.kind.name
 
-    def collection(self, namespace: str = "") -> str:
-        """Return the path of all objects of the kind, in one namespace or in all."""
-        return api_path(self.api_version, self.kind.plural, namespace)
-
-    def path(self, namespace: str, name: str) -> str:
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Return where objects of the kind are; see `api_path`."""
         return api_path(self.api_version, self.kind.plural, namespace, name)
 
     def new_object(self, spec: JobSpec, taints: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -7,15 +7,12 @@ from voda.cluster.kubernetes.objects import Pod
 
 
 class ClaimingPods:
-    """An index of the inventory's pods."""
-
     def __init__(self) -> None:
         self.by_uid: dict[str, Pod] = {}
         self.changes = 0
         """How often it has changed."""
 
     def put(self, before: Pod | None, now: Pod | None) -> None:
-        """Take in a change of a pod."""
         if before is not None and self.by_uid.pop(before.metadata.uid, None) is not None:
             self.changes += 1
         if now is not None and _is_ours(now):

@@ -104,7 +104,6 @@ class SharedCards:
             self._nodes[node] = tuple(sorted([*others, *own], key=_order))
 
     def put_claim(self, key: str, before: ResourceClaim | None, now: ResourceClaim | None) -> None:
-        """Take in a change of a claim."""
         if before is not None:
             for pool in _pools(before):
                 self._allocated[pool].pop(key, None)

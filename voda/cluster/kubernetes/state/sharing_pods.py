@@ -15,8 +15,6 @@ _NO_PODS: Final[Mapping[str, Pod]] = {}
 
 
 class SharingPods:
-    """An index of the inventory's pods."""
-
     def __init__(self, names: ShareResources) -> None:
         self.names = names
         self.by_uid: dict[str, Pod] = {}
@@ -25,7 +23,6 @@ class SharingPods:
         self._holding: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
 
     def put(self, before: Pod | None, now: Pod | None) -> None:
-        """Take in a change of a pod."""
         if before is not None and self.by_uid.pop(before.metadata.uid, None) is not None:
             self.changes.add(before.spec.node_name)
             self._holding[before.spec.node_name].pop(before.metadata.uid, None)

@@ -20,13 +20,13 @@ from voda.cluster.kubernetes.convergence.steps import (
     DesiredStop,
     LiftGates,
     ObservedJob,
-    PatchObject,
     ReportObstacle,
     StartUnready,
     Step,
     Unregister,
     steps,
 )
+from voda.cluster.kubernetes.kinds.base import Patch
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.operator_pods import index
@@ -89,8 +89,8 @@ def todo(
 
 
 def body(step: Step) -> Any:
-    assert isinstance(step, PatchObject)
-    return step.patch.body
+    assert isinstance(step, Patch)
+    return step.body
 
 
 def test_run_when_suspended_without_pods_resumes_with_the_size_in_one_patch() -> None:
