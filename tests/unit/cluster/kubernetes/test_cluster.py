@@ -99,3 +99,19 @@ def test_replica_that_its_job_counts_as_completed_has_finished_whatever_is_left_
         assert missing == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
 
     virtually(act())
+
+
+def test_workers_of_a_job_that_the_log_lacks_may_go_between_a_look_and_what_is_made_of_it() -> None:
+    async def act() -> None:
+        stage = Stage()
+        cluster = KubernetesCluster("v100", stage.inventory, Observations(stage.inventory), stage.actuator, _trust)
+        stage.add_node("n1")
+        stage.add_worker("gone", 0, node="n1", phase="Running")
+        stage.watch()
+        observed = await cluster.observe()
+        assert observed.workers == {"gone": {0: "n1"}}
+        stage.remove_pod("gone-worker-0")
+        stage.watch()
+        assert observed.gpus_per_replica["gone"] == 1
+
+    virtually(act())

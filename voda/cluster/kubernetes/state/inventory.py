@@ -159,7 +159,8 @@ class Inventory:
     def gpus_per_replica(self, job_id: str) -> Gpus:
         if (job := self.logged_job(job_id)) is not None:
             return job.spec.gpus_per_replica
-        return Gpus(max(1, *(-(-self.stock.needed_milli(pod) // 1000) for pod in self.workers(job_id).values())))
+        # The workers of a job that the log lacks may have gone since somebody saw them.
+        return Gpus(max([1, *(-(-self.stock.needed_milli(pod) // 1000) for pod in self.workers(job_id).values())]))
 
     def _touch(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
