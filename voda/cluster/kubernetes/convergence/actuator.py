@@ -247,7 +247,7 @@ class Actuator:
             case ReportObstacle(reason):
                 raise ActionRefused(reason)
             case LiftGates(nodes):
-                await self._gates.lift(at.job_id, {key: at.workers[key] for key in nodes}, nodes)
+                await self._gates.lift(at.job_id, [(at.workers[key], node) for key, node in nodes.items()])
                 if at.job_id in self._gates.waiting_reasons:
                     self.underway.discard(at.job_id)
 

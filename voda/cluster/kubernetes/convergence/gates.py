@@ -51,13 +51,12 @@ class GateLifter:
         self.waiting_reasons: dict[str, str] = {}
         """job id -> why its gates were not lifted last, where no node refused its workers."""
 
-    async def lift(self, job_id: str, pods: Mapping[str, Pod], nodes: Mapping[str, str]) -> None:
-        """Lift the gates of all pods, by key, for their nodes, or of none.
+    async def lift(self, job_id: str, placed: Sequence[tuple[Pod, str]]) -> None:
+        """Lift the gates of all pods, each for its node, or of none.
 
         Raises:
             ClusterUnavailable: some may be lifted, the others are to be tried again.
         """
-        placed = [(pod, nodes[key]) for key, pod in pods.items()]
         self.waiting_reasons.pop(job_id, None)
         if reason := self._shortage(placed):
             # The next plan sees by itself which nodes went and which GPUs others took.
