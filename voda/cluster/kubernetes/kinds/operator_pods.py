@@ -69,14 +69,12 @@ def _first_index(pod: Pod) -> int:
 
 def lost(pod: Pod) -> str:
     """Return why a pod ended without its program's fault, in one word such as Evicted; empty where it did not."""
-    if pod.status.phase not in ("Failed", "Unknown"):
+    if pod.status.phase != "Failed":
         return ""
     for condition in pod.status.conditions:
         if condition.type == DISRUPTED and condition.status == "True":
             return condition.reason or DISRUPTED
-    if pod.status.reason not in OWN_FAULT:
-        return pod.status.reason
-    return "NodeLost" if pod.status.phase == "Unknown" else ""
+    return "" if pod.status.reason in OWN_FAULT else pod.status.reason
 
 
 def is_past_deadline(condition: KubeCondition) -> bool:

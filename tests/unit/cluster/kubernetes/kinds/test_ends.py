@@ -204,8 +204,7 @@ def test_torch_job_without_a_trace_of_its_pods_has_ended() -> None:
         (a_pod("w", reason="DeadlineExceeded"), ""),
         (a_pod("w", reason="Evicted"), "Evicted"),
         (a_pod("w", reason="OutOfnvidia.com/gpu"), "OutOfnvidia.com/gpu"),
-        (a_pod("w", reason="NodeLost", phase="Unknown"), "NodeLost"),
-        (a_pod("w", phase="Unknown"), "NodeLost"),
+        (a_pod("w", reason="NodeLost"), "NodeLost"),
         (a_pod("w", phase="Running", reason="Evicted"), ""),
     ],
 )
