@@ -149,6 +149,6 @@ def _is_some(quantity: str | int | float) -> bool:
 def _offered(allocatable: Mapping[str, str], names: Sequence[str]) -> int:
     """Return what a node has of a resource: where it has it under several names, they are the same cards."""
     try:
-        return max(0, *(milli(allocatable.get(name, "0")) // 1000 for name in names))
+        return max([0, *(milli(allocatable.get(name, "0")) // 1000 for name in names)])
     except InvalidInput:
         return 0

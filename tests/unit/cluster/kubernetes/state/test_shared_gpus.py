@@ -103,6 +103,11 @@ def test_node_when_it_offers_no_whole_card_has_none(core: str) -> None:
     assert cards_of(a_node_object(allocatable={CORE: core})) == ()
 
 
+def test_node_when_memory_is_not_shared_has_cards_without_it() -> None:
+    node = a_node_object(allocatable={CORE: "200", MEMORY: "32000"})
+    assert cards_of(node, ShareResources(memory=())) == (GpuDevice(),) * 2
+
+
 def test_node_when_its_kubelet_is_broken_has_cards_within_reason() -> None:
     assert len(cards_of(a_node_object(allocatable={CORE: "9E"}))) == 1_024
 
