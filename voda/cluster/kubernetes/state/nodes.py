@@ -127,18 +127,16 @@ def _taints(node: NodeObject, rule: PoolRule, effect: str) -> Iterator[Taint]:
             yield taint
 
 
-def allocatable_milli(node: NodeObject, rule: PoolRule) -> int:
-    """Return the thousandths of the resource that a node has for pods; 0 where it offers what is no quantity."""
-    try:
-        offered = milli(node.status.allocatable.get(rule.resource, "0"))
-    except InvalidInput:
-        return 0
-    return max(0, min(offered, MOST_GPUS * 1000))
-
-
 def offered_milli(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> int:
-    """Return the thousandths of GPUs that a node has, by either way: where it has both, they are the same cards."""
-    return max(allocatable_milli(node, rule), min(devices.gpus, MOST_GPUS) * 1000)
+    """Return the thousandths of GPUs that a node has, by either way: where it has both, they are the same cards.
+
+    What is no quantity offers none.
+    """
+    try:
+        allocatable = milli(node.status.allocatable.get(rule.resource, "0"))
+    except InvalidInput:
+        allocatable = 0
+    return min(max(allocatable, devices.gpus * 1000), MOST_GPUS * 1000)
 
 
 def _cards(node: NodeObject, rule: PoolRule, devices: NodeDevices) -> tuple[GpuDevice, ...]:
