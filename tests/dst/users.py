@@ -50,7 +50,7 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
     clusters: name -> cell type -> number."""
     manner: Manner = ""
     """Of a submit: sent to two replicas at once, or once more when it is long done; of a delete: of a whole array."""
-    patience_s: float = 30.0
+    timeout_s: float = 30.0
     """Until the user gives up an answer, and asks again."""
 
 
@@ -150,8 +150,8 @@ def _act(
             job = job if manner else f"{job}-{rng.randrange(tasks)}"
         if kind == "change" and rng.random() < 0.6:
             wish = {"min_replicas": 1, "max_replicas": rng.randint(1, 4)}
-    patience_s = rng.choice((3.0, 10.0, 30.0))
-    return Act(at_s=round(at_s, 3), kind=kind, number=number, job=job, wish=wish, manner=manner, patience_s=patience_s)
+    timeout_s = rng.choice((3.0, 10.0, 30.0))
+    return Act(at_s=round(at_s, 3), kind=kind, number=number, job=job, wish=wish, manner=manner, timeout_s=timeout_s)
 
 
 def _wish(rng: Random, pools: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
@@ -324,12 +324,12 @@ class Users:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        patience_s: float = 30.0,
+        timeout_s: float = 30.0,
     ) -> Answer | None:
         """Ask any replica once; None = no answer."""
         self.requests += 1
         try:
-            answer = await world.ask(method, path, headers=headers, body=body, timeout_s=patience_s)
+            answer = await world.ask(method, path, headers=headers, body=body, timeout_s=timeout_s)
         except Unanswered:
             return None
         with breaching(world):
@@ -351,7 +351,7 @@ class Users:
     ) -> Answer | None:
         """Ask any replica once, and write down what came of it; None = no answer."""
         self._journal.sent(kind, tag)
-        answer = await self._answer(world, method, path, headers=headers, body=body, patience_s=act.patience_s)
+        answer = await self._answer(world, method, path, headers=headers, body=body, timeout_s=act.timeout_s)
         answered = _answered(kind, tag, answer)
         told = f"{answered.status or 'no answer'} {answered.job_id}".rstrip()
         world.note(f"user {kind} {tag} {method} {path.partition('?')[0]}: {told}")

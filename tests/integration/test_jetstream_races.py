@@ -128,7 +128,7 @@ async def test_end_that_is_told_too_early_is_neither_the_end_nor_a_loss_until_it
 
 async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(url) as store:
-        patience_s, store._log.connection.timeout_s = store._log.connection.timeout_s, 1.0
+        timeout_s, store._log.connection.timeout_s = store._log.connection.timeout_s, 1.0
 
         async def loses(*_: Any) -> bool:
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ async def test_append_that_always_loses_the_race_is_given_up_in_time(url: str, m
             with pytest.raises(StoreUnavailable, match="other writers were faster again and again"):
                 await store.append("job.a", 0, [a_fact("1")])
         monkeypatch.setattr(store._writer, "_write", write)
-        store._log.connection.timeout_s = patience_s
+        store._log.connection.timeout_s = timeout_s
         assert await store.append("job.a", 0, [a_fact("1")]) == 1
 
 

@@ -35,7 +35,7 @@ from voda.untrusted_trees import TreeSize
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_S: Final = 20.0
+_TIMEOUT_S: Final = 20.0
 """For how long a request waits until a folder is emptied; the rest is done after it."""
 
 
@@ -188,7 +188,7 @@ class FolderKeeper:
         await self._delete(folder, "request", actor or "nobody", actor=actor)
         mine = [deleted for deleted in await self._taken_away() if deleted.job_id == job_id]
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 await self._emptying.run(mine)
         except TimeoutError:
             self._wake.set()

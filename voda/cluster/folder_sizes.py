@@ -18,7 +18,7 @@ _MEASURED: Final = 10_000_000
 """Entries of an ended job's folder that are looked at."""
 _LOOKED_AT: Final = 100_000
 """Entries that are looked at while a user waits."""
-_PATIENCE_S: Final = 20.0
+_TIMEOUT_S: Final = 20.0
 """For how long somebody waits."""
 
 
@@ -33,12 +33,12 @@ class FolderSizes:
 
     Args:
         folders: where they lie.
-        patience_s: for how long a user waits; a shorter one is for tests.
+        timeout_s: for how long a user waits; a shorter one is for tests.
     """
 
-    def __init__(self, folders: LocalJobFolders, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, folders: LocalJobFolders, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._folders = folders
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(_THREADS, "voda-trees")
         self._under_way: dict[tuple[str, int], _SharedMeasurement] = {}
         self._kept: dict[str, TreeSize] = {}
@@ -50,7 +50,7 @@ class FolderSizes:
         Raises:
             ServerBusy: it was not measured in time.
         """
-        return await self._measured(job_id, _LOOKED_AT, self._patience_s)
+        return await self._measured(job_id, _LOOKED_AT, self._timeout_s)
 
     async def of_ended(self, job_id: str, *, is_awaited: bool) -> TreeSize:
         """Return what the folder of an ended job takes, measured once; `is_awaited`: somebody waits for the answer.
@@ -59,24 +59,24 @@ class FolderSizes:
             ServerBusy: it was not measured in time for who waits; the next call goes on with it.
         """
         if (tree := self._kept.get(job_id)) is None:
-            tree = await self._measured(job_id, _MEASURED, self._patience_s if is_awaited else None)
+            tree = await self._measured(job_id, _MEASURED, self._timeout_s if is_awaited else None)
         return tree
 
     def forget(self, job_id: str) -> None:
         """Measure a folder anew the next time."""
         self._kept.pop(job_id, None)
 
-    async def _measured(self, job_id: str, most: int, patience_s: float | None) -> TreeSize:
+    async def _measured(self, job_id: str, most: int, timeout_s: float | None) -> TreeSize:
         key = (job_id, most)
         if (one := self._under_way.get(key)) is None or one.future.done():
             one = self._under_way[key] = _SharedMeasurement(self._threads.submit(partial(self._measure, job_id, most)))
         one.waiting += 1
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 # Others wait for the same: it does not end with who asked first.
                 return await asyncio.shield(asyncio.wrap_future(one.future))
         except TimeoutError as error:
-            raise ServerBusy(f"job {job_id}: its folder was not measured within {patience_s} s: try again") from error
+            raise ServerBusy(f"job {job_id}: its folder was not measured within {timeout_s} s: try again") from error
         finally:
             one.waiting -= 1
             if not one.waiting:

@@ -55,7 +55,7 @@ async def test_folder_when_80_ask_is_measured_once_and_other_reads_have_their_th
 async def test_folder_when_not_measured_in_time_is_refused_for_now_and_measured_meanwhile(
     folders: SlowFolders,
 ) -> None:
-    sizes = FolderSizes(folders, patience_s=0.05)
+    sizes = FolderSizes(folders, timeout_s=0.05)
     with pytest.raises(ServerBusy, match=r"job a: its folder was not measured within 0\.05 s: try again"):
         await sizes.of_ended("a", is_awaited=True)
     with pytest.raises(ServerBusy):
