@@ -112,3 +112,11 @@ async def test_node_with_cards_when_pods_share_one_shows_what_is_free_and_who_ha
         await service.happens(ShareReleased(node="g1", pod_uid="u1"))
         items = (await service.ask("GET", "/api/v1/nodes")).as_a(NodeList).items
         assert {node.name: len(node.devices) for node in items} == {"g1": 1, "n1": 0}
+
+
+async def test_node_whose_cards_pods_claim_shows_the_names_of_the_devices() -> None:
+    card = GpuDevice(memory_mib=16_384, name="gpu.example.com/g1/gpu-0")
+    async with a_service() as service:
+        await service.happens(NodeJoined(node=a_node("g1", gpus=1, devices=(card,))))
+        node = (await service.ask("GET", "/api/v1/nodes/g1")).as_a(NodeView)
+        assert [each.name for each in node.devices] == ["gpu.example.com/g1/gpu-0"]

@@ -17,6 +17,7 @@ def cards_of(node: SharingNode) -> tuple[CardView, ...]:
     there = (
         CardView(
             index=index,
+            name=node.devices[index].name,
             is_present=True,
             memory_mib=node.devices[index].memory_mib,
             free_milli=left.milli,

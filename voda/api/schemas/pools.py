@@ -24,6 +24,9 @@ class CardView(View, frozen=True, kw_only=True):
     """One card of a node, and who has shares of it."""
 
     index: int
+    name: Annotated[
+        str, Meta(description="Of a device that pods claim, DRIVER/POOL/DEVICE; empty: its index says which it is.")
+    ] = ""
     is_present: Annotated[bool, Meta(description="False: the node has it no more, but pods still have shares of it.")]
     memory_mib: Annotated[int, Meta(description="0 = not known.")]
     free_milli: Annotated[int, Meta(description="Of 1,000; workers that use whole cards are not subtracted.")]

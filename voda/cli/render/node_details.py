@@ -11,11 +11,12 @@ from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
 from voda.cli.render.terminal import plain
 from voda.text import counted
 
+_INDEX = Column(head="CARD", right=True)
+_DEVICE = Column(head="DEVICE", cut=2, least=10)
 _CARD = (
-    Column(head="CARD", right=True),
     Column(head="MILLI FREE", right=True),
     Column(head="MEMORY FREE", right=True),
-    Column(head="SHARED BY", cut=1, least=24),
+    Column(head="SHARED BY", cut=1, least=16),
     Column(head="MILLI", right=True),
     Column(head="MEMORY", right=True),
 )
@@ -23,6 +24,7 @@ _CARD = (
 
 def node_text(node: NodeView, *, width: int | None) -> list[Text]:
     """Return all about one node, line by line."""
+    common, devices = _devices(node)
     facts = (
         ("Node", node.name),
         ("Pool", node.pool),
@@ -31,10 +33,27 @@ def node_text(node: NodeView, *, width: int | None) -> list[Text]:
         ("Jobs", ", ".join(f"{job_id} x{gpus}" for job_id, gpus in node.jobs.items()) or NONE),
         ("Labels", ",".join(f"{name}={value}" for name, value in sorted(node.labels.items())) or NONE),
         ("Cards", _cards(node)),
+        *((("Driver", common),) if common else ()),
     )
     head = [Text(f"{name + ':':<8}{plain(value)}") for name, value in facts]
-    rows = [row for card in node.devices for row in _rows(card)]
-    return [*head, Text(), *table(_CARD, rows, width=width)] if rows else head
+    if not node.devices:
+        return head
+    rows = [
+        [*(own if not turn else [""] * len(own)), *row]
+        for card, device in zip(node.devices, devices, strict=True)
+        for own in [[str(card.index), *([device] if any(devices) else [])]]
+        for turn, row in enumerate(_rows(card))
+    ]
+    return [*head, Text(), *table((_INDEX, *((_DEVICE,) if any(devices) else ()), *_CARD), rows, width=width)]
+
+
+def _devices(node: NodeView) -> tuple[str, list[str]]:
+    """Return whose devices the cards are, if all are of one driver's pool, and each card's name within it."""
+    parts = [plain(card.name).rpartition("/") for card in node.devices]
+    if len(pools := {pool for pool, _, name in parts if name}) != 1:
+        return "", ["/".join(filter(None, (pool, name))) or (NONE if pools else "") for pool, _, name in parts]
+    driver, _, pool = pools.pop().partition("/")
+    return f"{driver}, pool {pool}", [name or NONE for _, _, name in parts]
 
 
 def _status(node: NodeView) -> str:
@@ -62,11 +81,11 @@ def _cards(node: NodeView) -> str:
 def _rows(card: CardView) -> list[list[str]]:
     """Return a row for each share of a card, the first with what is left of it; one where nobody has any."""
     left = [f"{card.free_milli:,}", _memory(card.free_memory_mib) if card.memory_mib else NONE]
-    own = [str(card.index), *(left if card.is_present else ["gone", "gone"])]
+    own = left if card.is_present else ["gone", "gone"]
     if not card.shares:
         return [[*own, NONE, NONE, NONE]]
     return [
-        [*(own if not turn else ["", "", ""]), plain(share.pod), f"{share.milli:,}", _memory(share.memory_mib)]
+        [*(own if not turn else ["", ""]), plain(share.pod), f"{share.milli:,}", _memory(share.memory_mib)]
         for turn, share in enumerate(card.shares)
     ]
 

@@ -10,9 +10,10 @@ def a_share(pod: str, milli: int, memory_mib: int = 0) -> ShareView:
     return ShareView(pod=pod, pod_uid=pod, container="main", milli=milli, memory_mib=memory_mib, assigned_at=NOW)
 
 
-def a_card(index: int, *shares: ShareView, is_present: bool = True) -> CardView:
+def a_card(index: int, *shares: ShareView, is_present: bool = True, name: str = "") -> CardView:
     return CardView(
         index=index,
+        name=name,
         is_present=is_present,
         memory_mib=16_384 if is_present else 0,
         free_milli=1_000 - sum(share.milli for share in shares) if is_present else 0,
@@ -73,3 +74,30 @@ def test_words_of_pods_cannot_command_the_terminal() -> None:
     card = a_card(0, a_share("ml/\x1b[2Jnotebook\x07", 250))
     shown = [*node_text(a_wire_node(devices=(card,)), width=80), *nodes_table([a_wire_node(devices=(card,))], width=80)]
     assert not any(sign in line.plain for line in shown for sign in "\x1b\x07")
+
+
+def test_cards_that_pods_claim_have_the_names_of_their_devices_in_eighty_columns() -> None:
+    devices = (
+        a_card(0, a_share("ml/notebook", 250, 4_096), a_share("ml/serve-of-a-very-long-name-that-never-ends", 500), name="gpu.example.com/g1/gpu-0"),
+        a_card(1, name="gpu.example.com/g1/gpu-of-a-long-name-1"),
+        a_card(2, a_share("ml/left-over", 300), is_present=False),
+    )
+    lines = [line.plain for line in node_text(a_wire_node("g1", devices=devices), width=80)]
+    assert lines[6:] == [
+        "Cards:  2, 1 shared by pods; 1 card gone of which pods still have shares",
+        "Driver: gpu.example.com, pool g1",
+        "",
+        "CARD  DEVICE         MILLI FREE  MEMORY FREE  SHARED BY         MILLI     MEMORY",
+        "   0  gpu-0                 250   12,288 MiB  ml/notebook         250  4,096 MiB",
+        "                                              ml/serve-of-a-v…    500          -",
+        "   1  gpu-of-a-lon…       1,000   16,384 MiB  -                     -          -",
+        "   2  -                    gone         gone  ml/left-over        300          -",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+def test_cards_of_several_drivers_have_their_whole_names() -> None:
+    devices = (a_card(0, name="gpu.example.com/g1/gpu-0"), a_card(1, name="other.example.com/g1/gpu-0"))
+    lines = [line.plain for line in node_text(a_wire_node("g1", devices=devices), width=None)]
+    assert not any(line.startswith("Driver:") for line in lines)
+    assert [line.split()[1] for line in lines[-2:]] == ["gpu.example.com/g1/gpu-0", "other.example.com/g1/gpu-0"]

@@ -74,9 +74,13 @@ def describe(
 ) -> None:
     """Show one node: its GPUs, its jobs, and what is free of each of its cards and who shares it.
 
+    Cards that pods claim have the names of the devices that their driver
+    publishes. With -o wide, no name is cut.
+
     \b
     Examples:
       voda nodes describe gpu-1
+      voda nodes describe gpu-1 -o wide
       voda nodes describe gpu-1 -o json
     """
     from voda.cli.http.client import call_server
@@ -94,5 +98,5 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
     if output not in ("table", "wide"):
         print_answer(body, output, [node.name])
         return
-    for line in node_text(node, width=screen.width if screen.is_terminal else None):
+    for line in node_text(node, width=screen.width if screen.is_terminal and output == "table" else None):
         screen.print(line, soft_wrap=True)
