@@ -20,7 +20,7 @@ from tests.kube import deployed
 from tests.kube.assets import IS_OLD, ROOT
 from tests.kube.client import Object
 from tests.kube.devices import CLASS, a_card, a_device_class, a_slice
-from tests.kube.objects import a_node
+from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.domain.gpus import MILLI_PER_DEVICE
@@ -29,6 +29,7 @@ from voda.log.factory import open_log
 
 pytestmark = pytest.mark.skipif(IS_OLD, reason="1.35 drops the fields by which devices are shared")
 
+PRIORITY_CLASSES = api.Resource("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", is_namespaced=False)
 DEPLOYMENTS = api.Resource("Deployment", "apps/v1", "deployments")
 TEMPLATE, NOTEBOOK = yaml.safe_load_all((ROOT / "examples" / "kubernetes" / "shared-claims.yaml").read_text("utf-8"))
 PART = (0, 400, 20_480)
@@ -244,3 +245,35 @@ async def test_card_is_found_beside_one_that_lacks_the_attribute_by_which_cards_
     async with sharing_voda(world, tmp_path):
         await deploy(world, replicas=1)
         assert set((await until_run(world, 1)).values()) == {"n1/gpu-1"}
+
+
+async def test_pod_that_finds_no_cpu_beside_its_card_and_may_not_preempt_keeps_its_node_from_no_other_pod(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 1}, cpu=2)
+    await deploy(world, replicas=0)
+    await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": "polite"}, "value": 1, "preemptionPolicy": "Never"})
+    async with sharing_voda(world, tmp_path):
+        await world.client.create(api.PODS, a_pod("first", world.namespace, cpu="1500m"))
+        await until_runs(world, "first")
+        mine = a_notebook("mine", world.namespace, cpu="1")
+        mine["spec"]["priorityClassName"] = "polite"
+        await world.client.create(api.PODS, mine)
+
+        async def is_unschedulable() -> bool:
+            pod = await world.client.get(api.PODS, "mine", world.namespace)
+            return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
+
+        await world.until_it_is(is_unschedulable, what="kube-scheduler finds no CPU for the pod")
+        await world.client.create(api.PODS, a_pod("second", world.namespace, cpu="400m"))
+        await until_runs(world, "second")
+        await world.client.delete(api.PODS, "first", world.namespace, grace_s=0)
+        await until_runs(world, "mine")
+
+
+async def until_runs(world: JobsWorld, name: str) -> None:
+    async def runs() -> bool:
+        return phase_of(await world.client.get(api.PODS, name, world.namespace)) == "Running"
+
+    await world.until_it_is(runs, what=f"pod {name} runs")

@@ -1,7 +1,7 @@
 """Gives the claims of a pod their cards: claims that select these take the place of those made after a template.
 
 1. Make a claim like each of the pod's, whose requests select the cards that were chosen: a claim cannot be changed.
-2. Name these in the status of the pod, and the node, where kube-scheduler then looks first.
+2. Name these in the status of the pod, and the node, where kube-scheduler then looks first (unless it may not preempt).
 3. Lift the gate.
 
 The claims whose place was taken are deleted once the pod has its node. Of a pod without a gate they are deleted before
@@ -84,7 +84,10 @@ class ClaimBinding:
             for each in pod.status.resource_claim_statuses
             if each.name in claims or each.resource_claim_name
         ]
-        status = {"resourceClaimStatuses": statuses, "nominatedNodeName": node}
+        # kube-scheduler keeps room on that node from pods of no higher priority, and takes the name away where the pod
+        # does not fit; but not if it may not preempt.
+        nominated = None if pod.spec.preemption_policy == "Never" else node
+        status = {"resourceClaimStatuses": statuses, "nominatedNodeName": nominated}
         return await patch_pod(self._api, pod, {"status": status}, subresource="status")
 
     async def _lift(self, pod: Pod, cards: str) -> Pod:

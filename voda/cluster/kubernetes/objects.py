@@ -118,6 +118,8 @@ class KubeContainer(KubeRecord, frozen=True):
 class KubePodSpec(KubeRecord, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
+    preemption_policy: str = ""
+    """Never: kube-scheduler makes no room for it."""
     containers: tuple[KubeContainer, ...] = ()
     init_containers: tuple[KubeContainer, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()

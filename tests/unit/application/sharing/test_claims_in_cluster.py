@@ -218,6 +218,13 @@ async def test_pod_when_its_share_is_recorded_selects_the_card_and_gives_it_back
         assert await it.reasons() == ["the pod has ended"]
 
 
+async def test_pod_that_may_not_preempt_keeps_no_room_on_its_node() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", preemptionPolicy="Never")
+        await it.until_selects("a", "n1-0")
+        assert "nominatedNodeName" not in (await it.pod("a"))["status"]
+
+
 async def test_what_kube_scheduler_gave_is_recorded_in_place_of_what_was_meant() -> None:
     async with a_story({"n1": 1, "n2": 1}) as it:
         await it.submit("a")
