@@ -253,7 +253,9 @@ async def test_pod_that_finds_no_cpu_beside_its_card_and_may_not_preempt_keeps_i
     world = notebooks
     await publish(world, {"gpu-1": 1}, cpu=2)
     await deploy(world, replicas=0)
-    await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": "polite"}, "value": 1, "preemptionPolicy": "Never"})
+    await world.client.create(
+        PRIORITY_CLASSES, {"metadata": {"name": "polite"}, "value": 1, "preemptionPolicy": "Never"}
+    )
     async with sharing_voda(world, tmp_path):
         await world.client.create(api.PODS, a_pod("first", world.namespace, cpu="1500m"))
         await until_runs(world, "first")

@@ -10,6 +10,7 @@ from voda.app.kubernetes.options import SharingSettings
 from voda.application.backend import Backend
 from voda.application.sharing.claim_accounts import ClaimAccounts
 from voda.application.sharing.claim_placer import ClaimPlacer
+from voda.application.sharing.claimants import Claimants
 from voda.application.sharing.share_extender import ShareExtender
 from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.application.status.kube_events import Announcement
@@ -53,7 +54,8 @@ class Sharing:
                 pods=inventory.claiming,
                 cards=inventory.stock.devices.shared,
             )
-            self._placer = ClaimPlacer(accounts=accounts, inventory=inventory, rater=rater, announce=announce)
+            claimants = Claimants(accounts=accounts, inventory=inventory)
+            self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
 
     async def lead(self) -> None:
         """Put shares right and place pods until cancelled."""

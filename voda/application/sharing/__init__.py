@@ -3,7 +3,8 @@
 In reading order, of the extender: `share_extender` (the verbs, from bytes to records), `share_binder` (a pod gets its
 cards, then its node), `share_corrections` (where account and cluster differ; pure), `share_reconciler` (the leader puts
 that right), `waiting_pods` (kube-scheduler looks again at pods that fit now). Of claims: `claim_placer` (pods get
-cards), `claim_accounts` (accounts follow what claims were given), `claim_decisions` (both, pure).
+cards), `claimants` (what they ask for), `card_allotment` (which cards; pure), `scheduling_tries` (where kube-scheduler could
+not place them), `claim_accounts` (accounts follow what claims were given), `claim_decisions` (by which facts; pure).
 
 Rules: a share is a fact in the log before the pod is bound; every step may be repeated, and a crash between any two
 leaves nothing that is not put right.

@@ -27,7 +27,7 @@ from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from voda.application.sharing import claim_placer
+from voda.application.sharing import claim_placer, claimants
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_requests import asked_of_cards
 from voda.domain.errors import ActionRefused
@@ -137,6 +137,9 @@ async def a_story(cards: Mapping[str, int]) -> AsyncIterator[Story]:
         await world.client.create(DEVICE_CLASSES, a_device_class())
         part = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": PART}}}
         await world.client.create(CLAIM_TEMPLATES, a_claim_template("part", "ns", request=part))
+        whole = {"milli": "1000", "memory": "80Gi"}
+        large = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": whole}}}
+        await world.client.create(CLAIM_TEMPLATES, a_claim_template("large", "ns", request=large))
         for node, count in cards.items():
             await add_node(world, node, count)
         async with world.replica(Wire(2, longest_s=0.01), **SETTINGS) as replica:
@@ -415,7 +418,7 @@ async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeyp
             raise KeyError(pod.metadata.key)
         return asked_of_cards(pod, *arguments)
 
-    monkeypatch.setattr(claim_placer, "asked_of_cards", asked_but_of_a)
+    monkeypatch.setattr(claimants, "asked_of_cards", asked_but_of_a)
     async with a_story({"n1": 1}) as it:
         await it.submit("a")
         await it.submit("b")
@@ -426,16 +429,16 @@ async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeyp
 async def test_pod_that_asks_for_a_whole_card_gets_none_with_less_memory_than_it_asks_for() -> None:
     async with a_story({"n1": 1}) as it:
         asked = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "1000", "memory": "90Gi"}}}}
-        await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("large", "ns", request=asked))
+        await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("larger", "ns", request=asked))
         await it.world.add_nodes(a_node("n2", 0))
         await it.world.client.create(SLICES, a_slice("n2", [a_card("n2", 0, memory="141Gi")]))
         # Sorted by name, n1 would come first.
         nodes = it.replica.service.view.live.cluster.shares.nodes
         await it.world.until(lambda: "n2" in nodes)
-        await it.submit("other", **claims_of("large"))
+        await it.submit("other", **claims_of("larger"))
         await it.until_selects("other", "n2-0")
         assert await it.reasons() == []
-        await it.submit("late", **claims_of("large"))
+        await it.submit("late", **claims_of("larger"))
         await it.world.until_it_is(lambda: is_told(it, "1 the node's cards are too few or too small"))
 
 
@@ -457,3 +460,50 @@ async def test_pod_is_not_held_up_by_a_claim_of_another_namespace_that_says_it_i
         await it.world.client.patch(PODS, ("ns", "a"), {"spec": {"schedulingGates": gates[:1]}})
         await it.until_selects("a", "n1-0")
         assert nodes["n1"].free()[0].milli == 100
+
+
+async def test_pod_that_no_scheduler_looks_at_gives_its_card_back_and_gets_it_once_one_does() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", schedulerName="nobody", **claims_of("large"))
+        await it.submit("b", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        await it.until_selects("b", "n1-0")
+        assert it.recorded().keys() == {"b"}
+        reason = "no scheduler has looked at the pod for 300 s: its schedulerName is nobody"
+        assert (await it.reasons())[0] == reason
+        await it.world.until_it_is(lambda: is_told(it, reason))
+        # It holds nothing again before somebody has looked at it.
+        await it.world.client.delete(PODS, "b", "ns", grace_s=0)
+        await it.until_recorded()
+        now = it.replica.service.clock.now()
+        await it.world.until(lambda: it.replica.service.clock.now() > now + 60)
+        assert it.recorded() == {}
+        await it.refuse("a")
+        await it.until_recorded(a=("n1", 0, 0))
+
+
+async def test_pod_that_kube_scheduler_cannot_place_gives_its_card_back_after_a_minute() -> None:
+    async with a_story({"n1": 1}) as it:
+        clock = it.replica.service.clock
+        await it.submit("a", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        now = clock.now()
+        await it.refuse("a")
+        await it.submit("b", **claims_of("large"))
+        await it.until_selects("b", "n1-0")
+        assert 50 <= clock.now() - now < 90
+        assert await it.reasons() == ["kube-scheduler cannot place the pod there: no CPU"]
+        # Whichever of the two kube-scheduler comes to place has the card.
+        await it.allocate("a", "n1", 0, milli="1000", memory="80Gi")
+        await it.until_recorded(a=("n1", 0, 0))
+
+
+async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_card() -> None:
+    async with a_story({"n1": 1}) as it:
+        amounts = {"requests": {"cpu": "65"}}
+        await it.submit("a", containers=[{"name": "main", "image": "work", "resources": amounts}])
+        await it.world.until_it_is(lambda: is_told(it, "1 the node has less CPU or memory than the pod requests"))
+        assert it.recorded() == {}
+        await it.world.add_nodes(a_node("n2", 0, cpu="128"))
+        await it.world.client.create(SLICES, a_slice("n2", [a_card("n2", 0)]))
+        await it.until_selects("a", "n2-0")

@@ -78,7 +78,12 @@ def test_words_of_pods_cannot_command_the_terminal() -> None:
 
 def test_cards_that_pods_claim_have_the_names_of_their_devices_in_eighty_columns() -> None:
     devices = (
-        a_card(0, a_share("ml/notebook", 250, 4_096), a_share("ml/serve-of-a-very-long-name-that-never-ends", 500), name="gpu.example.com/g1/gpu-0"),
+        a_card(
+            0,
+            a_share("ml/notebook", 250, 4_096),
+            a_share("ml/serve-of-a-very-long-name-that-never-ends", 500),
+            name="gpu.example.com/g1/gpu-0",
+        ),
         a_card(1, name="gpu.example.com/g1/gpu-of-a-long-name-1"),
         a_card(2, a_share("ml/left-over", 300), is_present=False),
     )

@@ -1,0 +1,85 @@
+"""Cards for one pod that claims after the other."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant, OpenNode
+from voda.cluster.kubernetes.objects import Pod
+from voda.domain.gpus import GpuDevice, GpuRequest
+from voda.domain.shares import SharingNode
+from voda.sharing.card_chooser import CardChooser
+from voda.sharing.raters import RATERS
+
+GIB = 1_024
+
+
+def a_pod(uid: str, selector: Mapping[str, str] | None = None) -> Pod:
+    spec = {"nodeSelector": dict(selector or {})}
+    return msgspec.convert({"metadata": {"name": uid, "namespace": "ns", "uid": uid}, "spec": spec}, Pod)
+
+
+def an_account(cards: int = 1) -> SharingNode:
+    """Return an account of cards of 80 GiB of which nobody has any."""
+    return SharingNode(devices=tuple(GpuDevice(memory_mib=80 * GIB, name=f"d/n/gpu-{each}") for each in range(cards)))
+
+
+def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> CardAllotment:
+    return CardAllotment(CardChooser(RATERS[rater]), {f"n{number}": each for number, each in enumerate(nodes)}, -2)
+
+
+def an_open_node(account: SharingNode | None = None, closed: tuple[int, ...] = (), **labels: str) -> OpenNode:
+    return OpenNode(account=account or an_account(), labels=labels, closed_cards=closed)
+
+
+def choose(allotment: CardAllotment, uid: str, milli: int = 400, **changes: object) -> str | tuple[str, int]:
+    """Return node and card of a pod, or why there are none."""
+    requests = {"gpu": GpuRequest(milli=milli, memory_mib=20 * GIB)}
+    avoided = changes.pop("avoided", ())
+    claimant = Claimant(pod=a_pod(uid, **changes), claims={}, requests=requests, avoided=avoided)  # type: ignore[arg-type]
+    found = allotment.choose(claimant)
+    return (found.node, found.containers["gpu"].cards[0]) if isinstance(found, ChosenCards) else found
+
+
+def test_second_pod_shares_the_card_and_a_third_is_told_what_is_left() -> None:
+    allotment = an_allotment(an_open_node())
+    assert [choose(allotment, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]
+    told = "0/1 nodes with cards to claim have room: 1 too little is left of the node's cards for gpu (400 milli, 20480"
+    assert str(choose(allotment, "c")).startswith(told)
+    assert choose(allotment, "d", milli=200) == ("n0", 0)
+
+
+def test_pod_is_told_of_its_own_claim_though_another_one_asked_for_as_much() -> None:
+    allotment, request = an_allotment(an_open_node()), GpuRequest(milli=900, memory_mib=90 * GIB)
+    for name in ("secret", "mine"):
+        told = allotment.choose(Claimant(pod=a_pod(name), claims={}, requests={name: request}))
+        assert f"for {name} (900 milli" in str(told)
+
+
+def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or_avoids() -> None:
+    nodes = (an_open_node(an_account(2), closed=(0,), zone="a"), an_open_node(zone="b"))
+    allotment = an_allotment(*nodes)
+    assert choose(allotment, "a", selector={"zone": "a"}) == ("n0", 1)
+    assert choose(allotment, "b", avoided=("n0",)) == ("n1", 0)
+    told = choose(allotment, "c", selector={"zone": "c"})
+    reason = "2 the pod does not select the node, or kube-scheduler refused it there"
+    assert told == f"0/2 nodes with cards to claim have room: {reason}"
+    assert choose(an_allotment(), "d") == "0/0 nodes with cards to claim have room: none is ready"
+
+
+def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next() -> None:
+    chooser, node = CardChooser(RATERS["binpack"]), an_open_node()
+    first = CardAllotment(chooser, {"n0": node}, -2)
+    assert [choose(first, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]
+    # Nothing of it came into the log.
+    assert choose(CardAllotment(chooser, {"n0": node}, first.version), "c", milli=900) == ("n0", 0)
+
+
+def test_pod_goes_to_no_node_that_has_less_than_it_requests_and_one_that_does_not_say_counts_as_large_enough() -> None:
+    small, silent = (OpenNode(account=an_account(), labels={}, amounts=each) for each in ({"cpu": 4_000}, {}))
+    pod = Claimant(pod=a_pod("a"), claims={}, requests={"gpu": GpuRequest(milli=400)}, amounts={"cpu": 4_001})
+    told = an_allotment(small).choose(pod)
+    assert told == ("0/1 nodes with cards to claim have room: 1 the node has less CPU or memory than the pod requests")
+    found = an_allotment(small, silent).choose(pod)
+    assert isinstance(found, ChosenCards)
+    assert found.node == "n1"

@@ -1,0 +1,165 @@
+"""Node and cards for pods that claim parts of cards, by the rater, one pod after the other. Pure.
+
+Rule: each pod is placed in the accounts that the ones before it leave; nodes where it can never run are left out.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from voda.cluster.kubernetes.device_objects import ResourceClaim
+from voda.cluster.kubernetes.objects import Pod
+from voda.domain.gpus import CardShare, GpuRequest, Gpus
+from voda.domain.shares import PodShares, SharingNode
+from voda.sharing.card_chooser import CardChooser
+from voda.sharing.pod import PodRequest
+
+_CLOSED: Final = "closed"
+_ALL: Final = GpuRequest(devices=Gpus(1))
+
+
+class Claimant(Struct, frozen=True, kw_only=True):
+    """A pod that waits for cards."""
+
+    pod: Pod
+    claims: Mapping[str, ResourceClaim]
+    """By their name within the pod."""
+    requests: Mapping[str, GpuRequest]
+    """By `share_key`."""
+    avoided: Collection[str] = ()
+    """Nodes that kube-scheduler refused it on."""
+    too_small: Collection[str] = ()
+    """Nodes of which no card has as much as it asks for."""
+    amounts: Mapping[str, int] = {}
+    """What it requests of CPU and memory, in thousandths."""
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def key(self) -> str:
+        return self.pod.metadata.key
+
+    @property
+    def request(self) -> PodRequest:
+        """Return what raters read."""
+        return PodRequest(containers=tuple(self.requests.values()))
+
+    def text(self) -> str:
+        """Return what it asks for, such as `gpu (250 milli, 4096 MiB)`."""
+        return ", ".join(f"{name} ({_in_words(each)})" for name, each in self.requests.items())
+
+
+class ChosenCards(Struct, frozen=True, kw_only=True):
+    """Node and cards of a pod."""
+
+    claimant: Claimant
+    node: str
+    containers: Mapping[str, CardShare]
+    assigned_at: float = 0.0
+    """When the log had them first; 0: it has them not yet."""
+
+
+class OpenNode(Struct, frozen=True, kw_only=True):
+    """A node whose cards can be chosen."""
+
+    account: SharingNode
+    labels: Mapping[str, str]
+    closed_cards: Collection[int] = ()
+    """Indices of cards that nobody can be given now."""
+    amounts: Mapping[str, int] = {}
+    """What it has of CPU and memory for all pods together, in thousandths; what is not known is left out."""
+
+
+class CardAllotment:
+    """Chooses cards for one pod after the other, each from what those before it leave."""
+
+    def __init__(self, chooser: CardChooser, nodes: Mapping[str, OpenNode], first_version: int) -> None:
+        self.version = first_version
+        """Never twice the same, so that the chooser reads every account that has changed."""
+        self._chooser = chooser
+        self._nodes = nodes
+        self._accounts = {name: self._account(each) for name, each in nodes.items()}
+        self._refused: dict[_Asked, str] = {}
+        """Many pods ask for the same, in the same words: these are what they are told."""
+
+    def choose(self, claimant: Claimant) -> ChosenCards | str:
+        """Return node and cards of a pod, or why there are none, one sentence."""
+        asked = _asked(claimant)
+        if reason := self._refused.get(asked):
+            return reason
+        obstacles = {name: _obstacle(claimant, asked[0], name, node) for name, node in self._nodes.items()}
+        names = [name for name, obstacle in obstacles.items() if not obstacle]
+        self._chooser.follow(self._accounts, claimant.request)
+        wanted = self._chooser.preferences(names, claimant.request, claimant.uid)
+        if not wanted:
+            self._refused[asked] = self._refusal(claimant, names, obstacles)
+            return self._refused[asked]
+        node = max(wanted, key=lambda name: wanted[name])
+        found = self._chooser.cards(node, claimant.request, claimant.uid)
+        assert found is not None
+        containers = {
+            name: CardShare(cards=cards, request=request)
+            for (name, request), cards in zip(claimant.requests.items(), found, strict=True)
+        }
+        self._give(node, claimant, containers)
+        return ChosenCards(claimant=claimant, node=node, containers=containers)
+
+    def _account(self, node: OpenNode) -> SharingNode:
+        account = node.account.copy()
+        for card in node.closed_cards:
+            closed = {_CLOSED: CardShare(cards=(card,), request=_ALL)}
+            account.pods[f"{_CLOSED} {card}"] = PodShares(pod=_CLOSED, containers=closed, assigned_at=0.0)
+            account.version = self.version = self.version - 1
+        return account
+
+    def _give(self, node: str, claimant: Claimant, containers: Mapping[str, CardShare]) -> None:
+        account = self._accounts[node]
+        account.pods[claimant.uid] = PodShares(pod=claimant.key, containers=containers, assigned_at=0.0)
+        account.version = self.version = self.version - 1
+
+    def _refusal(self, claimant: Claimant, names: Sequence[str], obstacles: Mapping[str, str]) -> str:
+        refused = self._chooser.refusals(names, claimant.request, claimant.text())
+        reasons = Counter(each.reason for each in refused.values())
+        reasons.update(filter(None, obstacles.values()))
+        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}"
+
+
+_Asked = tuple[str, frozenset[tuple[str, str]], frozenset[str], frozenset[str], frozenset[tuple[str, int]]]
+"""What decides the answer to a pod."""
+
+
+def _asked(claimant: Claimant) -> _Asked:
+    return (
+        claimant.text(),
+        frozenset(claimant.pod.spec.node_selector.items()),
+        frozenset(claimant.avoided),
+        frozenset(claimant.too_small),
+        frozenset(claimant.amounts.items()),
+    )
+
+
+def _obstacle(claimant: Claimant, text: str, name: str, node: OpenNode) -> str:
+    """Return why a pod cannot be on a node, whatever is left of its cards; empty: it can."""
+    if name in claimant.too_small:
+        return f"the node's cards are too few or too small for {text}"
+    if name in claimant.avoided or not _matches(claimant.pod, node):
+        return "the pod does not select the node, or kube-scheduler refused it there"
+    if any(amount > node.amounts.get(resource, amount) for resource, amount in claimant.amounts.items()):
+        return "the node has less CPU or memory than the pod requests"
+    return ""
+
+
+def _matches(pod: Pod, node: OpenNode) -> bool:
+    return all(node.labels.get(key) == value for key, value in pod.spec.node_selector.items())
+
+
+def _in_words(request: GpuRequest) -> str:
+    if request.devices:
+        return "a whole card"
+    parts = [f"{request.milli} milli"] * bool(request.milli) + [f"{request.memory_mib} MiB"] * bool(request.memory_mib)
+    return ", ".join(parts)

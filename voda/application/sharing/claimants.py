@@ -1,0 +1,135 @@
+"""What mirror and log know of pods that claim parts of cards: what they ask for, and what they are meant to have.
+
+Rule: nothing is written; every replica can ask.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from voda.application.sharing.card_allotment import ChosenCards, Claimant, OpenNode
+from voda.application.sharing.claim_accounts import ClaimAccounts
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import KubeCondition, NodeObject, Pod
+from voda.cluster.kubernetes.quantities import milli, pod_requests
+from voda.cluster.kubernetes.state.claim_requests import (
+    ChosenClaim,
+    asked_of_cards,
+    chosen_claims,
+    claims_of_pod,
+    nodes_too_small,
+)
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.domain.errors import InvalidInput
+from voda.projections.shares import ShareAccounts
+
+_LIMITING: Final = ("cpu", "memory")
+"""Resources of which a node never has more than it says, so that a pod which requests more never runs there."""
+_GATED: Final = "SchedulingGated"
+
+
+@dataclass(kw_only=True)
+class Claimants:
+    """See the module."""
+
+    accounts: ClaimAccounts
+    inventory: Inventory
+
+    def of(self, pod: Pod, avoided: Collection[str] = ()) -> Claimant | None:
+        """Return what a pod asks for; None: its claims are still to be made.
+
+        Raises:
+            InvalidInput: it gets no cards as it is, and why, one sentence.
+        """
+        devices = self.inventory.stock.devices
+        if (claims := claims_of_pod(pod, devices.claims)) is None:
+            return None
+        if pod.metadata.uid in self.inventory.sharing.by_uid:
+            # Its share may be the extender's, which is about to bind it.
+            raise InvalidInput(
+                f"pod {pod.metadata.key} asks for cards by resources and by claims, expected one of them"
+            )
+        classes, cards = devices.rule.device_classes, devices.shared
+        requests = asked_of_cards(pod, claims, classes, cards)
+        amounts = pod_requests(pod)
+        return Claimant(
+            pod=pod,
+            claims=claims,
+            requests=requests,
+            avoided={*avoided},
+            too_small=nodes_too_small(claims, classes, cards),
+            amounts={name: amounts[name] for name in _LIMITING if name in amounts},
+        )
+
+    def meant(self, claimant: Claimant) -> ChosenCards | None:
+        """Return the cards that a pod has in the log; None: it has none."""
+        found = self.shares.of(claimant.uid)
+        if found is None:
+            return None
+        node = self.shares.node_of(claimant.uid)
+        return ChosenCards(claimant=claimant, node=node, containers=found.containers, assigned_at=found.assigned_at)
+
+    def is_lost(self, meant: ChosenCards) -> bool:
+        """Say whether a card that a pod is meant to have is there no more."""
+        there = len(self.accounts.cards.nodes.get(meant.node, ()))
+        return any(max(each.cards) >= there for each in meant.containers.values())
+
+    def is_bound(self, meant: ChosenCards) -> bool:
+        """Say whether the claims of a pod select its cards, and nothing is left to do."""
+        pod = meant.claimant.pod
+        is_gated = well_known.SHARE_GATE in pod.gates
+        return not is_gated and all(each.is_chosen(pod) for each in self.claims(meant).values())
+
+    def claims(self, chosen: ChosenCards) -> Mapping[str, ChosenClaim]:
+        """Return the claims of a pod that are to select its cards."""
+        return chosen_claims(chosen.claimant.claims, chosen.containers, chosen.node, self.accounts.cards)
+
+    def has(self, chosen: ChosenCards) -> bool:
+        """Say whether the log has the share, by which alone claims may select cards."""
+        uid = chosen.claimant.uid
+        found = self.shares.of(uid) if self.shares.node_of(uid) == chosen.node else None
+        return found is not None and found.containers == chosen.containers and self.accounts.is_known(chosen.node)
+
+    def open_nodes(self) -> Mapping[str, OpenNode]:
+        """Return the nodes whose cards can be chosen."""
+        stock, cards, found = self.inventory.stock, self.accounts.cards, {}
+        for name, there in cards.nodes.items():
+            node = stock.node(name)
+            if node is not None and node.is_open and self.accounts.is_known(name):
+                found[name] = OpenNode(
+                    account=self.shares.nodes[name],
+                    labels=stock.nodes[name].metadata.labels,
+                    closed_cards=[
+                        index for index, card in enumerate(there) if card.device.is_closed or not cards.selector(card)
+                    ],
+                    amounts=_amounts(stock.nodes[name]),
+                )
+        return found
+
+    @property
+    def shares(self) -> ShareAccounts:
+        """Return those of the log."""
+        return self.accounts.shares
+
+
+def verdict(pod: Pod) -> KubeCondition | None:
+    """Return what kube-scheduler says of a pod that it could not place; None: it has not looked at it yet."""
+    found = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
+    return next((each for each in found if each.reason != _GATED), None)
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """Say whether kube-scheduler finds no place for a pod."""
+    found = verdict(pod)
+    return found is not None and found.reason == "Unschedulable"
+
+
+def _amounts(node: NodeObject) -> Mapping[str, int]:
+    """Return what a node has for pods, in thousandths; what is no quantity is left out."""
+    found = {}
+    for name in _LIMITING:
+        try:
+            found[name] = milli(node.status.allocatable[name])
+        except (KeyError, InvalidInput):
+            continue
+    return found

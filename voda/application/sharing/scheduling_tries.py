@@ -1,0 +1,94 @@
+"""Where kube-scheduler could not place pods that claim cards, and for how long a pod holds cards that it cannot use.
+
+A pod that kube-scheduler finds no place for avoids that node for a while. If no other node has cards for it, others may
+have those that it holds after a minute; after five, if no scheduler looks at it (its schedulerName may be nobody's).
+
+Rule: in memory alone; a new leader tries again.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from voda.application.sharing.claimants import is_unschedulable, verdict
+from voda.cluster.kubernetes.objects import Pod
+
+_UNSCHEDULABLE_S: Final = 3.0
+"""For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
+_LONGEST_UNSCHEDULABLE_S: Final = 60.0
+"""Twice as long on each node that follows: where it fits on none, it would else move as long as there are nodes."""
+_UNSEEN_S: Final = 300.0
+"""For so long no scheduler may have looked at a pod: kube-scheduler may be away, or have very many pods to look at."""
+_AVOIDED_S: Final = 300.0
+"""For so long a pod avoids a node where it was."""
+
+
+@dataclass
+class SchedulingTries:
+    """See the module."""
+
+    _avoided: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    """Uid of a pod -> nodes where kube-scheduler could not place it -> until when they are avoided."""
+    _unseen: set[str] = field(default_factory=set, init=False)
+    """Uids of pods that have lost their cards since no scheduler looked at them."""
+
+    def avoided(self, uid: str) -> Mapping[str, float]:
+        """Return the nodes that a pod avoids -> until when."""
+        return self._avoided.get(uid, {})
+
+    def avoid(self, uid: str, node: str, now: float) -> None:
+        """Have a pod avoid a node from now on."""
+        self._avoided.setdefault(uid, {})[node] = now + _AVOIDED_S
+
+    def is_to_move(self, pod: Pod, held_s: float) -> bool:
+        """Say whether a pod that has been bound to cards for so long had better get others."""
+        patience_s = min(_UNSCHEDULABLE_S * 2 ** len(self.avoided(pod.metadata.uid)), _LONGEST_UNSCHEDULABLE_S)
+        return is_unschedulable(pod) and held_s >= patience_s
+
+    def yielded(self, pod: Pod, node: str, now: float) -> None:
+        """Note that a pod has lost its cards."""
+        if is_unschedulable(pod):
+            self.avoid(pod.metadata.uid, node, now)
+        else:
+            self._unseen.add(pod.metadata.uid)
+
+    def is_unseen(self, pod: Pod) -> bool:
+        """Say whether a pod has lost its cards since no scheduler looked at it, and none has since."""
+        return pod.metadata.uid in self._unseen and verdict(pod) is None
+
+    def forget(self, there: Collection[str], now: float) -> None:
+        """Forget the pods that are not there, and nodes that were avoided for long enough."""
+        left = (
+            (uid, {node: until for node, until in nodes.items() if until > now})
+            for uid, nodes in self._avoided.items()
+            if uid in there
+        )
+        self._avoided = {uid: nodes for uid, nodes in left if nodes}
+        self._unseen.intersection_update(there)
+
+
+def is_to_yield(pod: Pod, held_s: float) -> bool:
+    """Say whether a pod that has been bound to cards for so long, and can have no others, is to give them back."""
+    if is_unschedulable(pod):
+        return held_s >= _LONGEST_UNSCHEDULABLE_S
+    return verdict(pod) is None and held_s >= _UNSEEN_S
+
+
+def move_reason(pod: Pod) -> str:
+    """Return why a pod loses cards for which it gets others."""
+    return _unschedulable_reason(pod) if is_unschedulable(pod) else "the card is gone"
+
+
+def yield_reason(pod: Pod) -> str:
+    """Return why a pod loses cards that it has not come to use."""
+    return _unschedulable_reason(pod) if is_unschedulable(pod) else unseen_reason(pod)
+
+
+def unseen_reason(pod: Pod) -> str:
+    """Return what a pod is told that no scheduler looks at."""
+    return f"no scheduler has looked at the pod for {_UNSEEN_S:g} s: its schedulerName is {pod.spec.scheduler_name}"
+
+
+def _unschedulable_reason(pod: Pod) -> str:
+    found = verdict(pod)
+    return f"kube-scheduler cannot place the pod there: {found.message if found else ''}"
