@@ -35,6 +35,7 @@ Errors are `application/problem+json`. Whatever can be asked with GET, HEAD asks
 _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",
     "Nodes": "The machines and their GPUs.",
+    "Pods": "On Kubernetes, pods that ask for cards or parts of them.",
     "Pools": "Pools of nodes, how they are decided, and their plans.",
     "Virtual clusters": "Who is guaranteed which cells: GPUs with their topology.",
     "Events": "The log: all that ever happened, and what happens.",

@@ -23,7 +23,8 @@ from voda.manifests.text import MOST_BYTES
 from voda.metrics import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
-    # It works with a backend itself.
+    # They work with a backend themselves.
+    from voda.application.sharing.pod_explanations import PodExplanations
     from voda.application.sharing.share_extender import ShareExtender
 
 
@@ -78,6 +79,8 @@ class Backend:
     """Schedules pods with HiveD's annotations; None: the cluster has no pods."""
     shares: "ShareExtender | None" = None
     """Answers kube-scheduler for pods that ask for cards; None: this voda does not."""
+    pods: "PodExplanations | None" = None
+    """Explains pods that ask for cards; None: the cluster has no pods."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()

@@ -123,7 +123,7 @@ class KubernetesService:
             options.sharing,
             lambda announcement: self.reporter.announce(announcement),
         )
-        self.backend = dataclasses.replace(backend, shares=self.shares.extender)
+        self.backend = dataclasses.replace(backend, shares=self.shares.extender, pods=self.shares.pods)
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )

@@ -11,6 +11,7 @@ from voda.application.backend import Backend
 from voda.application.sharing.claim_accounts import ClaimAccounts
 from voda.application.sharing.claim_placer import ClaimPlacer
 from voda.application.sharing.claimants import Claimants
+from voda.application.sharing.pod_explanations import PodExplanations
 from voda.application.sharing.share_extender import ShareExtender
 from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.application.status.kube_events import Announcement
@@ -23,7 +24,7 @@ from voda.sharing.raters import RATERS
 
 
 class Sharing:
-    """Extender, reconciler and placer of claims, as the settings ask for them."""
+    """Extender, reconciler and placer of claims, as the settings ask for them; and what each pod is told."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Sharing:
         self._reconciler: ShareReconciler | None = None
         self._placer: ClaimPlacer | None = None
         rater, pods = RATERS[settings.rater], inventory.sharing
+        claimants: Claimants | None = None
         if settings.enabled:
             binding = PodBinding(mirror.api)
             self.extender = ShareExtender(
@@ -56,6 +58,14 @@ class Sharing:
             )
             claimants = Claimants(accounts=accounts, inventory=inventory)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
+        self.pods = PodExplanations(
+            inventory=inventory,
+            shares=lambda: backend.view.live.cluster.shares,
+            rater=rater,
+            claimants=claimants,
+            is_extender=settings.enabled,
+            is_synced=lambda: mirror.is_synced,
+        )
 
     async def lead(self) -> None:
         """Put shares right and place pods until cancelled."""

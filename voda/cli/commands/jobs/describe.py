@@ -19,13 +19,15 @@ def describe(
 ) -> None:
     """Show everything about a job: its workers and why it has them, progress,
     forecast, recent decisions and events, and where its output is. Of an array:
-    what its tasks do.
+    what its tasks do. On Kubernetes, NAMESPACE/NAME may be a pod that asks for
+    cards or parts of them: what it has, or why it waits.
 
     \b
     Examples:
       voda describe resnet-7
       voda describe resnet-7 -o yaml
       voda describe sweep
+      voda describe ml/notebook-0
     """
     from voda.cli.http.client import call_server
 
@@ -42,7 +44,7 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
     try:
         body = await client.get(resource_path("jobs", name))
     except NotFound as error:
-        if not await _describe_array(client, name, output):
+        if not (await _describe_array(client, name, output) or await _describe_pod(client, name, output)):
             raise error from None
         return
     job = decode(body, JobView)
@@ -77,4 +79,25 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     width = screen.width if screen.is_terminal else None
     lines = jobs_table(tasks, now(), wide=output == "wide", width=width)
     show(array_description(array, Group(*lines), now()))
+    return True
+
+
+async def _describe_pod(client: "Client", name: str, output: Output) -> bool:
+    """Show a pod that asks for cards, and return whether there is one of that name."""
+    from functools import partial
+
+    from voda.api.schemas.pods import SharingPodView
+    from voda.cli.http.client import decode
+    from voda.cli.http.pods import pod_body
+    from voda.cli.render.pod_details import pod_text
+    from voda.cli.render.terminal import now, print_answer, show
+    from voda.text import full
+
+    if (body := await pod_body(client, name)) is None:
+        return False
+    pod = decode(body, SharingPodView)
+    if output in ("table", "wide"):
+        show(pod_text(pod, partial(full, at=now())))
+    else:
+        print_answer(body, output, [pod.pod])
     return True

@@ -1,5 +1,6 @@
 """`voda explain`: why a job has its GPUs, or why it waits."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
@@ -7,7 +8,7 @@ from voda.cli.execution import run_async
 from voda.cli.log_files import MOMENT, LogOutput, LogOutputOption, is_log, open_log, place_of, print_json
 from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from voda.timetravel.explanation import JobExplanation
@@ -25,6 +26,9 @@ def explain(
 ) -> None:
     """Explain why a job has its GPUs or waits; for an ended job, its history.
 
+    On Kubernetes, NAMESPACE/NAME may be a pod that asks for cards or parts of
+    them: what it has of which card, and beside whom, or why it waits.
+
     voda computes the explanation: it asks the policy again with the state of that
     moment. For a waiting job it says what is missing, what would let it start,
     and when it is expected to start. With a job alone, voda asks the server; with
@@ -34,6 +38,7 @@ def explain(
     \b
     Examples:
       voda explain resnet-7
+      voda explain ml/notebook-0
       voda explain voda.db resnet-7
       voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
       voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
@@ -50,23 +55,34 @@ def explain(
 
 def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
     from voda.api.schemas.explanations import ExplanationView
+    from voda.api.schemas.pods import SharingPodView
     from voda.cli.http.client import Client, call_server, decode, resource_path
     from voda.cli.http.confirmation import note_owner
+    from voda.cli.http.pods import pod_body
     from voda.cli.render.explanation import explanation_text
+    from voda.cli.render.pod_details import pod_text
     from voda.cli.render.terminal import now, print_bytes, show
     from voda.text import full
 
-    async def read(client: Client) -> bytes:
+    async def read(client: Client) -> tuple[bytes, bool]:
         if not at:
             await note_owner(client, job)
-        return await client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None)
+        try:
+            return await client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None), True
+        except NotFound:
+            # Of pods voda knows the present alone.
+            if at or (pod := await pod_body(client, job)) is None:
+                raise
+            return pod, False
 
-    body = call_server(where, read)
+    body, is_job = call_server(where, read)
+    when = partial(full, at=now())
     if output == "json":
         print_bytes(body)
+    elif is_job:
+        show(explanation_text(decode(body, ExplanationView), when))
     else:
-        present = now()
-        show(explanation_text(decode(body, ExplanationView), lambda instant: full(instant, present)))
+        show(pod_text(decode(body, SharingPodView), when))
 
 
 def _show_recorded(log: str, job: str, *, at: str, output: LogOutput) -> None:

@@ -1,0 +1,34 @@
+"""Pods that ask for cards as the API shows them."""
+
+from collections.abc import Iterator
+
+from voda.api.presenters.cards import cards_of
+from voda.api.schemas.base import instant, view_of
+from voda.api.schemas.pods import PodCardView, SharingPodView
+from voda.application.sharing.pod_explanations import PodExplanation
+from voda.domain.shares import SharingNode
+
+
+def sharing_pod_of(explanation: PodExplanation, node: SharingNode) -> SharingPodView:
+    """Return a pod with its cards; `node` is the account of its node."""
+    return view_of(
+        SharingPodView,
+        explanation,
+        cards=tuple(_cards(explanation, node)),
+        assigned_at=instant(explanation.assigned_at),
+    )
+
+
+def _cards(explanation: PodExplanation, node: SharingNode) -> Iterator[PodCardView]:
+    for card in cards_of(node):
+        beside = tuple(share for share in card.shares if share.pod_uid != explanation.pod_uid)
+        for share in card.shares:
+            if share.pod_uid == explanation.pod_uid:
+                yield view_of(
+                    PodCardView,
+                    card,
+                    container=share.container,
+                    milli=share.milli,
+                    memory_mib=share.memory_mib,
+                    beside=beside,
+                )

@@ -1,0 +1,43 @@
+"""A pod that asks for cards, for people: what it has of which card, and beside whom, or why it waits.
+
+Rule: pure; text of others cannot command the terminal.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from voda.api.schemas.pods import PodCardView, SharingPodView
+from voda.cli.render.terminal import plain
+
+
+def pod_text(pod: SharingPodView, when: Callable[[datetime], str]) -> RenderableType:
+    """Return all about a pod in sentences; `when` formats an instant."""
+    where = f" on {pod.node}" if pod.node else ""
+    since = f", its cards since {when(pod.assigned_at)}" if pod.assigned_at is not None else ""
+    head = Text(plain(f"{pod.pod}: {pod.state}{where}{since}"), style="bold")
+    return Group(head, *(Padding(Text(plain(line)), (0, 0, 0, 2)) for line in _lines(pod)))
+
+
+def _lines(pod: SharingPodView) -> Iterator[str]:
+    if pod.asks_for:
+        yield f"asks by {pod.asks_by} for {pod.asks_for}"
+    yield from (f"{card.container}: {_card(card)}" for card in pod.cards)
+    if pod.reason:
+        yield f"why: {pod.reason}"
+
+
+def _card(card: PodCardView) -> str:
+    name = f" ({card.name})" if card.name else ""
+    gone = "" if card.is_present else ", which is gone"
+    others = ", ".join(f"{share.pod} ({_amount(share.milli, share.memory_mib)})" for share in card.beside)
+    beside = f", beside {others}" if others else ""
+    return f"{_amount(card.milli, card.memory_mib)} of card {card.index}{name}{gone}{beside}"
+
+
+def _amount(milli: int, memory_mib: int) -> str:
+    parts = [f"{milli:,} milli"] * bool(milli) + [f"{memory_mib:,} MiB"] * bool(memory_mib)
+    return " and ".join(parts)
