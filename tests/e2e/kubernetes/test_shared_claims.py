@@ -3,6 +3,9 @@
 Rule: the pods are those of examples/kubernetes/shared-claims.yaml.
 """
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -98,7 +101,7 @@ async def cards(world: JobsWorld) -> Mapping[str, str]:
             taken[f"{result['pool']}/{result['device']}"] += int(result["consumedCapacity"]["milli"])
     assert max(taken.values(), default=0) <= MILLI_PER_DEVICE
     for pod in await world.client.list(api.PODS, world.namespace):
-        if phase_of(pod) == "Running":
+        if phase_of(pod) == "Running" and pod["spec"].get("resourceClaims"):
             [status] = pod["status"]["resourceClaimStatuses"]
             [result] = results(claims[status["resourceClaimName"]])
             assert pod["spec"]["nodeName"] == result["pool"]
@@ -119,6 +122,15 @@ async def until_run(world: JobsWorld, pods: int) -> Mapping[str, str]:
 
     await world.until_it_is(run, what=f"{pods} pods run")
     return await cards(world)
+
+
+async def typed(it: Voda, *arguments: str) -> str:
+    """Return what a command shows to a user of a voda that runs."""
+    program = (sys.executable, "-m", "voda", *arguments, "--server", it.service.url)
+    process = await asyncio.create_subprocess_exec(*program, stdout=PIPE, stderr=STDOUT)
+    text, _ = await process.communicate()
+    assert process.returncode == 0, text.decode()
+    return text.decode()
 
 
 async def told(world: JobsWorld, reason: str) -> list[str]:
@@ -155,6 +167,20 @@ async def test_second_pod_shares_the_card_a_third_waits_and_a_restart_of_all_los
 
         await world.until_it_is(is_told, what="the third pod is told why it waits")
         assert recorded(it) == {"gpu-1": dict.fromkeys(running, PART)}
+        one, other = sorted(running)
+        shown = await typed(it, "explain", f"{world.namespace}/{one}")
+        assert f"{world.namespace}/{one}: Scheduled on gpu-1" in shown
+        assert "gpu: 400 milli and 20,480 MiB of card 0 (gpu.example.com/gpu-1/gpu-0), beside" in shown
+        (waits,) = [
+            each["metadata"]["name"]
+            for each in await world.client.list(api.PODS, world.namespace)
+            if each["metadata"]["name"] not in running
+        ]
+        room = "1 too little is left of the node's cards for gpu (400 milli, 20480 MiB)"
+        assert room in await typed(it, "describe", f"{world.namespace}/{waits}")
+        node = await typed(it, "nodes", "describe", "gpu-1")
+        assert "Driver: gpu.example.com, pool gpu-1" in node
+        assert other in node
     world.plane.stop("kube-scheduler", "kube-apiserver")
     world.plane.start_api_server()
     world.plane.start_scheduler()
@@ -181,7 +207,8 @@ async def test_pod_that_does_not_fit_where_its_card_is_moves_to_another_node_and
     notebooks: JobsWorld, tmp_path: Path
 ) -> None:
     world = notebooks
-    await publish(world, {"gpu-1": 1}, cpu=1)
+    await publish(world, {"gpu-1": 1}, cpu=2)
+    await world.client.create(api.PODS, a_pod("busy", world.namespace, node="gpu-1", cpu="1"))
     await deploy(world, replicas=0, spec={"schedulingGates": None})
     async with sharing_voda(world, tmp_path) as it:
         await scale(world, 1)

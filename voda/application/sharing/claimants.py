@@ -42,7 +42,8 @@ class Claimants:
             InvalidInput: it gets no cards as it is, and why, one sentence.
         """
         devices = self.inventory.stock.devices
-        if (claims := claims_of_pod(pod, devices.claims)) is None:
+        made = devices.shared.claims_of(pod.metadata.uid).values()
+        if (claims := claims_of_pod(pod, devices.claims, made)) is None:
             return None
         if pod.metadata.uid in self.inventory.sharing.by_uid:
             # Its share may be the extender's, which is about to bind it.

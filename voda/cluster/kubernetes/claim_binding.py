@@ -48,7 +48,7 @@ class ClaimBinding:
         is_gated = well_known.SHARE_GATE in pod.gates
         for each in other.values():
             await self._make(pod, each)
-            if not is_gated:
+            if not is_gated and each.claim.metadata.name != each.name(pod):
                 await self.delete(each.claim)
         if other:
             pod = await self._name(pod, {name: each.name(pod) for name, each in other.items()}, node)

@@ -5,7 +5,7 @@ more of another; what it was given is rounded down, so that all that a card give
 claim does not say it takes as the device's driver says, and all of it where that says nothing.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from hashlib import blake2b
 from typing import Any, Final
@@ -39,7 +39,7 @@ class ChosenClaim(Struct, frozen=True, kw_only=True):
     """A claim of a pod, and the cards that were chosen for it."""
 
     claim: ResourceClaim
-    """The one that the pod's status names."""
+    """The one that the pod's status names; or one that was to take its place, where that is gone already."""
     selectors: Mapping[str, str]
     """Request -> the CEL expression that selects its card."""
     cards: tuple[str, ...]
@@ -52,8 +52,9 @@ class ChosenClaim(Struct, frozen=True, kw_only=True):
         return f"{stem}-{blake2b(known.encode(), digest_size=8).hexdigest()}"
 
     def is_chosen(self, pod: Pod) -> bool:
-        """Say whether the pod's claim selects these cards already."""
-        return self.claim.metadata.name == self.name(pod)
+        """Say whether the claim that the pod's status names selects these cards already."""
+        named = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+        return named.get(self.claim.pod_claim) == self.name(pod)
 
 
 def share_key(claim: str, request: str, requests: int) -> str:
@@ -61,13 +62,25 @@ def share_key(claim: str, request: str, requests: int) -> str:
     return claim if requests == 1 else f"{claim}/{request}"
 
 
-def claims_of_pod(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Mapping[str, ResourceClaim] | None:
-    """Return the pod's claims that were made after templates, by their name within it; None: some are still missing."""
-    namespace, statuses = pod.metadata.namespace, pod.status.resource_claim_statuses
-    named_ones = {each.name: f"{namespace}/{each.resource_claim_name}" for each in statuses if each.resource_claim_name}
-    if pod.missing_claims or any(key not in claims for key in named_ones.values()):
+def claims_of_pod(
+    pod: Pod, claims: Mapping[str, ResourceClaim], made: Iterable[ResourceClaim] = ()
+) -> Mapping[str, ResourceClaim] | None:
+    """Return the pod's claims that were made after templates, by their name within it; None: some are still missing.
+
+    `made` are all that were made for the pod: whoever replaced one may have died, or failed, between its deletion and
+    the change of the status, and then the one that selects cards stands in for it.
+    """
+    namespace, found = pod.metadata.namespace, dict[str, ResourceClaim]()
+    choices = {each.pod_claim: each for each in made if well_known.CARDS in each.metadata.annotations}
+    if pod.missing_claims:
         return None
-    return {name: claims[key] for name, key in named_ones.items()}
+    for each in pod.status.resource_claim_statuses:
+        if each.resource_claim_name:
+            claim = claims.get(f"{namespace}/{each.resource_claim_name}", choices.get(each.name))
+            if claim is None or claim.metadata.namespace != namespace:
+                return None
+            found[each.name] = claim
+    return found
 
 
 def replaced_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Sequence[ResourceClaim]:

@@ -195,6 +195,14 @@ def test_claims_of_a_pod_are_unknown_until_all_of_them_are_made_and_mirrored() -
     assert claims_of_pod(a_pod(), {"ns/a-gpu-x1": claim}) == {"gpu": claim}
 
 
+def test_claim_that_was_to_take_the_place_of_one_that_is_gone_stands_in_for_it() -> None:
+    like = a_claim(a_request(), name="a-chosen")
+    like["metadata"]["annotations"]["voda.dev/cards"] = "gpu.example.com/n1/gpu-0"
+    chosen, strange = read(like), read({**like, "metadata": {**like["metadata"], "namespace": "elsewhere"}})
+    assert claims_of_pod(a_pod(), {}, [read(a_claim(a_request(), name="b")), chosen]) == {"gpu": chosen}
+    assert claims_of_pod(a_pod(), {}, [strange]) is None
+
+
 def test_given_cards_are_what_was_consumed_of_this_node() -> None:
     cards = cards_of(a_card("n1", 0), a_card("n1", 1))
     results = [a_result("gpu-1", milli="400", memory="20Gi"), {**a_result("gpu-0"), "pool": "n2"}]
@@ -264,7 +272,7 @@ def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen
         assert found["gpu"].selectors == {"part": cards.selector(cards.nodes["n1"][card])}
         assert not found["gpu"].is_chosen(pod)
     assert len(names) == 2
-    taken = {"gpu": read(a_claim(a_request(), name=min(names)))}
+    taken, pod = {"gpu": read(a_claim(a_request(), name=min(names)))}, a_pod(claim=min(names))
     chosen = [
         chosen_claims(taken, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)["gpu"].is_chosen(pod)
         for card in (0, 1)
