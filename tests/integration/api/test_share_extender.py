@@ -317,3 +317,12 @@ async def test_node_with_a_pod_whose_cards_are_not_recorded_is_closed() -> None:
         service.backend.shares.pods.put(None, msgspec.convert(other, Pod))
         found = await service.filter(await service.pod())
         assert found["FailedNodes"] == {"n1": "cards that pod ns/other uses there are not recorded yet"}
+
+
+async def test_pod_on_a_server_without_pods_is_not_found_and_told_why() -> None:
+    async with a_service() as service:
+        answer = await service.ask("GET", "/api/v1/pods/ns/a")
+        assert (answer.status, answer.as_a(Problem).detail) == (
+            404,
+            "this server knows no pods: it does not run on Kubernetes",
+        )

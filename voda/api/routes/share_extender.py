@@ -1,4 +1,5 @@
-"""kube-scheduler's extender for pods that ask for cards or shares, under the paths of elastic-gpu-scheduler.
+"""Pods that ask for cards: what each has, or why it waits; and kube-scheduler's extender for those that ask by
+resources, under the paths of elastic-gpu-scheduler.
 
 Rule: what kube-scheduler is to show to users is in the answer's Error, with status 200: of any other status it tells no
 more than the number.
@@ -10,10 +11,13 @@ from aiohttp import web
 
 from voda import __version__
 from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, RequestBody, Response, Routes
+from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
+from voda.api.schemas.pods import SharingPodView
 from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
+from voda.domain.shares import SharingNode
 from voda.extender.wire import (
     ExtenderBindingResult,
     ExtenderFilterResult,
@@ -24,6 +28,27 @@ from voda.extender.wire import (
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
 _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of kube-scheduler.")
 _BINDING: Final = RequestBody(of=None, description="ExtenderBindingArgs of kube-scheduler.")
+
+
+class PodRoutes(Routes):
+    """The operations on pods."""
+
+    tag = "Pods"
+
+    @Operation(
+        "GET",
+        "/api/v1/pods/{namespace}/{name}",
+        path_parameters={"namespace": "Of the pod.", "name": "Of the pod."},
+        answers=[Response(of=SharingPodView)],
+        problems=[404, 503],
+    )
+    async def get_pod(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Explain why a pod that asks for cards has them, or waits."""
+        if (pods := self.backend.pods) is None:
+            raise NotFound("this server knows no pods: it does not run on Kubernetes")
+        found = pods.explain(request.match_info["namespace"], request.match_info["name"])
+        account = self.backend.view.live.cluster.shares.nodes.get(found.node, SharingNode())
+        return json_response(sharing_pod_of(found, account))
 
 
 class ShareExtenderRoutes(Routes):

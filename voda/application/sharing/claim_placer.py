@@ -34,7 +34,7 @@ from voda.backoff import Backoff
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_requests import replaced_claims
 from voda.concurrency import log_unexpected
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import ActionRefused, InvalidInput
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
@@ -53,7 +53,7 @@ _LONGEST_BACKOFF_S: Final = 60.0
 """Of a pod whose claims cannot be bound again and again: a quota forbids them, say, and others are to have its turn."""
 
 
-class _Unused(Struct, frozen=True):
+class _UnusedCards(Struct, frozen=True):
     """Cards that a pod has held for too long without coming to use them."""
 
     meant: ChosenCards
@@ -124,10 +124,10 @@ class ClaimPlacer:
         self._under_way.update(each.claimant.uid for each in recorded)
         return recorded
 
-    async def _choose(self, waiting: Iterable[Pod], now: float) -> tuple[Sequence[ChosenCards], Sequence[_Unused]]:
+    async def _choose(self, waiting: Iterable[Pod], now: float) -> tuple[Sequence[ChosenCards], Sequence[_UnusedCards]]:
         """Return the cards of pods that wait, and those that pods give back; pods that get none are told why."""
         allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._version)
-        chosen, unused = list[ChosenCards](), list[_Unused]()
+        chosen, unused = list[ChosenCards](), list[_UnusedCards]()
         for number, pod in enumerate(waiting):
             if number % _PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -139,14 +139,14 @@ class ClaimPlacer:
                 found = self._look(pod, allotment, now)
             if isinstance(found, str):
                 self._announce(pod, found, now)
-            elif isinstance(found, _Unused):
+            elif isinstance(found, _UnusedCards):
                 unused.append(found)
             elif found is not None:
                 chosen.append(found)
         self._version = allotment.version
         return chosen, unused
 
-    def _look(self, pod: Pod, allotment: CardAllotment, now: float) -> ChosenCards | _Unused | str | None:
+    def _look(self, pod: Pod, allotment: CardAllotment, now: float) -> ChosenCards | _UnusedCards | str | None:
         """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
         uid = pod.metadata.uid
         if uid in self._under_way or not self._backoff.is_due(uid, now) or self.accounts.is_given(uid):
@@ -168,7 +168,7 @@ class ClaimPlacer:
         held_s = now - meant.assigned_at
         if self._tries.is_to_move(pod, held_s) and isinstance(found := self._elsewhere(meant, allotment), ChosenCards):
             return found
-        return _Unused(meant) if is_to_yield(pod, held_s) else None
+        return _UnusedCards(meant) if is_to_yield(pod, held_s) else None
 
     def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | str:
         """Return cards of another node for a pod, or why there are none."""
@@ -187,7 +187,7 @@ class ClaimPlacer:
         ]
         await self._backend.record(*facts, actor=ACTOR, version=version)
 
-    async def _yield(self, unused: _Unused, now: float) -> None:
+    async def _yield(self, unused: _UnusedCards, now: float) -> None:
         """Release cards that a pod has not come to use; its claim goes on to select them, in case it does."""
         claimant, node = unused.meant.claimant, unused.meant.node
         await self._release(claimant, node, yield_reason(claimant.pod))
@@ -211,7 +211,12 @@ class ClaimPlacer:
             self._backoff.failed(uid, self._backend.clock.now())
 
     async def _pin(self, chosen: ChosenCards) -> None:
-        pod = await self.accounts.binding.pin(chosen.claimant.pod, self.claimants.claims(chosen), chosen.node)
+        try:
+            pod = await self.accounts.binding.pin(chosen.claimant.pod, self.claimants.claims(chosen), chosen.node)
+        except ActionRefused as error:
+            told = f"cards are kept on {chosen.node}, but the API server refuses to name them in its claims: {error}"
+            self._announce(chosen.claimant.pod, told, self._backend.clock.now())
+            raise
         # The mirror may be behind, and the next round would do it again.
         self.claimants.inventory.update_pod(pod)
         self._announced.pop(chosen.claimant.uid, None)

@@ -310,6 +310,7 @@ async def test_pods_whose_claims_cannot_be_made_leave_their_turn_to_others(monke
         await it.submit("b")
         await it.until_selects("b", "n1-0")
         assert await it.selected("a") == ""
+        await it.world.until_it_is(lambda: is_told(it, "refuses to name them in its claims: exceeded quota"))
 
 
 def refuse_claims_of(replica: Replica, start: str) -> None:
