@@ -32,7 +32,7 @@ from voda.application.sharing.scheduling_tries import (
 from voda.application.status.kube_events import Announcement, Subject
 from voda.backoff import Backoff
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import replaced_claims
+from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, InvalidInput
 from voda.events.types import ShareAssigned, ShareReleased

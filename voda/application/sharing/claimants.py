@@ -12,13 +12,8 @@ from voda.application.sharing.claim_accounts import ClaimAccounts
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import KubeCondition, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests
-from voda.cluster.kubernetes.state.claim_requests import (
-    ChosenClaim,
-    asked_of_cards,
-    chosen_claims,
-    claims_of_pod,
-    nodes_too_small,
-)
+from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, chosen_claims, claims_of_pod
+from voda.cluster.kubernetes.state.claim_requests import asked_of_cards, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.errors import InvalidInput
 from voda.projections.shares import ShareAccounts

@@ -20,7 +20,7 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod, pod_path
 from voda.cluster.kubernetes.pod_binding import patch_pod
-from voda.cluster.kubernetes.state.claim_requests import ChosenClaim, pinned_claim
+from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, pinned_claim
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.kubernetes_client.metadata import NamedObject

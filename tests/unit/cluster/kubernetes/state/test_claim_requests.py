@@ -1,7 +1,6 @@
-"""What claims take of cards that they share: asked for, had, and written into a claim that names its card."""
+"""What claims take of cards that they share: asked for, and had."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -11,15 +10,7 @@ from tests.kube.devices import CLASS, DRIVER, a_card, a_device, a_device_class, 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import (
-    WHOLE,
-    asked_of_cards,
-    chosen_claims,
-    claims_of_pod,
-    given_cards,
-    pinned_claim,
-    replaced_claims,
-)
+from voda.cluster.kubernetes.state.claim_requests import WHOLE, asked_of_cards, given_cards
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_cards import CardCapacities, SharedCards
@@ -188,21 +179,6 @@ def test_pod_with_so_many_claims_that_others_would_wait_is_refused() -> None:
         asked(cards_of(a_card("n1", 0)), *(a_request(str(number), milli="1", memory="0") for number in range(129)))
 
 
-def test_claims_of_a_pod_are_unknown_until_all_of_them_are_made_and_mirrored() -> None:
-    claim = read(a_claim(a_request()))
-    assert claims_of_pod(a_pod(claim=""), {}) is None
-    assert claims_of_pod(a_pod(), {}) is None
-    assert claims_of_pod(a_pod(), {"ns/a-gpu-x1": claim}) == {"gpu": claim}
-
-
-def test_claim_that_was_to_take_the_place_of_one_that_is_gone_stands_in_for_it() -> None:
-    like = a_claim(a_request(), name="a-chosen")
-    like["metadata"]["annotations"]["voda.dev/cards"] = "gpu.example.com/n1/gpu-0"
-    chosen, strange = read(like), read({**like, "metadata": {**like["metadata"], "namespace": "elsewhere"}})
-    assert claims_of_pod(a_pod(), {}, [read(a_claim(a_request(), name="b")), chosen]) == {"gpu": chosen}
-    assert claims_of_pod(a_pod(), {}, [strange]) is None
-
-
 def test_given_cards_are_what_was_consumed_of_this_node() -> None:
     cards = cards_of(a_card("n1", 0), a_card("n1", 1))
     results = [a_result("gpu-1", milli="400", memory="20Gi"), {**a_result("gpu-0"), "pool": "n2"}]
@@ -238,54 +214,3 @@ def test_claims_on_a_node_are_those_that_share_devices_of_its_pools_until_they_g
     assert devices.shared.claims_on("n1") == {}
     devices.put_claim("ns/a", None)
     assert devices.shared.claims_of("pod-a") == {}
-
-
-def test_pinned_claim_selects_its_card_and_when_pinned_again_the_other_one_alone() -> None:
-    like = a_claim({"name": "part", "exactly": {"deviceClassName": CLASS, "selectors": [cel("own")]}})
-    like["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = True
-    first = pinned_claim(like, "b", {"part": "card 1"}, "one")
-    again = pinned_claim(first, "c", {"part": "card 2"}, "two")
-    assert selectors(first) == [cel("own"), cel("card 1")]
-    assert selectors(again) == [cel("own"), cel("card 2")]
-    assert selectors(like) == [cel("own")]
-    [owner] = like["metadata"]["ownerReferences"]
-    assert again["metadata"]["ownerReferences"] == [{**owner, "blockOwnerDeletion": False}]
-    assert "uid" not in again["metadata"]
-
-
-def cel(expression: str) -> Object:
-    return {"cel": {"expression": expression}}
-
-
-def selectors(claim: Mapping[str, Any]) -> Any:
-    return claim["spec"]["devices"]["requests"][0]["exactly"]["selectors"]
-
-
-def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen() -> None:
-    cards = cards_of(a_card("n1", 0), a_card("n1", 1))
-    claims, pod = {"gpu": read(a_claim(a_request()))}, a_pod()
-    request = GpuRequest(milli=1)
-    names = set()
-    for card in (0, 1):
-        found = chosen_claims(claims, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)
-        names.add(found["gpu"].name(pod))
-        assert found["gpu"].selectors == {"part": cards.selector(cards.nodes["n1"][card])}
-        assert not found["gpu"].is_chosen(pod)
-    assert len(names) == 2
-    taken, pod = {"gpu": read(a_claim(a_request(), name=min(names)))}, a_pod(claim=min(names))
-    chosen = [
-        chosen_claims(taken, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)["gpu"].is_chosen(pod)
-        for card in (0, 1)
-    ]
-    assert sorted(chosen) == [False, True]
-
-
-def test_replaced_claims_are_those_without_devices_that_a_pod_with_a_node_does_not_name() -> None:
-    used, left = read(a_claim(a_request())), read(a_claim(a_request(), name="former"))
-    held = read(a_claim(a_request(), name="held", results=[a_result("gpu-0")]))
-    made_by_a_user = a_claim(a_request(), name="own")
-    del made_by_a_user["metadata"]["annotations"]
-    claims = {each.metadata.key: each for each in (used, left, held, read(made_by_a_user))}
-    assert replaced_claims(a_pod("n1"), claims) == [left]
-    assert not replaced_claims(a_pod(), claims)
-    assert not replaced_claims(a_pod("n1", claim=""), claims)
