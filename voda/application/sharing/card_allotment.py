@@ -83,6 +83,7 @@ class CardAllotment:
         self._chooser = chooser
         self._nodes = nodes
         self._accounts = {name: self._account(each) for name, each in nodes.items()}
+        self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self._refused: dict[_Asked, str] = {}
         """Many pods ask for the same, in the same words: these are what they are told."""
 
@@ -91,12 +92,12 @@ class CardAllotment:
         asked = _asked(claimant)
         if reason := self._refused.get(asked):
             return reason
-        obstacles = {name: _obstacle(claimant, asked[0], name, node) for name, node in self._nodes.items()}
-        names = [name for name, obstacle in obstacles.items() if not obstacle]
+        left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
+        names = [name for name, node in self._nodes.items() if name not in left_out and _matches(claimant.pod, node)]
         self._chooser.follow(self._accounts, claimant.request)
         wanted = self._chooser.preferences(names, claimant.request, claimant.uid)
         if not wanted:
-            self._refused[asked] = self._refusal(claimant, names, obstacles)
+            self._refused[asked] = self._refusal(claimant, names)
             return self._refused[asked]
         node = max(wanted, key=lambda name: wanted[name])
         found = self._chooser.cards(node, claimant.request, claimant.uid)
@@ -121,10 +122,20 @@ class CardAllotment:
         account.pods[claimant.uid] = PodShares(pod=claimant.key, containers=containers, assigned_at=0.0)
         account.version = self.version = self.version - 1
 
-    def _refusal(self, claimant: Claimant, names: Sequence[str], obstacles: Mapping[str, str]) -> str:
+    def _cramped(self, claimant: Claimant) -> Collection[str]:
+        """Return the nodes that have less than a pod requests, whatever is left of it; many pods request the same."""
+        key = frozenset(claimant.amounts.items())
+        if key not in self._too_cramped:
+            self._too_cramped[key] = {
+                name for name, node in self._nodes.items() if not _is_large_enough(claimant, node)
+            }
+        return self._too_cramped[key]
+
+    def _refusal(self, claimant: Claimant, names: Sequence[str]) -> str:
         refused = self._chooser.refusals(names, claimant.request, claimant.text())
         reasons = Counter(each.reason for each in refused.values())
-        reasons.update(filter(None, obstacles.values()))
+        open_, text = set(names), claimant.text()
+        reasons.update(_obstacle(claimant, text, name, self._nodes[name]) for name in self._nodes if name not in open_)
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
         return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}"
 
@@ -144,14 +155,16 @@ def _asked(claimant: Claimant) -> _Asked:
 
 
 def _obstacle(claimant: Claimant, text: str, name: str, node: OpenNode) -> str:
-    """Return why a pod cannot be on a node, whatever is left of its cards; empty: it can."""
+    """Return why a pod cannot be on a node, whatever is left of its cards."""
     if name in claimant.too_small:
         return f"the node's cards are too few or too small for {text}"
     if name in claimant.avoided or not _matches(claimant.pod, node):
         return "the pod does not select the node, or kube-scheduler refused it there"
-    if any(amount > node.amounts.get(resource, amount) for resource, amount in claimant.amounts.items()):
-        return "the node has less CPU or memory than the pod requests"
-    return ""
+    return "the node has less CPU or memory than the pod requests"
+
+
+def _is_large_enough(claimant: Claimant, node: OpenNode) -> bool:
+    return all(amount <= node.amounts.get(resource, amount) for resource, amount in claimant.amounts.items())
 
 
 def _matches(pod: Pod, node: OpenNode) -> bool:

@@ -80,7 +80,7 @@ class LogAway:
                 raise StoreUnavailable("the log does not answer")
             return await position()
 
-        store.append_all, store.position = appended, last  # type: ignore[method-assign]
+        store.append_all, store.position = appended, last  # type: ignore[method-assign, assignment]
 
 
 def _name(verb: str, arguments: tuple[Any, ...]) -> str:
