@@ -47,10 +47,10 @@ class SchedulingTries:
 
     def yielded(self, pod: Pod, node: str, now: float) -> None:
         """Note that a pod has lost its cards."""
-        if is_unschedulable(pod):
-            self.avoid(pod.metadata.uid, node, now)
-        else:
+        if verdict(pod) is None:
             self._unseen.add(pod.metadata.uid)
+        else:
+            self.avoid(pod.metadata.uid, node, now)
 
     def is_unseen(self, pod: Pod) -> bool:
         """Say whether a pod has lost its cards since no scheduler looked at it, and none has since."""
@@ -69,19 +69,17 @@ class SchedulingTries:
 
 def is_to_yield(pod: Pod, held_s: float) -> bool:
     """Say whether a pod that has been bound to cards for so long, and can have no others, is to give them back."""
-    if is_unschedulable(pod):
-        return held_s >= _LONGEST_UNSCHEDULABLE_S
-    return verdict(pod) is None and held_s >= _UNSEEN_S
+    return held_s >= (_LONGEST_UNSCHEDULABLE_S if is_unschedulable(pod) else _UNSEEN_S)
 
 
 def move_reason(pod: Pod) -> str:
     """Return why a pod loses cards for which it gets others."""
-    return _unschedulable_reason(pod) if is_unschedulable(pod) else "the card is gone"
+    return _refusal(pod) if is_unschedulable(pod) else "the card is gone"
 
 
 def yield_reason(pod: Pod) -> str:
     """Return why a pod loses cards that it has not come to use."""
-    return _unschedulable_reason(pod) if is_unschedulable(pod) else unseen_reason(pod)
+    return _refusal(pod) or unseen_reason(pod)
 
 
 def unseen_reason(pod: Pod) -> str:
@@ -89,6 +87,7 @@ def unseen_reason(pod: Pod) -> str:
     return f"no scheduler has looked at the pod for {_UNSEEN_S:g} s: its schedulerName is {pod.spec.scheduler_name}"
 
 
-def _unschedulable_reason(pod: Pod) -> str:
+def _refusal(pod: Pod) -> str:
+    """Return what kube-scheduler says of a pod; empty: nothing."""
     found = verdict(pod)
-    return f"kube-scheduler cannot place the pod there: {found.message if found else ''}"
+    return f"kube-scheduler cannot place the pod there: {found.message}" if found is not None else ""
