@@ -107,8 +107,7 @@ def _targets(inventory: Inventory, jobs: Sequence[str], first_node: int) -> dict
 
 
 async def _by_voda(lifter: GateLifter, job_id: str, targets: Sequence[Target]) -> None:
-    pods = {pod.metadata.key: pod for pod, _ in targets}
-    await lifter.lift(job_id, pods, {pod.metadata.key: node for pod, node in targets})
+    await lifter.lift(job_id, targets)
 
 
 async def _bare(session: aiohttp.ClientSession, job_id: str, targets: Sequence[Target]) -> None:
