@@ -98,6 +98,12 @@ class CellBook:
         """Return how many leafs of a view's node are used or reserved with this priority or a higher one."""
         return sum(count for each, count in self.priorities.get(node, {}).items() if each >= priority)
 
+    def highest_priority(self, cell: int) -> int:
+        """Return the highest priority with which leafs of a virtual cell are used or reserved; FREE: none is."""
+        if (counts := self.priorities.get(cell)) is not None:
+            return max(counts)
+        return max([self.virtual_priority[leaf] for leaf in self.quotas.trees.leafs[cell]])
+
     def state(self, gang: Gang) -> GangState:
         """Return what becomes of the gang's cells."""
         if gang.is_waiting:

@@ -132,11 +132,11 @@ class _Recovery:
         for cell in cells:
             if place[cell] == NONE:
                 return cell
-        leafs, pinned = book.quotas.trees.leafs, book.quotas.pinned
-        used = [cell for cell in cells if book.used[cell] and cell not in pinned]
-        priorities = {cell: max(book.virtual_priority[leaf] for leaf in leafs[cell]) for cell in used}
-        lowest = min(priorities, key=priorities.__getitem__, default=NONE)
-        return lowest if lowest != NONE and priorities[lowest] < self.request.priority else NONE
+        pinned, lowest, bound = book.quotas.pinned, NONE, self.request.priority
+        for cell in cells:
+            if book.used[cell] and cell not in pinned and (highest := book.highest_priority(cell)) < bound:
+                lowest, bound = cell, highest
+        return lowest
 
     def _make_room(self, leaf: int, root: int) -> bool:
         """Where the quota cell is in use elsewhere, end the guarantees in it; return whether it can be used here."""

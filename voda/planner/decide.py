@@ -148,7 +148,7 @@ def changes(old: Plan, new: Plan, undecided: Set[str]) -> PlanAdopted | None:
     It has the reasons that `new` gives for jobs that are placed, released or `undecided`, or change their guarantee.
     """
     before = old.placement
-    placed = {job_id: nodes for job_id, nodes in sorted(new.placement.items()) if before.get(job_id) != nodes}
+    placed = dict(sorted([each for each in new.placement.items() if before.get(each[0]) != each[1]]))
     released = tuple(sorted(job_id for job_id in before if job_id not in new.placement))
     guaranteed, devices = _changed_cells(old.guaranteed, new.guaranteed), _changed_cells(old.devices, new.devices)
     explained = sorted(job_id for job_id in {*placed, *released, *guaranteed, *undecided} if job_id in new.reasons)
@@ -173,5 +173,6 @@ def _changed_cells(old: Mapping[str, tuple[T, ...]], new: Mapping[str, tuple[T, 
     """Return what differs, by job; empty: the job has none any longer."""
     if not (old or new):
         return {}
-    changed = sorted(job_id for job_id in {*old, *new} if old.get(job_id) != new.get(job_id))
-    return {job_id: new.get(job_id, ()) for job_id in changed}
+    changed = [job_id for job_id, cells in new.items() if old.get(job_id) != cells]
+    changed += [job_id for job_id in old if job_id not in new]
+    return {job_id: new.get(job_id, ()) for job_id in sorted(changed)}

@@ -55,7 +55,11 @@ class ShareAccounts(Projection):
 
     def without_shared_cards(self, nodes: Mapping[str, Node]) -> dict[str, Node]:
         """Return the nodes as policies for whole GPUs see them: a card of which somebody has a share is others'."""
-        return {name: self._whole(node) for name, node in nodes.items()}
+        whole = dict(nodes)
+        # Most nodes have no account: nobody asks for a part of their cards.
+        for name in self._nodes.keys() & whole.keys():
+            whole[name] = self._whole(whole[name])
+        return whole
 
     def dump(self) -> bytes:
         """Return the state as MessagePack."""

@@ -100,11 +100,14 @@ class _Search:
             level: that of the cell which is looked for in them.
         """
         usable = [cell for cell in candidates if self._is_usable(cell)]
-        if self.losses is None:
-            usable.sort(key=self.book.opportunistic.__getitem__)
-        elif usable:
-            usable.sort(key=partial(self._least_loss, self.losses, level))
+        self._sort(usable, level)
         return usable
+
+    def _sort(self, cells: list[int], level: int) -> None:
+        if self.losses is None:
+            cells.sort(key=self.book.opportunistic.__getitem__)
+        elif len(cells) > 1:
+            cells.sort(key=partial(self._least_loss, self.losses, level))
 
     def _least_loss(self, losses: Losses, level: int, cell: int) -> tuple[int, int, float, int]:
         """Return what is lost on the best cell of a level that is or is in this one."""
@@ -127,15 +130,23 @@ class _Search:
 
     def match(self, cells: Sequence[int], candidates: Sequence[int]) -> _Fit | None:
         """Return a candidate for each virtual cell, and the bindings of the leafs below."""
-        usable = self.usable(candidates, self.book.quotas.trees.level[cells[0]])
+        level, opportunistic = self.book.quotas.trees.level[cells[0]], self.book.opportunistic
+        usable = [cell for cell in candidates if self._is_usable(cell)]
         if len(usable) < len(cells):
             return None
-        if self.book.quotas.trees.level[cells[0]] == LEAF:
-            return _Fit(usable[: len(cells)], dict(zip(cells, usable, strict=False)))
+        # Candidates on which nothing is lost come first; mostly they suffice, and what is lost elsewhere is no matter.
+        idle = [cell for cell in usable if not opportunistic[cell]]
+        if len(idle) >= len(cells) and (fit := self._match_in_order(cells, idle)) is not None:
+            return fit
+        lent = [cell for cell in usable if opportunistic[cell]]
+        self._sort(lent, level)
+        usable = idle + lent
         return self._match_in_order(cells, usable) or self._match_all(cells, usable)
 
     def _match_in_order(self, cells: Sequence[int], usable: Sequence[int]) -> _Fit | None:
         """Give each cell the first candidate that is left and fits: nearly always that is all there is to do."""
+        if self.book.quotas.trees.level[cells[0]] == LEAF:
+            return _Fit([*usable[: len(cells)]], dict(zip(cells, usable, strict=False)))
         left, chosen, bindings = list(usable), [], Bindings()
         for cell in cells:
             fitting = ((each, fit) for each in left if (fit := self._fit(cell, each)) is not None)

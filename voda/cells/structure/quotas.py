@@ -26,6 +26,8 @@ class QuotaView:
     """Level -> quota cells of it; levels that have some only."""
     nodes: tuple[int, ...]
     """Virtual machines, then the quota cells that are smaller than a machine, larger ones first."""
+    size: int = 0
+    """Leafs in all of them."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ def _view(trees: Trees, roots: list[int]) -> QuotaView:
     smaller.sort(key=lambda root: -trees.level[root])
     levels = dict.fromkeys(trees.level[root] for root in roots)
     at = {level: tuple(root for root in roots if trees.level[root] == level) for level in levels}
-    return QuotaView(tuple(roots), at, (*nodes, *smaller))
+    nodes += smaller
+    return QuotaView(tuple(roots), at, tuple(nodes), sum(len(trees.leafs[node]) for node in nodes))
 
 
 def _machines(trees: Trees, cell: int) -> Iterator[int]:

@@ -38,6 +38,11 @@ class Topology:
         return {place: tuple(each) for place, each in cells.items()}
 
     @cached_property
+    def machines(self) -> tuple[int, ...]:
+        """The cells that are machines, chain by chain."""
+        return tuple(cell for chain in self.chains.values() for cell in self.cells_at[chain.name, chain.node_level])
+
+    @cached_property
     def leaf_at(self) -> Mapping[tuple[str, int], int]:
         """(node, device) -> leaf."""
         return {(self.nodes[leaf][0], self.devices[leaf]): leaf for leaf in self._leafs()}

@@ -50,7 +50,7 @@ class KeptBeyondQuota:
 
     def forget_others(self, job_ids: Set[str]) -> None:
         """Keep what is known of these jobs alone."""
-        for job_id in set(self._jobs) - job_ids:
+        for job_id in set(self._jobs) - job_ids if len(self._jobs) > len(job_ids) else ():
             self._jobs.pop(job_id, None)
             self._estimates.pop(job_id, None)
 

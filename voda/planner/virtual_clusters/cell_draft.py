@@ -50,6 +50,24 @@ class JobCells(Struct, frozen=True, kw_only=True, gc=False):
 
 _Parts = tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
 """The guaranteed workers of a job, and those on idle cells."""
+_NOBODY: Final[_Parts] = ((), ())
+
+
+class _PartsByJob(dict[str, _Parts]):
+    """Jobs -> their workers, until one of them changes; those of others are found when they are asked for."""
+
+    def __init__(self, draft: "CellDraft") -> None:
+        super().__init__()
+        self._draft = draft
+
+    def __missing__(self, job_id: str) -> _Parts:
+        workers = self._draft.workers.get(job_id)
+        if not workers:
+            return _NOBODY
+        gangs = self._draft.book.gangs
+        guaranteed = [worker for worker in workers if gangs[worker.name].virtual]
+        parts = self[job_id] = guaranteed, [worker for worker in workers if not gangs[worker.name].virtual]
+        return parts
 
 
 @dataclass
@@ -73,9 +91,11 @@ class CellDraft:
     """Job -> virtual cluster -> workers that it had to give to it."""
     unchanged: dict[str, JobCells] = field(default_factory=dict)
     """Jobs of which no worker has changed since the plan in force -> their part of it."""
-    _parts: dict[str, _Parts] = field(default_factory=dict)
-    """Jobs -> their workers, until one of them changes."""
     _serial: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin without workers."""
+        self.parts = _PartsByJob(self)
 
     def cluster(self, job: Job) -> str:
         """Return the virtual cluster of a job; empty: it is there no longer."""
@@ -111,26 +131,19 @@ class CellDraft:
 
     def guaranteed(self, job_id: str) -> Sequence[PlannedWorker]:
         """Return the guaranteed workers of a job."""
-        return (self._parts.get(job_id) or self._split(job_id))[0]
+        return self.parts[job_id][0]
 
     def opportunistic(self, job_id: str) -> Sequence[PlannedWorker]:
         """Return the workers of a job on idle cells."""
-        return (self._parts.get(job_id) or self._split(job_id))[1]
-
-    def _split(self, job_id: str) -> _Parts:
-        gangs, workers = self.book.gangs, self.workers.get(job_id, ())
-        guaranteed = [worker for worker in workers if gangs[worker.name].virtual]
-        idle = [worker for worker in workers if not gangs[worker.name].virtual]
-        self._parts[job_id] = guaranteed, idle
-        return guaranteed, idle
+        return self.parts[job_id][1]
 
     def keep(self, job_id: str, cells: JobCells, parts: _Parts) -> None:
         """Note that a job has all the workers that it had by the plan in force."""
-        self.unchanged[job_id], self._parts[job_id] = cells, parts
+        self.unchanged[job_id], self.parts[job_id] = cells, parts
 
     def changed(self, job_id: str) -> None:
         """Note that a worker of a job came, went, or lost or got its guarantee."""
-        self._parts.pop(job_id, None)
+        self.parts.pop(job_id, None)
         self.unchanged.pop(job_id, None)
 
     def add(self, job: Job, cells: WorkerCells, index: int = _NEW) -> PlannedWorker:

@@ -20,8 +20,17 @@ def cell_reasons(
     draft: CellDraft, guaranteed: GuaranteedPart, opportunistic: OpportunisticPart, policy: str
 ) -> Mapping[str, str]:
     """Return job -> why it has what it has, for every job that is not being canceled."""
-    writer = _CellReasons(draft, guaranteed, opportunistic, policy)
-    return {job_id: writer.reason(job) for job_id, job in draft.view.jobs.items() if not job.is_canceling}
+    reasons, writer = dict[str, str](), _CellReasons(draft, guaranteed, opportunistic, policy)
+    unchanged, unpaid = draft.unchanged, opportunistic.reasons
+    for job_id, job in draft.view.jobs.items():
+        cells = unchanged.get(job_id)
+        # Nearly all jobs keep what they had by the plan in force.
+        if cells is not None and job_id not in unpaid:
+            cluster = draft.cluster(job) if cells.quotas else ""
+            reasons[job_id] = _keeps(len(cells.nodes), len(cells.quotas), cluster, job.spec.pinned_cell)
+        elif not job.is_canceling:
+            reasons[job_id] = writer.reason(job)
+    return reasons
 
 
 _DEFAULT_POOL: Final = "default"
@@ -39,20 +48,16 @@ class _CellReasons:
         size, had = self.draft.size(job_id), len(self.draft.view.plan.placement.get(job_id, ()))
         if not size:
             return f"{'preempted' if had else 'waits'}: {self._why_none(job)}"
-        standing = self._standing(job, size)
+        sure = len(self.draft.guaranteed(job_id))
+        cluster, pin = self.draft.cluster(job) if sure else "", job.spec.pinned_cell
         if size == had:
-            unpaid = self.opportunistic.reasons.get(job_id)
-            return (
-                unpaid if unpaid and unpaid.startswith(f"kept at {counted(size, 'worker')}") else _keeps(size, standing)
-            )
-        workers = counted(size, "worker")
+            unpaid = self.opportunistic.reasons.get(job_id, "")
+            is_said = unpaid.startswith(f"kept at {counted(size, 'worker')}")
+            return unpaid if is_said else _keeps(size, sure, cluster, pin)
+        workers, standing = counted(size, "worker"), _standing(size, sure, cluster, pin)
         if not had:
             return f"starts with {workers}: {standing}"
         return f"{'grown' if size > had else 'shrunk'} from {had:,} to {workers}: {standing}{self._given_back(job_id)}"
-
-    def _standing(self, job: Job, size: int) -> str:
-        sure = len(self.draft.guaranteed(job.spec.job_id))
-        return _standing(size, sure, self.draft.cluster(job) if sure else "", job.spec.pinned_cell)
 
     def _given_back(self, job_id: str) -> str:
         takers = self.draft.reclaimed.get(job_id)
@@ -143,11 +148,10 @@ class _CellReasons:
 
 # Most jobs keep what they have, decision after decision.
 @lru_cache(maxsize=4096)
-def _keeps(size: int, standing: str) -> str:
-    return f"keeps {counted(size, 'worker')}: {standing}"
+def _keeps(size: int, sure: int, cluster: str, pin: str) -> str:
+    return f"keeps {counted(size, 'worker')}: {_standing(size, sure, cluster, pin)}"
 
 
-@lru_cache(maxsize=4096)
 def _standing(size: int, sure: int, cluster: str, pin: str) -> str:
     """Return what guarantees the workers of a job."""
     if not sure:

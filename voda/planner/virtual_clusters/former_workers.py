@@ -49,7 +49,8 @@ class FormerWorkers(Struct, frozen=True, kw_only=True, gc=False):
     """None: some have no cells, or the guaranteed ones do not come first."""
 
 
-FormerJob = tuple[Job, FormerWorkers]
+FormerJob = tuple[float, str, Job, FormerWorkers]
+"""When it was submitted, its id, it, and its workers: in this order they are sorted."""
 _Part = tuple[tuple[str, ...], tuple[tuple[int, ...], ...], tuple[str, ...], int, int, str, str]
 """What the workers of a job follow from: nodes, devices, types of quota cells, GPUs, priority, pin, virtual cluster."""
 
@@ -78,10 +79,10 @@ class KeptWorkers:
                 # Nearly always these are the very objects, which need not be compared.
                 is_same = spec is job.spec and part[0] is nodes and part[1] is devices and part[2] is quotas
                 if is_same and job_id not in draft.without_guarantee:
-                    former.append((job, workers))
+                    former.append((job.submitted_at, job_id, job, workers))
                     continue
-            former.append((job, self._of_job(draft, job, nodes, devices, quotas)))
-        former.sort(key=lambda each: (each[0].submitted_at, each[0].spec.job_id))
+            former.append((job.submitted_at, job_id, job, self._of_job(draft, job, nodes, devices, quotas)))
+        former.sort()
         return former
 
     def _of_job(
@@ -104,7 +105,7 @@ class KeptWorkers:
 
     def forget_others(self, job_ids: Set[str]) -> None:
         """Keep the workers of these jobs alone."""
-        for job_id in set(self._kept) - job_ids:
+        for job_id in set(self._kept) - job_ids if len(self._kept) > len(job_ids) else ():
             self._kept.pop(job_id, None)
 
 

@@ -97,24 +97,26 @@ class _Quota:
         self.part.targets |= wanted
         order = sorted(jobs.values(), key=lambda job: (-job.spec.priority, job.submitted_at, job.spec.job_id))
         ordered = [job.spec.job_id for job in order]
-        guaranteed = self.draft.guaranteed
+        parts = self.draft.parts
         for job_id in ordered:
-            sure, target = guaranteed(job_id), wanted[job_id]
+            sure, target = parts[job_id][0], wanted[job_id]
             if len(sure) > target:
                 for worker in sure[target:]:
                     self.draft.release_guarantee(worker)
         short: dict[str, int] = {}
         for job_id in ordered:
             # Nearly all jobs have what they are to have.
-            if len(guaranteed(job_id)) < wanted[job_id]:
+            if len(parts[job_id][0]) < wanted[job_id]:
                 job = jobs[job_id]
                 if not _reach(self.draft, job, wanted[job_id], self.losses):
-                    size = len(guaranteed(job_id))
+                    size = len(parts[job_id][0])
                     short[job_id] = size if size >= job.spec.min_replicas else 0
         return short
 
     def _healthy_leafs(self) -> int:
         book = self.draft.book
+        if not book.bad_nodes:
+            return sum(view.size for view in self.views)
         leafs = book.quotas.trees.leafs
         nodes = (node for view in self.views for node in view.nodes)
         return sum(len(leafs[node]) for node in nodes if not book.is_bad_binding(node))
@@ -182,9 +184,9 @@ def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLos
 
 def _all_or_nothing(draft: CellDraft, job_ids: Iterable[str]) -> None:
     """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
-    jobs = draft.view.jobs
+    jobs, parts = draft.view.jobs, draft.parts
     for job_id in job_ids:
-        guaranteed = draft.guaranteed(job_id)
+        guaranteed = parts[job_id][0]
         if guaranteed and len(guaranteed) < jobs[job_id].spec.min_replicas:
             for worker in guaranteed:
                 draft.release_guarantee(worker)

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from voda.cells.book import CellBook
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
@@ -41,10 +42,11 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     were left to others for that.
     """
     part = OpportunisticPart()
-    served = {
-        job_id: max(len(draft.guaranteed(job_id)), min(len(members), quotas.get(job_id, 0)))
-        for job_id, members in draft.workers.items()
-    }
+    served, parts = dict[str, int](), draft.parts
+    for job_id, members in draft.workers.items():
+        sure, size, quota = len(parts[job_id][0]), len(members), quotas.get(job_id, 0)
+        within = quota if quota < size else size
+        served[job_id] = sure if sure > within else within
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
         targets, part.reasons = _targets(draft, policy, now, caps, served)
@@ -58,29 +60,29 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
 
 def _shared_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
     """Return how many devices are idle, or used without a guarantee by other workers than those within a quota."""
-    bad, leafs = draft.book.bad, 0
+    leafs, parts, jobs = 0, draft.parts, draft.view.jobs
     for job_id, members in draft.workers.items():
-        guaranteed = len(draft.guaranteed(job_id))
-        beyond = len(members) - max(guaranteed, within_quota.get(job_id, 0))
-        if beyond:
-            leafs += beyond * draft.view.jobs[job_id].spec.gpus_per_replica
-    return leafs + sum(_free_on(draft, cell) for cell in machines(draft) if not bad[cell])
+        sure, within = len(parts[job_id][0]), within_quota.get(job_id, 0)
+        if beyond := len(members) - (sure if sure > within else within):
+            leafs += beyond * jobs[job_id].spec.gpus_per_replica
+    return leafs + _free_leafs(draft.book)
 
 
-def machines(draft: CellDraft) -> list[int]:
-    """Return the cells that are machines."""
-    topology = draft.book.topology
-    return [cell for chain in topology.chains.values() for cell in topology.cells_at[chain.name, chain.node_level]]
+def _free_leafs(book: CellBook) -> int:
+    """Return how many devices of healthy machines nobody has."""
+    cells = book.topology.machines
+    if book.bad_nodes:
+        cells = tuple([cell for cell in cells if not book.bad[cell]])
+    used = sum(map(book.guaranteed.__getitem__, cells)) + sum(map(book.opportunistic.__getitem__, cells))
+    return sum(map(len, map(book.topology.trees.leafs.__getitem__, cells))) - used
 
 
 def idle_workers(draft: CellDraft, gpus: int) -> int:
     """Return how many workers of so many devices the idle cells would fit."""
-    return sum(_free_on(draft, cell) // gpus for cell in machines(draft) if not draft.book.bad[cell])
-
-
-def _free_on(draft: CellDraft, cell: int) -> int:
     book = draft.book
-    return len(book.topology.trees.leafs[cell]) - book.guaranteed[cell] - book.opportunistic[cell]
+    leafs, guaranteed, opportunistic = book.topology.trees.leafs, book.guaranteed, book.opportunistic
+    healthy = [cell for cell in book.topology.machines if not book.bad[cell]]
+    return sum([(len(leafs[cell]) - guaranteed[cell] - opportunistic[cell]) // gpus for cell in healthy])
 
 
 def _targets(

@@ -99,12 +99,16 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
     view = draft.view
     former = kept.of_jobs(draft)
     coming = _Coming(draft, held, _certain_nodes(draft, former) - held.keys())
-    guaranteed = [each for each in former if each[1].guaranteed]
-    guaranteed.sort(key=lambda each: -each[0].spec.priority)
-    for job, of_job in guaranteed:
-        coming.add(job, of_job, 0)
-    for job, of_job in former:
-        coming.add(job, of_job, 1)
+    by_priority: dict[int, list[tuple[Job, FormerWorkers]]] = {}
+    for _, _, job, of_job in former:
+        if of_job.guaranteed:
+            by_priority.setdefault(job.spec.priority, []).append((job, of_job))
+    for priority in sorted(by_priority, reverse=True):
+        for job, of_job in by_priority[priority]:
+            coming.add(job, of_job, 0)
+    for _, _, job, of_job in former:
+        if of_job.idle:
+            coming.add(job, of_job, 1)
     draft.book, downgraded = resume(draft.book, *coming.batches, kept.contents)
     kept.forget_others(view.plan.placement.keys())
     kept.beyond_quota.forget_others(view.jobs.keys())
@@ -177,7 +181,7 @@ def _certain_nodes(draft: CellDraft, former: Sequence[FormerJob]) -> frozenset[s
     """Return nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
     leafs: list[int] = []
     doubtful: set[str] = set()
-    for _, workers in former:
+    for *_, workers in former:
         if workers.whole is None:
             doubtful.update(worker.node for worker in (*workers.guaranteed, *workers.idle))
         else:

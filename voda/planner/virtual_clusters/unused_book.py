@@ -4,7 +4,9 @@ Rule: quotas that no longer fit, because undeclared nodes have left, are left ou
 others keep what they are owed, and no plan fails.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,14 +19,27 @@ from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.former_workers import KeptWorkers
 
+_latest: Final[dict[str, tuple[CellsSpec, list[Node], KeptWorkers]]] = {}
+"""Pool -> what its last decision was made of."""
+
 
 def kept_workers(view: ClusterState) -> KeptWorkers:
     """Return the book of a pool that has virtual clusters, and what is kept of its workers; copy the book first."""
     assert view.cells is not None, "the pool has virtual clusters"
-    nodes = sorted(view.nodes.values(), key=lambda node: node.name)
+    last, there = _latest.get(view.pool), list(view.nodes.values())
+    # Nearly always these are the very objects, which are compared at once.
+    if last is not None and last[0] is view.cells and last[1] == there:
+        return last[2]
+    kept = _kept_workers(view.cells, there)
+    _latest[view.pool] = view.cells, there, kept
+    return kept
+
+
+def _kept_workers(cells: CellsSpec, there: Sequence[Node]) -> KeptWorkers:
+    nodes = sorted(there, key=lambda node: node.name)
     shapes = tuple((node.name, int(node.gpus), tuple(sorted(node.labels.items()))) for node in nodes)
     # A specification has no hash; its text is a key that is quickly made.
-    return _open(msgspec.json.encode(view.cells), shapes)
+    return _open(msgspec.json.encode(cells), shapes)
 
 
 @lru_cache(maxsize=8)
@@ -43,3 +58,4 @@ def _open(document: bytes, shapes: tuple[tuple[str, int, tuple[tuple[str, str], 
 def forget_kept_workers() -> None:
     """Let the next decision make everything anew."""
     _open.cache_clear()
+    _latest.clear()
