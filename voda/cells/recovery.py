@@ -47,6 +47,25 @@ def take_leafs(book: CellBook, gang: Gang, leafs: Mapping[int, WorkerCells]) -> 
     return recovery.downgraded
 
 
+def stay(book: CellBook, request: GangRequest, cells: WorkerCells) -> bool:
+    """Let a gang of one worker, without a guarantee, go on as it is where its request for one there finds none.
+
+    The book is as if the gang had ended and had its cells again by `occupy`, of which nobody else would take notice.
+
+    Returns:
+        Whether that is certain; if not, nothing has changed.
+    """
+    gang = book.gangs[request.name]
+    if gang.virtual or any(book.reserver[leaf] for leaf in gang.leafs):
+        return False
+    # What is used without a guarantee does not matter to what virtual cells stand for.
+    if _Recovery(book, request).find(gang.leafs[0], cells) != NONE:
+        return False
+    del book.gangs[request.name]
+    book.gangs[request.name] = Gang(request=request, placement=(cells,), leafs=gang.leafs, downgraded_by=request.name)
+    return True
+
+
 def regain(book: CellBook, name: str) -> CellBook | None:
     """Return the book in which a gang that lost its guarantee has it again; None where its quota is not free.
 
@@ -99,15 +118,18 @@ class _Recovery:
         self.book.holder[leaf] = self.request.name
 
     def _virtual_leaf(self, leaf: int, cells: WorkerCells) -> int:
-        """Return the virtual leaf for a physical one; NONE where the virtual cluster has none."""
+        """Return the virtual leaf for a physical one, which is there for the gang now; NONE where it has none."""
+        virtual = self.find(leaf, cells)
+        return virtual if virtual != NONE and self._make_room(leaf, self.book.quotas.root[virtual]) else NONE
+
+    def find(self, leaf: int, cells: WorkerCells) -> int:
+        """Return the virtual leaf that can stand for a physical one; NONE where the virtual cluster has none."""
         quotas, chain = self.book.quotas, self.book.topology.trees.chain[leaf]
         level, view = chain.levels.get(cells.quota), self._view(chain.name)
         if level is None or view is None:
             return NONE
         virtual = self._find(leaf, level, view.roots_at.get(level, ()))
-        if virtual == NONE or quotas.root[virtual] not in view.roots:
-            return NONE
-        return virtual if self._make_room(leaf, quotas.root[virtual]) else NONE
+        return NONE if virtual == NONE or quotas.root[virtual] not in view.roots else virtual
 
     def _view(self, chain: str) -> QuotaView | None:
         request, quotas = self.request, self.book.quotas

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
-from voda.cells.recovery import occupy, regain
+from voda.cells.recovery import occupy, regain, stay
 from voda.cells.resumption import Contents, GangBatch, batches, resume
 from voda.cells.structure.trees import NONE
 
@@ -159,6 +160,42 @@ def test_gangs_when_they_resume_have_what_they_occupy_one_by_one(
     rest, expected = come[1:], unused.copy()
     _occupy_all(expected, rest)
     assert _resumed(unused, rest, contents)[0] == expected
+
+
+@given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), recorded_workers(), st.lists(st.sampled_from(tuple(NODES))))
+def test_gang_when_it_stays_without_a_guarantee_leaves_the_book_that_a_vain_attempt_leaves(
+    quotas: dict[str, dict[str, int]], pins: str, workers: list[Recorded], bad: list[str]
+) -> None:
+    book = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
+    _occupy_all(book, _batches(book, workers))
+    for node in bad[:2]:
+        set_node_bad(book, node)
+    for request, cells in workers:
+        gang = book.gangs.get(request.name)
+        if gang is None or gang.virtual:
+            continue
+        for quota in ("node", "switch", "gpu", "rack", "box"):
+            wanted = msgspec.structs.replace(cells, quota=quota)
+            claim = msgspec.structs.replace(request, priority=max(0, request.priority))
+            tried, quick = book.copy(), book.copy()
+            end(tried, request.name)
+            occupy(tried, claim, (wanted,))
+            if not stay(quick, claim, wanted):
+                assert (quick, list(quick.gangs)) == (book, list(book.gangs))
+                continue
+            assert quick == tried
+            assert list(quick.gangs) == list(tried.gangs)
+
+
+def test_gang_when_its_virtual_cluster_has_cells_left_does_not_stay_without_a_guarantee() -> None:
+    book = a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node": 1}}))
+    cells = WorkerCells(node="r0n0", devices=(0,), chain="rack")
+    occupy(book, a_gang("g", "a", priority=OPPORTUNISTIC), (cells,))
+    wanted = msgspec.structs.replace(cells, quota="node")
+    assert not stay(book, a_gang("g"), wanted)
+    occupy(book, a_gang("other"), (WorkerCells(node="r0n1", devices=(0,), chain="rack", quota="node"),))
+    assert stay(book, a_gang("g"), wanted)
+    assert book.gangs["g"].downgraded_by == "g"
 
 
 def _resumed(book: CellBook, come: Sequence[GangBatch], contents: Contents) -> tuple[CellBook, Sequence[str]]:

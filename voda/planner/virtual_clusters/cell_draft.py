@@ -15,7 +15,7 @@ from voda.cells.book import CellBook
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import HIGHEST, OPPORTUNISTIC, GangRequest, WorkerCells
 from voda.cells.preemption import downgrade, end
-from voda.cells.recovery import occupy
+from voda.cells.recovery import occupy, stay
 from voda.cells.scheduling import ANY, Conditions, decide
 from voda.cells.search.losses import Losses
 from voda.cells.structure.trees import NONE
@@ -172,11 +172,14 @@ class CellDraft:
         job = self.view.jobs[worker.job_id]
         if worker.cells.node in self.mixed or worker.cells.node in job.refusals:
             return False
+        cluster = self.cluster(job)
         for quota in _quota_types(self, job, worker.cells.chain):
-            end(self.book, worker.name)
             cells = WorkerCells(
                 node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain, quota=quota
             )
+            if stay(self.book, request_of(worker.name, job.spec, cluster, is_guaranteed=True), cells):
+                continue
+            end(self.book, worker.name)
             kept = PlannedWorker(name=worker.name, job_id=worker.job_id, cells=cells, index=worker.index)
             self._occupy(kept, job, is_guaranteed=True)
             if self.book.gangs[kept.name].virtual:

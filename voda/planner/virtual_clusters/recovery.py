@@ -6,7 +6,7 @@ is one whose devices another has. Devices that others use are nobody's.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
@@ -22,7 +22,7 @@ from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
-from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, FormerWorkers, KeptWorkers
+from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers
 from voda.planner.virtual_clusters.unused_book import kept_workers
 
 _FOREIGN: Final = "others on "
@@ -31,7 +31,8 @@ _FOREIGN: Final = "others on "
 def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     """Return the plan in force, without what cannot go on; jobs `without_guarantee` have none for this decision."""
     kept = kept_workers(view)
-    book = kept.book.copy()
+    # Without gangs it stays as it is: jobs have their cells again in a book of their own.
+    book = kept.book.copy() if view.gangs else kept.book
     leafs_on = book.topology.leafs_on
     _recover_gangs(view, book)
     held = gang_leafs(view)
@@ -99,16 +100,13 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
     view = draft.view
     former = kept.of_jobs(draft)
     coming = _Coming(draft, held, _certain_nodes(draft, former) - held.keys())
-    by_priority: dict[int, list[tuple[Job, FormerWorkers]]] = {}
-    for _, _, job, of_job in former:
-        if of_job.guaranteed:
-            by_priority.setdefault(job.spec.priority, []).append((job, of_job))
+    by_priority: dict[int, list[FormerJob]] = {}
+    for each in former:
+        if each[3].guaranteed:
+            by_priority.setdefault(each[2].spec.priority, []).append(each)
     for priority in sorted(by_priority, reverse=True):
-        for job, of_job in by_priority[priority]:
-            coming.add(job, of_job, 0)
-    for _, _, job, of_job in former:
-        if of_job.idle:
-            coming.add(job, of_job, 1)
+        coming.add(by_priority[priority], 0)
+    coming.add([each for each in former if each[3].idle], 1)
     draft.book, downgraded = resume(draft.book, *coming.batches, kept.contents)
     kept.forget_others(view.plan.placement.keys())
     kept.beyond_quota.forget_others(view.jobs.keys())
@@ -131,16 +129,22 @@ class _Coming:
     later: list[tuple[Job, FormerWorker]] = field(default_factory=list)
     """Those whose devices are gone or in use."""
 
-    def add(self, job: Job, of_job: FormerWorkers, part: Literal[0, 1]) -> None:
-        """Add the guaranteed workers of a job (0), or its others (1)."""
-        whole, job_id, workers, come = of_job.whole, job.spec.job_id, self.draft.workers, self.batches[part]
-        if whole is not None and not job.refusals and (self._all_certain or self.certain.issuperset(whole.cells.nodes)):
+    def add(self, former: Iterable[FormerJob], part: Literal[0, 1]) -> None:
+        """Add the guaranteed workers of jobs (0), or their others (1)."""
+        workers, come, are_certain = self.draft.workers, self.batches[part], self._all_certain
+        for _, job_id, job, of_job in former:
+            whole = of_job.whole
+            if whole is None or job.refusals or not (are_certain or self.certain.issuperset(whole.cells.nodes)):
+                self._add_each(job, of_job.idle if part else of_job.guaranteed, come)
+                continue
             if job_id not in workers:
                 workers[job_id] = whole.workers
                 self.draft.keep(job_id, whole.cells, whole.parts)
             come += whole.batches[part]
-            return
-        for worker in of_job.idle if part else of_job.guaranteed:
+
+    def _add_each(self, job: Job, of_job: Iterable[FormerWorker], come: list[GangBatch]) -> None:
+        job_id, workers = job.spec.job_id, self.draft.workers
+        for worker in of_job:
             if not _has_room(job, worker, self._room):
                 continue
             if worker.gang is None or not self._taken.isdisjoint(worker.gang.leafs):
@@ -181,7 +185,7 @@ def _certain_nodes(draft: CellDraft, former: Sequence[FormerJob]) -> frozenset[s
     """Return nodes on which all workers have their devices: these are voda's, and no two workers name the same."""
     leafs: list[int] = []
     doubtful: set[str] = set()
-    for *_, workers in former:
+    for _, _, _, workers in former:
         if workers.whole is None:
             doubtful.update(worker.node for worker in (*workers.guaranteed, *workers.idle))
         else:
