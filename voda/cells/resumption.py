@@ -45,6 +45,14 @@ class CellContent(Struct, frozen=True, kw_only=True, gc=False):
     bound: tuple[list[int], list[int], list[int]]
     """Of its virtual leafs: physical leaf, whether they are used, and their priority."""
     priorities: Mapping[int, int]
+    here: slice
+    """Where its leafs stand."""
+    there: slice
+    """Where its virtual leafs stand."""
+    node: int
+    """The node of a view that these belong to."""
+    used: int
+    """How many of them are used."""
 
 
 Contents = dict[int, CellContent]
@@ -247,18 +255,18 @@ class _Resumption:
         return gangs
 
     def _copy(self, above: int, kept: CellContent) -> None:
-        book, quotas, trees = self.book, self.book.quotas, self.book.topology.trees
-        here, there = _span(trees.children[above]), _span(quotas.trees.children[kept.virtual])
+        book, parent = self.book, self.book.topology.trees.parent
+        here, there = kept.here, kept.there
         book.virtual[here], book.holder[here], book.priority[here], book.guaranteed[here] = kept.physical
         book.place[there], book.used[there], book.virtual_priority[there] = kept.bound
-        book.priorities[quotas.node_of[there.start]] = dict(kept.priorities)
+        book.priorities[kept.node] = dict(kept.priorities)
         book.gangs.update(kept.gangs)
-        number, cell = sum(kept.priorities.values()), above
+        cell = above
         while cell != NONE:
-            book.guaranteed[cell] += number
-            cell = trees.parent[cell]
+            book.guaranteed[cell] += kept.used
+            cell = parent[cell]
         # The cell is bound to a quota cell as a whole, so nothing is above that.
-        book.used[kept.virtual] += number
+        book.used[kept.virtual] += kept.used
 
 
 def _bind_quota_cell(book: CellBook, cell: int, quota: str, cluster: str) -> bool:
@@ -285,13 +293,19 @@ def _unbound_roots(book: CellBook, cell: int, cluster: str) -> Iterator[int]:
 def _content(book: CellBook, above: int, come: Sequence[GangBatch], gangs: Mapping[str, Gang]) -> CellContent:
     virtual = book.virtual[above]
     here, there = _span(book.topology.trees.children[above]), _span(book.quotas.trees.children[virtual])
+    node = book.quotas.node_of[there.start]
+    priorities = dict(book.priorities[node])
     return CellContent(
         virtual=virtual,
         batches=come,
         gangs=gangs,
         physical=(book.virtual[here], book.holder[here], book.priority[here], book.guaranteed[here]),
         bound=(book.place[there], book.used[there], book.virtual_priority[there]),
-        priorities=dict(book.priorities[book.quotas.node_of[there.start]]),
+        priorities=priorities,
+        here=here,
+        there=there,
+        node=node,
+        used=sum(priorities.values()),
     )
 
 

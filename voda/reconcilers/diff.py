@@ -151,15 +151,16 @@ class _ActionPlan:
 def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
     """Return the ends of all jobs that have workers, or are starting some, and should have none."""
     ends: list[HaltJob | StopJob] = []
-    for job_id in sorted({*observed.workers, *observed.starting}):
-        job = state.jobs.get(job_id)
-        if not observed.workers.get(job_id) and job_id not in observed.starting:
-            continue
+    jobs, planned = state.jobs, state.plan.placement
+    at_work = {*observed.starting, *[job_id for job_id, workers in observed.workers.items() if workers]}
+    at_work -= {job_id for job_id in planned if (job := jobs.get(job_id)) is not None and not job.is_canceling}
+    for job_id in sorted(at_work):
+        job = jobs.get(job_id)
         if job is None:
             ends.append(StopJob(job_id=job_id, reason="unknown"))
         elif job.is_canceling:
             ends.append(StopJob(job_id=job_id, reason="canceled"))
-        elif job_id not in state.plan.placement:
+        elif job_id not in planned:
             ends.append(HaltJob(job_id=job_id, is_kill=job_id in state.overdue))
     return ends
 

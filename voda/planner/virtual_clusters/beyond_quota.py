@@ -33,7 +33,7 @@ class KeptBeyondQuota:
         """
         job_id = job.spec.job_id
         last = self._jobs.get(job_id)
-        if last is not None and last[0] is job and last[1:4] == (served, cap, priority):
+        if last is not None and last[0] is job and last[1] == served and last[2] == cap and last[3] == priority:
             return last[4]
         rest = _job_beyond(job, served, cap, priority)
         self._jobs[job_id] = job, served, cap, priority, rest

@@ -4,7 +4,7 @@ Rules: every worker is a gang of its own in the book, so that a job can lose one
 is placed together (`place`), or not at all. Whether a worker is guaranteed, the book says.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from voda.cells.book import CellBook
 from voda.cells.decisions import GangWaits
-from voda.cells.gangs import HIGHEST, OPPORTUNISTIC, GangRequest, WorkerCells
+from voda.cells.gangs import HIGHEST, OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.preemption import downgrade, end
 from voda.cells.recovery import occupy, stay
 from voda.cells.scheduling import ANY, Conditions, decide
@@ -54,17 +54,25 @@ _NOBODY: Final[_Parts] = ((), ())
 
 
 class _PartsByJob(dict[str, _Parts]):
-    """Jobs -> their workers, until one of them changes; those of others are found when they are asked for."""
+    """Jobs -> their workers, until one of them changes; those of others are found when they are asked for.
 
-    def __init__(self, draft: "CellDraft") -> None:
+    It refers to no draft: a draft that refers to itself would be there until garbage is collected.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self._draft = draft
+        self._workers: Mapping[str, tuple[PlannedWorker, ...]] = {}
+        self._gangs: Mapping[str, Gang] = {}
+
+    def begin(self, workers: Mapping[str, tuple[PlannedWorker, ...]], gangs: Mapping[str, Gang]) -> None:
+        """Find the workers of jobs that are not here among these from now on, which change meanwhile."""
+        self._workers, self._gangs = workers, gangs
 
     def __missing__(self, job_id: str) -> _Parts:
-        workers = self._draft.workers.get(job_id)
+        workers = self._workers.get(job_id)
         if not workers:
             return _NOBODY
-        gangs = self._draft.book.gangs
+        gangs = self._gangs
         guaranteed = [worker for worker in workers if gangs[worker.name].virtual]
         parts = self[job_id] = guaranteed, [worker for worker in workers if not gangs[worker.name].virtual]
         return parts
@@ -91,11 +99,8 @@ class CellDraft:
     """Job -> virtual cluster -> workers that it had to give to it."""
     unchanged: dict[str, JobCells] = field(default_factory=dict)
     """Jobs of which no worker has changed since the plan in force -> their part of it."""
+    parts: _PartsByJob = field(default_factory=_PartsByJob)
     _serial: int = 0
-
-    def __post_init__(self) -> None:
-        """Begin without workers."""
-        self.parts = _PartsByJob(self)
 
     def cluster(self, job: Job) -> str:
         """Return the virtual cluster of a job; empty: it is there no longer."""

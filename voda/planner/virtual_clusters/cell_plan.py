@@ -72,17 +72,16 @@ def _drop_moved(draft: CellDraft, job_id: str, closed: Set[str]) -> None:
 
 
 def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:
-    cells = {
-        job_id: draft.unchanged.get(job_id) or _cells(draft, job_id)
-        for job_id, members in draft.workers.items()
-        if members
-    }
-    return Placed(
-        placement={job_id: each.nodes for job_id, each in cells.items()},
-        guaranteed={job_id: each.quotas for job_id, each in cells.items() if each.quotas},
-        devices={job_id: each.devices for job_id, each in cells.items()},
-        reasons=reasons,
-    )
+    placement: dict[str, tuple[str, ...]] = {}
+    guaranteed: dict[str, tuple[str, ...]] = {}
+    devices: dict[str, tuple[tuple[int, ...], ...]] = {}
+    for job_id, members in draft.workers.items():
+        if members:
+            cells = draft.unchanged.get(job_id) or _cells(draft, job_id)
+            placement[job_id], devices[job_id] = cells.nodes, cells.devices
+            if cells.quotas:
+                guaranteed[job_id] = cells.quotas
+    return Placed(placement=placement, guaranteed=guaranteed, devices=devices, reasons=reasons)
 
 
 def _cells(draft: CellDraft, job_id: str) -> JobCells:

@@ -109,13 +109,12 @@ def _view_of_rest(
     jobs: dict[str, Job] = {}
     placement = dict(view.plan.placement)
     estimates = dict(view.estimates)
-    is_rigid, kept = gives_as_requested(policy), draft.beyond_quota
+    is_rigid, kept, last = gives_as_requested(policy), draft.beyond_quota, draft.without_guarantee
     for job_id, job in view.jobs.items():
         spec, served = job.spec, within_quota.get(job_id, 0)
         if spec.pinned_cell or (served and is_rigid and served >= spec.requested):
             continue
-        priority = _LAST if job_id in draft.without_guarantee else 0
-        rest = kept.job(job, served, caps.get(job_id), priority)
+        rest = kept.job(job, served, caps.get(job_id), _LAST if job_id in last else 0)
         if rest is None:
             continue
         jobs[job_id] = rest

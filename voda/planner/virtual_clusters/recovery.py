@@ -108,6 +108,7 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
         coming.add(by_priority[priority], 0)
     coming.add([each for each in former if each[3].idle], 1)
     draft.book, downgraded = resume(draft.book, *coming.batches, kept.contents)
+    draft.parts.begin(draft.workers, draft.book.gangs)
     kept.forget_others(view.plan.placement.keys())
     kept.beyond_quota.forget_others(view.jobs.keys())
     for name in downgraded:

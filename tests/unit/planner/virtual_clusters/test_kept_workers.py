@@ -1,7 +1,9 @@
 """Decisions with what is kept from the ones before, and without it."""
 
+import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,3 +78,21 @@ def test_plan_when_another_process_hashes_names_otherwise_is_the_same() -> None:
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
         plans.add(run.stdout)
     assert len(plans) == 1
+
+
+def test_draft_when_nobody_uses_it_any_longer_is_gone_without_a_garbage_collection() -> None:
+    pool = a_new_pool()
+    job = {"cluster": "vision", "priority": 0, "min_replicas": 1, "more": 2, "gpus_per_replica": 2, "is_pinned": False}
+    pool.take("submit", job)
+    pool.state = replanned(pool.state)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        draft = recover(pool.state, frozenset())
+        assert draft.guaranteed("j1")
+        there = weakref.ref(draft)
+        del draft
+        assert there() is None
+    finally:
+        if was_enabled:
+            gc.enable()
