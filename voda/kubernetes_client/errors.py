@@ -55,23 +55,19 @@ class Absent(Rejected):
     """404: the object of the request, or the one it belongs to, is not there."""
 
 
-class _Cause(Struct, frozen=True):
+class _FieldCause(Struct, frozen=True):
     field: str = ""
-    reason: str = ""
-    message: str = ""
 
 
 class _Details(Struct, frozen=True, rename="camel"):
     name: str = ""
-    causes: tuple[_Cause, ...] = ()
+    causes: tuple[_FieldCause, ...] = ()
     retry_after_seconds: int = 0
 
 
 class StatusBody(Struct, frozen=True):
     """The body of an answer that is no object: a Status, as far as it is one."""
 
-    status: str = ""
-    """Success or Failure."""
     code: int = 0
     reason: str = ""
     message: str = ""

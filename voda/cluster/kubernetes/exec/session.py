@@ -11,10 +11,11 @@ from typing import Final
 
 import msgspec
 from aiohttp import ClientWebSocketResponse, WSMsgType
+from msgspec import Struct
 
 from voda.cluster.port import CommandEnd, CommandOutput, CommandRequest, TerminalSize
 from voda.domain.errors import ClusterUnavailable
-from voda.kubernetes_client.errors import StatusBody, one_line
+from voda.kubernetes_client.errors import one_line
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 """Since Kubernetes 1.30; the first that can let the input end."""
@@ -24,6 +25,22 @@ _INTERRUPT, _END_OF_INPUT = b"\x03", b"\x04"
 _LEAVE_S: Final = 1.0
 _NOT_FOUND: Final = re.compile(r"executable file .*not found|exec: .*no such file or directory")
 _NOT_RUNNABLE: Final = re.compile(r"exec: .*(permission denied|exec format error)")
+
+
+class _Cause(Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _StatusDetails(Struct, frozen=True):
+    causes: tuple[_Cause, ...] = ()
+
+
+class _Status(Struct, frozen=True):
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _StatusDetails | None = None
 
 
 class PodCommand:
@@ -90,7 +107,7 @@ def end_of(said: bytes, program: str) -> CommandEnd:
         ClusterUnavailable: the kubelet could not run it, or says something else than a Status.
     """
     try:
-        status = msgspec.json.decode(said, type=StatusBody)
+        status = msgspec.json.decode(said, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ClusterUnavailable(f"how the command ended is not known: the kubelet says no Status ({error})") from error
     if status.status == "Success":
