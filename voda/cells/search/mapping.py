@@ -141,7 +141,8 @@ class _Search:
         lent = [cell for cell in usable if opportunistic[cell]]
         self._sort(lent, level)
         usable = idle + lent
-        return self._match_in_order(cells, usable) or self._match_all(cells, usable)
+        in_order = self._match_in_order(cells, usable) if lent else None
+        return in_order or self._match_all(cells, usable)
 
     def _match_in_order(self, cells: Sequence[int], usable: Sequence[int]) -> _Fit | None:
         """Give each cell the first candidate that is left and fits: nearly always that is all there is to do."""

@@ -166,7 +166,7 @@ class KubeCondition(KubeRecord, frozen=True):
 
 class PodStatus(KubeRecord, frozen=True):
     phase: str = ""
-    """Pending, Running, Succeeded, Failed or Unknown."""
+    """Pending, Running, Succeeded or Failed."""
     reason: str = ""
     """Evicted, NodeLost, Preempting, ... of a pod that failed without its program's doing."""
     message: str = ""

@@ -29,7 +29,7 @@ _LINE_BYTES: Final = 32
 """A line is rarely shorter: the first request is for as many lines as would then be needed."""
 _NAMED: Final = 8
 _WORKER: Final = re.compile(r"-worker-\d{1,9}$")
-"""Such a name comes back with the next pod; those of launchers, and of a Job's pods, never do."""
+"""Such a name comes back with the next pod, as does that of a master; those of launchers and of Jobs' pods never do."""
 _CURRENT: Final[Mapping[str, str]] = {}
 _PREVIOUS: Final[Mapping[str, str]] = {"previous": "true"}
 _FROM_NOW: Final[Mapping[str, str]] = {"tailLines": "0"}
@@ -193,9 +193,10 @@ def _pause_s(looks: int) -> float:
     return delay_s(looks, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
 
 
-def _rank(pod: Pod) -> int:
+def _rank(pod: Pod) -> tuple[int, bool]:
     number = index(pod)
-    return -1 if number is None else number
+    # Until voda has written its annotations, master and worker both count from 0.
+    return -1 if number is None else number, bool(_WORKER.search(pod.metadata.name))
 
 
 def _restarts(pod: Pod) -> int:

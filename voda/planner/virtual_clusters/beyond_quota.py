@@ -49,7 +49,7 @@ class KeptBeyondQuota:
         return more
 
     def forget_others(self, job_ids: Set[str]) -> None:
-        """Keep what is known of these jobs alone."""
+        """Keep what is known of these jobs, and not of many more."""
         for job_id in set(self._jobs) - job_ids if len(self._jobs) > len(job_ids) else ():
             self._jobs.pop(job_id, None)
             self._estimates.pop(job_id, None)

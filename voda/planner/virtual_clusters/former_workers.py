@@ -104,7 +104,7 @@ class KeptWorkers:
         return workers
 
     def forget_others(self, job_ids: Set[str]) -> None:
-        """Keep the workers of these jobs alone."""
+        """Keep the workers of these jobs, and not of many more."""
         for job_id in set(self._kept) - job_ids if len(self._kept) > len(job_ids) else ():
             self._kept.pop(job_id, None)
 

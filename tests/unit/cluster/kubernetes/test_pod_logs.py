@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import msgspec
+import pytest
 
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_logs import most_telling_first
@@ -25,8 +26,8 @@ def test_replicas_of_a_job_go_by_index_and_of_one_index_the_youngest_first() -> 
     assert found == ["j-0-ddddd", "j-0-ccccc", "j-2-bbbbb", "j-10-aaaaa"]
 
 
-def test_a_master_goes_before_the_workers() -> None:
+@pytest.mark.parametrize("annotations", [{"voda.dev/first-index": "1"}, {}])
+def test_a_master_goes_before_the_workers(annotations: Mapping[str, str]) -> None:
     labels = {"training.kubeflow.org/job-name": "j"}
-    beside_a_master = {"voda.dev/first-index": "1"}
-    workers = [a_pod(f"j-worker-{number}", 2, labels, annotations=beside_a_master) for number in (1, 0)]
+    workers = [a_pod(f"j-worker-{number}", 2, labels, annotations=annotations) for number in (1, 0)]
     assert names([*workers, a_pod("j-master-0", 1, labels)]) == ["j-master-0", "j-worker-0", "j-worker-1"]

@@ -81,7 +81,7 @@ class DeletePods(Struct, frozen=True):
 
     keys: tuple[str, ...]
     why: Literal["misplaced", "ungated", "left over", "ended", "lost", "overdue"]
-    """Lost: at once, though the node cannot confirm it."""
+    """Where it is "lost", they are deleted at once, though the node cannot confirm it."""
 
 
 class LiftGates(Struct, frozen=True):
