@@ -52,13 +52,14 @@ def claims_of_pod(
     the change of the status, and then the one that selects cards stands in for it.
     """
     namespace, found = pod.metadata.namespace, dict[str, ResourceClaim]()
-    choices = {each.pod_claim: each for each in made if well_known.CARDS in each.metadata.annotations}
+    near = (each for each in made if each.metadata.namespace == namespace)
+    choices = {each.pod_claim: each for each in near if well_known.CARDS in each.metadata.annotations}
     if pod.missing_claims:
         return None
     for each in pod.status.resource_claim_statuses:
         if each.resource_claim_name:
             claim = claims.get(f"{namespace}/{each.resource_claim_name}", choices.get(each.name))
-            if claim is None or claim.metadata.namespace != namespace:
+            if claim is None:
                 return None
             found[each.name] = claim
     return found

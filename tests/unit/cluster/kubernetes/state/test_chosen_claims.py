@@ -30,6 +30,8 @@ def test_claim_that_was_to_take_the_place_of_one_that_is_gone_stands_in_for_it()
     chosen, strange = read(like), read({**like, "metadata": {**like["metadata"], "namespace": "elsewhere"}})
     assert claims_of_pod(a_pod(), {}, [read(a_claim(a_request(), name="b")), chosen]) == {"gpu": chosen}
     assert claims_of_pod(a_pod(), {}, [strange]) is None
+    # Anybody can say that a claim is a pod's.
+    assert claims_of_pod(a_pod(), {}, [chosen, strange]) == {"gpu": chosen}
 
 
 def test_pinned_claim_selects_its_card_and_when_pinned_again_the_other_one_alone() -> None:
