@@ -133,7 +133,9 @@ class ClaimAccounts:
             return False
         namespace, _, name = shares.pod.partition("/")
         pod = await self.binding.pod(namespace, name)
-        return pod is None or pod.metadata.uid != uid or pod.is_over
+        if pod is None or pod.metadata.uid != uid or pod.is_over:
+            return True
+        return pod.is_leaving and not pod.spec.node_name
 
 
 def _together(

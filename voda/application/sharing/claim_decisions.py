@@ -93,6 +93,9 @@ def stale_claimants(
             yield uid, "the pod has ended or is gone", False
         elif pod.is_over:
             yield uid, "the pod has ended", True
+        elif has == "nothing" and pod.is_leaving and not pod.spec.node_name:
+            # No scheduler places it any more, and a finalizer may keep it for ever.
+            yield uid, "the pod is being deleted", False
         elif has == "nothing" and pod.spec.node_name and now - shares.assigned_at > UNALLOCATED_S:
             yield uid, "its claims have no cards", True
 

@@ -99,6 +99,8 @@ class PodExplanations:
         )
         if pod.is_over:
             return replace(found, reason="the pod has ended")
+        if pod.is_leaving and not pod.spec.node_name:
+            return replace(found, reason="the pod is being deleted")
         return self._of_claims(pod, found) if by_claims else self._of_resources(pod, found)
 
     def _of_claims(self, pod: Pod, found: PodExplanation) -> PodExplanation:

@@ -96,8 +96,15 @@ def test_corrections_never_give_more_than_a_card_has_and_are_done_once(
     assert held(corrected(after, given_)) == held(after)
 
 
-def a_pod(uid: str = "a", *, node: str = "", phase: str = "Pending", selector: Mapping[str, str] | None = None) -> Pod:
-    metadata = {"name": uid, "namespace": "ns", "uid": uid}
+def a_pod(
+    uid: str = "a",
+    *,
+    node: str = "",
+    phase: str = "Pending",
+    selector: Mapping[str, str] | None = None,
+    leaves_at: str | None = None,
+) -> Pod:
+    metadata = {"name": uid, "namespace": "ns", "uid": uid, "deletionTimestamp": leaves_at}
     spec = {"nodeName": node, "nodeSelector": dict(selector or {})}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
 
@@ -116,6 +123,13 @@ def test_share_of_a_pod_that_waits_stays_and_one_of_a_pod_that_ended_goes() -> N
 
 def test_share_of_a_pod_that_is_not_there_goes_only_once_the_api_server_says_so() -> None:
     assert stale(None) == [("the pod has ended or is gone", False)]
+
+
+def test_share_of_a_pod_that_is_being_deleted_goes_unless_it_has_a_node_or_cards() -> None:
+    stamp = "2026-11-27T15:51:53Z"
+    assert stale(a_pod(leaves_at=stamp)) == [("the pod is being deleted", False)]
+    assert stale(a_pod(leaves_at=stamp), standing="lost") == []
+    assert stale(a_pod(node="n", leaves_at=stamp)) == []
 
 
 def test_share_of_a_pod_with_a_node_goes_where_its_claims_stay_without_cards_or_have_others() -> None:

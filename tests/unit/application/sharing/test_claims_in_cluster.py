@@ -499,6 +499,18 @@ async def test_pod_that_kube_scheduler_cannot_place_gives_its_card_back_after_a_
         await it.until_recorded(a=("n1", 0, 0))
 
 
+async def test_pod_that_is_being_deleted_and_is_kept_by_a_finalizer_gives_its_card_back() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"finalizers": ["example.com/kept"]}})
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await it.submit("b", **claims_of("large"))
+        await it.until_recorded(b=("n1", 0, 0))
+        assert await it.reasons() == ["the pod is being deleted"]
+        assert (await it.pod("a"))["metadata"]["deletionTimestamp"]
+
+
 async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_card() -> None:
     async with a_story({"n1": 1}) as it:
         amounts = {"requests": {"cpu": "65"}}

@@ -98,6 +98,15 @@ async def test_pod_that_cannot_get_cards_as_it_is_is_told_what_to_change() -> No
         await until_explained(it, "none", f"{gate} {template}")
 
 
+async def test_pod_that_is_being_deleted_is_told_so() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"finalizers": ["example.com/kept"]}})
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await until_explained(it, "a", "the pod is being deleted")
+
+
 async def test_pod_that_asks_for_no_cards_or_is_not_there_is_not_found() -> None:
     async with a_story({"n1": 1}) as it:
         await it.world.client.create(PODS, a_pod("plain", "ns"))
