@@ -114,6 +114,11 @@ def verdict(pod: Pod) -> KubeCondition | None:
     return next((each for each in found if each.reason != _GATED), None)
 
 
+def scheduler_of(pod: Pod) -> str:
+    """Return the name of the scheduler that is to place a pod."""
+    return pod.spec.scheduler_name or "default-scheduler"
+
+
 def is_unschedulable(pod: Pod) -> bool:
     """Say whether kube-scheduler finds no place for a pod."""
     found = verdict(pod)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant
-from voda.application.sharing.claimants import Claimants, verdict
+from voda.application.sharing.claimants import Claimants, scheduler_of, verdict
 from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
@@ -123,6 +123,9 @@ class PodExplanations:
         pod, meant = claimant.pod, claimants.meant(claimant)
         if meant is None or claimants.is_lost(meant):
             chosen = self._choose(claimants, claimant)
+            if meant is None and isinstance(chosen, ChosenCards) and well_known.SHARE_GATE not in pod.gates:
+                # The leader alone remembers whether it is to wait, though there is room.
+                return f"it holds no cards any more; {_without_cards(pod)}"
             gone = "" if meant is None else "its card is gone; "
             return f"{gone}{chosen if isinstance(chosen, str) else self._next(pod, chosen)}"
         if claimants.accounts.is_given(claimant.uid):
@@ -192,5 +195,11 @@ def _kube_scheduler(pod: Pod) -> str:
     """Return what kube-scheduler says of a pod, as the rest of a sentence."""
     if (found := verdict(pod)) is not None:
         return f"kube-scheduler cannot place it there: {found.message}"
-    scheduler = pod.spec.scheduler_name or "kube-scheduler"
-    return f"{scheduler} has not placed it yet"
+    return f"{scheduler_of(pod)} has not placed it yet"
+
+
+def _without_cards(pod: Pod) -> str:
+    """Return what schedulers say of a pod that has lost its cards, as the rest of a sentence."""
+    if verdict(pod) is not None:
+        return _kube_scheduler(pod)
+    return f"no scheduler has looked at it: its schedulerName is {scheduler_of(pod)}"

@@ -98,6 +98,25 @@ async def test_pod_that_cannot_get_cards_as_it_is_is_told_what_to_change() -> No
         await until_explained(it, "none", f"{gate} {template}")
 
 
+async def test_pod_that_gave_its_cards_back_is_told_what_kube_scheduler_says() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        await it.refuse("a")
+        told = "it holds no cards any more; kube-scheduler cannot place it there: no CPU"
+        await until_explained(it, "a", told)
+        assert it.recorded() == {}
+
+
+async def test_pod_that_gave_its_cards_back_unseen_is_told_that_no_scheduler_has_looked_at_it() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", schedulerName="nobody", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        told = "it holds no cards any more; no scheduler has looked at it: its schedulerName is nobody"
+        await until_explained(it, "a", told)
+        assert it.recorded() == {}
+
+
 async def test_pod_that_is_being_deleted_is_told_so() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a")
