@@ -79,13 +79,15 @@ class PodExplanations:
         """
         if not self.is_synced():
             raise ClusterUnavailable("this replica is still reading the cluster: try again in a moment")
+        # One sentence for both: which other pods there are is not for everybody to know.
+        absent = NotFound(f"there is no pod {namespace}/{name} that asks for cards which voda chooses")
         if (pod := self.inventory.pods_by_key.get(f"{namespace}/{name}")) is None:
-            raise NotFound(f"there is no pod {namespace}/{name}")
+            raise absent
         uid = pod.metadata.uid
         shares, node = self.shares().of(uid), self.shares().node_of(uid)
         claims, asks = uid in self.inventory.claiming.by_uid, uid in self.inventory.sharing.by_uid
         if not (claims or asks or shares is not None):
-            raise NotFound(f"pod {pod.metadata.key} asks for no cards that voda chooses")
+            raise absent
         by_claims = claims or not asks
         found = PodExplanation(
             pod=pod.metadata.key,
