@@ -19,6 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.application.sharing.bind_failures import KEPT_S, BindFailures
 from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant
 from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claimants import Claimants
@@ -30,7 +31,6 @@ from voda.application.sharing.scheduling_tries import (
     yield_reason,
 )
 from voda.application.status.kube_events import Announcement, Subject
-from voda.backoff import Backoff
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
@@ -48,15 +48,14 @@ _MOST_AT_ONCE: Final = 64
 _CALLS_AT_ONCE: Final = 32
 _PODS_AT_ONCE: Final = 100
 """Then others get a turn."""
-_FIRST_BACKOFF_S: Final = 0.1
-_LONGEST_BACKOFF_S: Final = 60.0
-"""Of a pod whose claims cannot be bound again and again: a quota forbids them, say, and others are to have its turn."""
 
 
 class _UnusedCards(Struct, frozen=True):
     """Cards that a pod has held for too long without coming to use them."""
 
     meant: ChosenCards
+    are_named: bool
+    """Whether the pod's claims select them."""
 
 
 @dataclass(kw_only=True)
@@ -71,10 +70,7 @@ class ClaimPlacer:
     """Uid of a pod that waits -> what was announced of it last."""
     _under_way: set[str] = field(default_factory=set, init=False)
     """Uids of pods whose claims are being bound."""
-    _backoff: Backoff = field(
-        default_factory=lambda: Backoff(first_s=_FIRST_BACKOFF_S, longest_s=_LONGEST_BACKOFF_S), init=False
-    )
-    """By uid of a pod whose claims could not be bound."""
+    _failures: BindFailures = field(default_factory=BindFailures, init=False)
     _version: int = field(default=-2, init=False)
     """Of accounts that rounds only imagined; ever lower."""
 
@@ -128,7 +124,7 @@ class ClaimPlacer:
         """Return the cards of pods that wait, and those that pods give back; pods that get none are told why."""
         allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._version)
         chosen, unused = list[ChosenCards](), list[_UnusedCards]()
-        for number, pod in enumerate(waiting):
+        for number, pod in enumerate(sorted(waiting, key=lambda pod: self._failures.is_last(pod.metadata.uid))):
             if number % _PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if len(chosen) + len(self._under_way) >= _MOST_AT_ONCE:
@@ -149,7 +145,8 @@ class ClaimPlacer:
     def _look(self, pod: Pod, allotment: CardAllotment, now: float) -> ChosenCards | _UnusedCards | str | None:
         """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
         uid = pod.metadata.uid
-        if uid in self._under_way or not self._backoff.is_due(uid, now) or self.accounts.is_given(uid):
+        is_due = self._failures.is_due(uid, now)
+        if uid in self._under_way or self.accounts.is_given(uid):
             return None
         try:
             claimant = self.claimants.of(pod, self._tries.avoided(uid))
@@ -157,18 +154,23 @@ class ClaimPlacer:
             return str(error)
         if claimant is None:
             return None
-        if (meant := self.claimants.meant(claimant)) is None:
+        meant = self.claimants.meant(claimant)
+        if not is_due and (meant is None or not self._failures.is_hopeless(uid, now)):
+            return None
+        if meant is None:
             return unseen_reason(pod) if self._tries.is_unseen(pod) else allotment.choose(claimant)
         if self.claimants.is_lost(meant):
             return self._elsewhere(meant, allotment)
         if not self.accounts.is_known(meant.node):
             return None
         if not self.claimants.is_bound(meant):
-            return meant
+            return _UnusedCards(meant, are_named=False) if self._failures.is_hopeless(uid, now) else meant
+        # Where the answer to the last try was lost, it was done all the same.
+        self._failures.succeeded(uid)
         held_s = now - meant.assigned_at
         if self._tries.is_to_move(pod, held_s) and isinstance(found := self._elsewhere(meant, allotment), ChosenCards):
             return found
-        return _UnusedCards(meant) if is_to_yield(pod, held_s) else None
+        return _UnusedCards(meant, are_named=True) if is_to_yield(pod, held_s) else None
 
     def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | str:
         """Return cards of another node for a pod, or why there are none."""
@@ -190,6 +192,10 @@ class ClaimPlacer:
     async def _yield(self, unused: _UnusedCards, now: float) -> None:
         """Release cards that a pod has not come to use; its claim goes on to select them, in case it does."""
         claimant, node = unused.meant.claimant, unused.meant.node
+        if not unused.are_named:
+            await self._release(claimant, node, f"its claims could not be made to select the cards for {KEPT_S:g} s")
+            self._failures.gave_up(claimant.uid, now)
+            return
         await self._release(claimant, node, yield_reason(claimant.pod))
         self._tries.yielded(claimant.pod, node, now)
 
@@ -206,15 +212,15 @@ class ClaimPlacer:
         finally:
             self._under_way.discard(uid)
         if is_done:
-            self._backoff.reset(uid)
+            self._failures.succeeded(uid)
         else:
-            self._backoff.failed(uid, self._backend.clock.now())
+            self._failures.failed(uid, self._backend.clock.now())
 
     async def _pin(self, chosen: ChosenCards) -> None:
         try:
             pod = await self.accounts.binding.pin(chosen.claimant.pod, self.claimants.claims(chosen), chosen.node)
         except ActionRefused as error:
-            told = f"cards are kept on {chosen.node}, but the API server refuses to name them in its claims: {error}"
+            told = f"cards were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"
             self._announce(chosen.claimant.pod, told, self._backend.clock.now())
             raise
         # The mirror may be behind, and the next round would do it again.
@@ -241,7 +247,7 @@ class ClaimPlacer:
     def _forget(self, now: float) -> None:
         there = self.accounts.pods.by_uid
         self._announced = {uid: reason for uid, reason in self._announced.items() if uid in there}
-        self._backoff.forget_before(now - _LONGEST_BACKOFF_S)
+        self._failures.forget(there)
         self._tries.forget(there, now)
 
     @property

@@ -108,10 +108,17 @@ class Story:
         await self.world.client.patch(CLAIMS, key, {"status": status}, "status")
         await self.world.bind(name, node)
 
-    async def refuse(self, name: str) -> None:
+    async def refuse(self, name: str, message: str = "no CPU", **status: Any) -> None:
         """Say that a pod cannot be scheduled."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no CPU"}
-        await self.world.client.patch(PODS, ("ns", name), {"status": {"conditions": [condition]}}, "status")
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        await self.world.client.patch(PODS, ("ns", name), {"status": {"conditions": [condition], **status}}, "status")
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        clock = self.replica.service.clock
+        end = clock.now() + seconds
+        while (now := clock.now()) < end:
+            await self.world.until(lambda: clock.now() > min(now + 300, end))
 
     def recorded(self) -> Mapping[str, tuple[str, int, int]]:
         """Return pod -> node, card and milli, by the log."""
@@ -408,8 +415,11 @@ async def test_pod_that_fits_nowhere_moves_the_more_seldom_the_oftener_it_has_mo
         await it.until_selects("a", "n0-0")
         await it.refuse("a")
         clock = it.replica.service.clock
-        now = clock.now()
-        await it.world.until(lambda: clock.now() > now + 60)
+        end = clock.now() + 60
+        while clock.now() < end:
+            # kube-scheduler says the same of each node, and so takes away the node's name alone.
+            await it.refuse("a", nominatedNodeName=None)
+            await it.wait(1)
         assert 2 <= len(await it.reasons()) <= 4
 
 
@@ -509,6 +519,35 @@ async def test_pod_that_is_being_deleted_and_is_kept_by_a_finalizer_gives_its_ca
         await it.until_recorded(b=("n1", 0, 0))
         assert await it.reasons() == ["the pod is being deleted"]
         assert (await it.pod("a"))["metadata"]["deletionTimestamp"]
+
+
+async def test_pod_whose_claims_the_api_server_refuses_leaves_its_card_to_others_after_a_minute() -> None:
+    async with a_story({"n1": 1}) as it:
+        refuse_claims_of(it.replica, "a-")
+        await it.submit("a", **claims_of("large"))
+        await it.until_recorded(a=("n1", 0, 0))
+        await it.submit("b", **claims_of("large"))
+        await it.wait(50)
+        assert it.recorded().keys() == {"a"}
+        await it.wait(20)
+        await it.until_selects("b", "n1-0")
+        assert (await it.reasons())[0] == "its claims could not be made to select the cards for 60 s"
+        # The other one is deleted, and the next one comes before it.
+        await it.wait(600)
+        await it.submit("c", **claims_of("large"))
+        await it.world.client.delete(PODS, "b", "ns", grace_s=0)
+        await it.until_selects("c", "n1-0")
+        assert it.recorded().keys() == {"c"}
+
+
+async def test_pod_whose_claims_are_refused_again_and_again_holds_the_card_ever_more_seldom() -> None:
+    async with a_story({"n1": 1}) as it:
+        refuse_claims_of(it.replica, "a-")
+        await it.submit("a", **claims_of("large"))
+        await it.until_recorded(a=("n1", 0, 0))
+        await it.wait(1800)
+        assert it.recorded() == {}
+        assert 3 <= len(await it.reasons()) <= 10
 
 
 async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_card() -> None:
