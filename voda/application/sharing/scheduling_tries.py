@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.sharing.claimants import is_unschedulable, verdict
+from voda.backoff import delay_s
 from voda.cluster.kubernetes.objects import Pod
 
 _UNSCHEDULABLE_S: Final = 3.0
@@ -20,7 +21,8 @@ _LONGEST_UNSCHEDULABLE_S: Final = 60.0
 _UNSEEN_S: Final = 300.0
 """For so long no scheduler may have looked at a pod: kube-scheduler may be away, or have very many pods to look at."""
 _AVOIDED_S: Final = 300.0
-"""For so long a pod avoids a node where it was."""
+"""For so long a pod avoids a node where it was; twice as long each time that it gives cards back."""
+_LONGEST_AVOIDED_S: Final = 3600.0
 
 
 @dataclass
@@ -31,14 +33,16 @@ class SchedulingTries:
     """Uid of a pod -> nodes where kube-scheduler could not place it -> until when they are avoided."""
     _unseen: set[str] = field(default_factory=set, init=False)
     """Uids of pods that have lost their cards since no scheduler looked at them."""
+    _yields: dict[str, int] = field(default_factory=dict, init=False)
+    """Uid of a pod -> how often it has given cards back since it could not be placed."""
 
     def avoided(self, uid: str) -> Mapping[str, float]:
         """Return the nodes that a pod avoids -> until when."""
         return self._avoided.get(uid, {})
 
-    def avoid(self, uid: str, node: str, now: float) -> None:
+    def avoid(self, uid: str, node: str, now: float, span_s: float = _AVOIDED_S) -> None:
         """Have a pod avoid a node from now on."""
-        self._avoided.setdefault(uid, {})[node] = now + _AVOIDED_S
+        self._avoided.setdefault(uid, {})[node] = now + span_s
 
     def is_to_move(self, pod: Pod, held_s: float) -> bool:
         """Say whether a pod that has been bound to cards for so long had better get others."""
@@ -47,10 +51,13 @@ class SchedulingTries:
 
     def yielded(self, pod: Pod, node: str, now: float) -> None:
         """Note that a pod has lost its cards."""
+        uid = pod.metadata.uid
         if verdict(pod) is None:
-            self._unseen.add(pod.metadata.uid)
-        else:
-            self.avoid(pod.metadata.uid, node, now)
+            self._unseen.add(uid)
+            return
+        self._yields[uid] = self._yields.get(uid, 0) + 1
+        span_s = delay_s(self._yields[uid], first_s=_AVOIDED_S, longest_s=_LONGEST_AVOIDED_S)
+        self.avoid(uid, node, now, span_s)
 
     def is_unseen(self, pod: Pod) -> bool:
         """Say whether a pod has lost its cards since no scheduler looked at it, and none has since."""
@@ -65,6 +72,7 @@ class SchedulingTries:
         )
         self._avoided = {uid: nodes for uid, nodes in left if nodes}
         self._unseen.intersection_update(there)
+        self._yields = {uid: count for uid, count in self._yields.items() if uid in there}
 
 
 def is_to_yield(pod: Pod, held_s: float) -> bool:

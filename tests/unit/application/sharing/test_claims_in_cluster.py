@@ -550,6 +550,15 @@ async def test_pod_whose_claims_are_refused_again_and_again_holds_the_card_ever_
         assert 3 <= len(await it.reasons()) <= 10
 
 
+async def test_pod_that_fits_on_its_only_node_no_more_gives_its_card_back_ever_more_seldom() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        await it.refuse("a")
+        await it.wait(3600)
+        assert 3 <= len(await it.reasons()) <= 4
+
+
 async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_card() -> None:
     async with a_story({"n1": 1}) as it:
         amounts = {"requests": {"cpu": "65"}}

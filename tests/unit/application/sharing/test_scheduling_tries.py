@@ -51,6 +51,9 @@ def test_pod_that_nobody_looked_at_is_left_alone_until_somebody_does_and_another
     assert not tries.avoided("a")
     tries.yielded(a_pod("Unschedulable"), "n1", 100.0)
     assert tries.avoided("a") == {"n1": 400.0}
+    for span_s in (600.0, 1200.0, 2400.0, 3600.0, 3600.0):
+        tries.yielded(a_pod("Unschedulable"), "n1", 500.0)
+        assert tries.avoided("a") == {"n1": 500.0 + span_s}
     tries.forget((), 100.0)
     assert not tries.is_unseen(a_pod())
 
