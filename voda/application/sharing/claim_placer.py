@@ -198,6 +198,8 @@ class ClaimPlacer:
             return
         await self._release(claimant, node, yield_reason(claimant.pod))
         self._tries.yielded(claimant.pod, node, now)
+        if claimant.pod.status.nominated_node_name == node:
+            await self.accounts.binding.keep_no_room(claimant.pod)
 
     async def _release(self, claimant: Claimant, node: str, reason: str) -> None:
         fact = ShareReleased(node=node, pod_uid=claimant.uid, pod=claimant.key, reason=reason)

@@ -58,6 +58,10 @@ class ClaimBinding:
             )
         return pod
 
+    async def keep_no_room(self, pod: Pod) -> None:
+        """Take the name of the node away where kube-scheduler was to keep room for a pod; raises as `pin`."""
+        await patch_pod(self._api, pod, {"status": {"nominatedNodeName": None}}, subresource="status")
+
     async def delete(self, claim: ResourceClaim) -> None:
         """Delete a claim that has no devices; Conflict: it has changed since."""
         meta = claim.metadata

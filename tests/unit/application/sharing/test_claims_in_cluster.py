@@ -559,6 +559,19 @@ async def test_pod_that_fits_on_its_only_node_no_more_gives_its_card_back_ever_m
         assert 3 <= len(await it.reasons()) <= 4
 
 
+@pytest.mark.parametrize("scheduler", [BY_HAND, "nobody"])
+async def test_pod_that_gives_its_card_back_keeps_no_room_on_the_node(scheduler: str) -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", schedulerName=scheduler, **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        stock = it.replica.service.kubernetes.inventory.stock
+        await it.world.until(lambda: "ns/a" in stock.pods_on("n1"))
+        if scheduler == BY_HAND:
+            await it.refuse("a")
+        await it.world.until(lambda: not it.recorded() and "ns/a" not in stock.pods_on("n1"))
+        assert "nominatedNodeName" not in (await it.pod("a"))["status"]
+
+
 async def test_pod_that_requests_more_cpu_than_any_node_has_is_told_so_and_holds_no_card() -> None:
     async with a_story({"n1": 1}) as it:
         amounts = {"requests": {"cpu": "65"}}
