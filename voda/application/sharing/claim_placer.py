@@ -23,13 +23,7 @@ from voda.application.sharing.bind_failures import KEPT_S, BindFailures
 from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant
 from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claimants import Claimants
-from voda.application.sharing.scheduling_tries import (
-    SchedulingTries,
-    is_to_yield,
-    move_reason,
-    unseen_reason,
-    yield_reason,
-)
+from voda.application.sharing.scheduling_tries import SchedulingTries, unseen_reason
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
@@ -167,10 +161,10 @@ class ClaimPlacer:
             return _UnusedCards(meant, are_named=False) if self._failures.is_hopeless(uid, now) else meant
         # Where the answer to the last try was lost, it was done all the same.
         self._failures.succeeded(uid)
-        held_s = now - meant.assigned_at
-        if self._tries.is_to_move(pod, held_s) and isinstance(found := self._elsewhere(meant, allotment), ChosenCards):
+        node, held_s, tries = meant.node, now - meant.assigned_at, self._tries
+        if tries.is_to_move(pod, node, held_s) and isinstance(found := self._elsewhere(meant, allotment), ChosenCards):
             return found
-        return _UnusedCards(meant, are_named=True) if is_to_yield(pod, held_s) else None
+        return _UnusedCards(meant, are_named=True) if tries.is_to_yield(pod, node, held_s) else None
 
     def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | str:
         """Return cards of another node for a pod, or why there are none."""
@@ -182,7 +176,7 @@ class ClaimPlacer:
         for each in chosen:
             if former := self._shares.node_of(each.claimant.uid):
                 self._tries.avoid(each.claimant.uid, former, now)
-                await self._release(each.claimant, former, move_reason(each.claimant.pod))
+                await self._release(each.claimant, former, self._tries.move_reason(each.claimant.pod, former))
         facts = [
             ShareAssigned(node=node, pod_uid=each.claimant.uid, pod=each.claimant.key, containers=each.containers)
             for each in chosen
@@ -196,7 +190,7 @@ class ClaimPlacer:
             await self._release(claimant, node, f"its claims could not be made to select the cards for {KEPT_S:g} s")
             self._failures.gave_up(claimant.uid, now)
             return
-        await self._release(claimant, node, yield_reason(claimant.pod))
+        await self._release(claimant, node, self._tries.yield_reason(claimant.pod, node))
         self._tries.yielded(claimant.pod, node, now)
         if claimant.pod.status.nominated_node_name == node:
             await self.accounts.binding.keep_no_room(claimant.pod)
@@ -214,11 +208,15 @@ class ClaimPlacer:
         finally:
             self._under_way.discard(uid)
         if is_done:
+            self._announced.pop(uid, None)
             self._failures.succeeded(uid)
         else:
             self._failures.failed(uid, self._backend.clock.now())
 
     async def _pin(self, chosen: ChosenCards) -> None:
+        if self.claimants.is_bound(chosen):
+            # It gets cards again that it had given back: what was said of it is of these.
+            return
         try:
             pod = await self.accounts.binding.pin(chosen.claimant.pod, self.claimants.claims(chosen), chosen.node)
         except ActionRefused as error:
@@ -227,7 +225,7 @@ class ClaimPlacer:
             raise
         # The mirror may be behind, and the next round would do it again.
         self.claimants.inventory.update_pod(pod)
-        self._announced.pop(chosen.claimant.uid, None)
+        self._tries.named(pod)
 
     async def _tidy(self) -> None:
         """Delete the claims of pods on nodes whose place was taken by those that select cards."""

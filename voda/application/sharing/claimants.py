@@ -119,9 +119,8 @@ def scheduler_of(pod: Pod) -> str:
     return pod.spec.scheduler_name or "default-scheduler"
 
 
-def is_unschedulable(pod: Pod) -> bool:
-    """Say whether kube-scheduler finds no place for a pod."""
-    found = verdict(pod)
+def is_unschedulable(found: KubeCondition | None) -> bool:
+    """Say whether a verdict is that kube-scheduler finds no place for a pod."""
     return found is not None and found.reason == "Unschedulable"
 
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from voda.application.sharing.claimants import is_unschedulable, verdict
+from voda.application.sharing.claimants import is_unschedulable, scheduler_of, verdict
 from voda.backoff import delay_s
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.objects import KubeCondition, Pod
 
 _UNSCHEDULABLE_S: Final = 3.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
@@ -33,6 +33,8 @@ class SchedulingTries:
     """Uid of a pod -> nodes where kube-scheduler could not place it -> until when they are avoided."""
     _unseen: set[str] = field(default_factory=set, init=False)
     """Uids of pods that have lost their cards since no scheduler looked at them."""
+    _former: dict[str, KubeCondition] = field(default_factory=dict, init=False)
+    """Uid of a pod -> what had been said of it when its claims came to select the cards that it has."""
     _yields: dict[str, int] = field(default_factory=dict, init=False)
     """Uid of a pod -> how often it has given cards back since it could not be placed."""
 
@@ -44,10 +46,43 @@ class SchedulingTries:
         """Have a pod avoid a node from now on."""
         self._avoided.setdefault(uid, {})[node] = now + span_s
 
-    def is_to_move(self, pod: Pod, held_s: float) -> bool:
-        """Say whether a pod that has been bound to cards for so long had better get others."""
-        patience_s = min(_UNSCHEDULABLE_S * 2 ** len(self.avoided(pod.metadata.uid)), _LONGEST_UNSCHEDULABLE_S)
-        return is_unschedulable(pod) and held_s >= patience_s
+    def named(self, pod: Pod) -> None:
+        """Note that the claims of a pod select other cards than before: what was said of it is not of these."""
+        if (found := verdict(pod)) is not None:
+            self._former[pod.metadata.uid] = found
+        else:
+            self._former.pop(pod.metadata.uid, None)
+
+    def verdict(self, pod: Pod, node: str) -> KubeCondition | None:
+        """Return what kube-scheduler says of a pod where its cards are; None: nothing yet, as far as one can tell.
+
+        Where it says the same of two nodes, it writes nothing but to take the name of the second one away.
+        """
+        found = verdict(pod)
+        is_looked_at = pod.spec.preemption_policy != "Never" and pod.status.nominated_node_name != node
+        return found if found != self._former.get(pod.metadata.uid) or is_looked_at else None
+
+    def is_to_move(self, pod: Pod, node: str, held_s: float) -> bool:
+        """Say whether a pod that has been bound to cards of a node for so long had better get others."""
+        limit_s = min(_UNSCHEDULABLE_S * 2 ** len(self.avoided(pod.metadata.uid)), _LONGEST_UNSCHEDULABLE_S)
+        return is_unschedulable(self.verdict(pod, node)) and held_s >= limit_s
+
+    def is_to_yield(self, pod: Pod, node: str, held_s: float) -> bool:
+        """Say whether a pod that has been bound to cards for so long, and can have no others, is to give them back."""
+        return held_s >= (_LONGEST_UNSCHEDULABLE_S if is_unschedulable(self.verdict(pod, node)) else _UNSEEN_S)
+
+    def move_reason(self, pod: Pod, node: str) -> str:
+        """Return why a pod loses cards for which it gets others."""
+        found = self.verdict(pod, node)
+        return _refusal(found) if found is not None and is_unschedulable(found) else "the card is gone"
+
+    def yield_reason(self, pod: Pod, node: str) -> str:
+        """Return why a pod loses cards that it has not come to use."""
+        if (found := self.verdict(pod, node)) is not None:
+            return _refusal(found)
+        if verdict(pod) is not None:
+            return f"kube-scheduler has said nothing new of the pod for {_UNSEEN_S:g} s"
+        return unseen_reason(pod)
 
     def yielded(self, pod: Pod, node: str, now: float) -> None:
         """Note that a pod has lost its cards."""
@@ -72,30 +107,14 @@ class SchedulingTries:
         )
         self._avoided = {uid: nodes for uid, nodes in left if nodes}
         self._unseen.intersection_update(there)
+        self._former = {uid: found for uid, found in self._former.items() if uid in there}
         self._yields = {uid: count for uid, count in self._yields.items() if uid in there}
-
-
-def is_to_yield(pod: Pod, held_s: float) -> bool:
-    """Say whether a pod that has been bound to cards for so long, and can have no others, is to give them back."""
-    return held_s >= (_LONGEST_UNSCHEDULABLE_S if is_unschedulable(pod) else _UNSEEN_S)
-
-
-def move_reason(pod: Pod) -> str:
-    """Return why a pod loses cards for which it gets others."""
-    return _refusal(pod) if is_unschedulable(pod) else "the card is gone"
-
-
-def yield_reason(pod: Pod) -> str:
-    """Return why a pod loses cards that it has not come to use."""
-    return _refusal(pod) or unseen_reason(pod)
 
 
 def unseen_reason(pod: Pod) -> str:
     """Return what a pod is told that no scheduler looks at."""
-    return f"no scheduler has looked at the pod for {_UNSEEN_S:g} s: its schedulerName is {pod.spec.scheduler_name}"
+    return f"no scheduler has looked at the pod for {_UNSEEN_S:g} s: its schedulerName is {scheduler_of(pod)}"
 
 
-def _refusal(pod: Pod) -> str:
-    """Return what kube-scheduler says of a pod; empty: nothing."""
-    found = verdict(pod)
-    return f"kube-scheduler cannot place the pod there: {found.message}" if found is not None else ""
+def _refusal(found: KubeCondition) -> str:
+    return f"kube-scheduler cannot place the pod there: {found.message}"

@@ -550,6 +550,29 @@ async def test_pod_whose_claims_are_refused_again_and_again_holds_the_card_ever_
         assert 3 <= len(await it.reasons()) <= 10
 
 
+async def test_pod_that_was_moved_is_not_moved_again_for_what_was_said_of_the_former_node() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a", **claims_of("large"))
+        await it.until_selects("a", "n1-0")
+        await it.refuse("a")
+        await add_node(it.world, "n2", 1)
+        await it.until_selects("a", "n2-0")
+        await it.wait(250)
+        assert it.recorded().keys() == {"a"}
+        await it.wait(60)
+        said = "kube-scheduler has said nothing new of the pod for 300 s"
+        assert await it.reasons() == ["kube-scheduler cannot place the pod there: no CPU", said]
+        await it.wait(60)
+        await it.until_selects("a", "n1-0")
+        await it.refuse("a", "no memory")
+        await it.world.until_it_is(lambda: has_reasons(it, 3))
+        assert (await it.reasons())[2] == "kube-scheduler cannot place the pod there: no memory"
+
+
+async def has_reasons(it: Story, count: int) -> bool:
+    return len(await it.reasons()) >= count
+
+
 async def test_pod_that_fits_on_its_only_node_no_more_gives_its_card_back_ever_more_seldom() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", **claims_of("large"))
