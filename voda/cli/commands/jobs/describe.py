@@ -20,7 +20,9 @@ def describe(
     """Show everything about a job: its workers and why it has them, progress,
     forecast, recent decisions and events, and where its output is. Of an array:
     what its tasks do. On Kubernetes, NAMESPACE/NAME may be a pod that asks for
-    cards or parts of them: what it has, or why it waits.
+    cards or parts of them: what it has, or why it waits. A job of that name goes
+    before it: pod/NAMESPACE/NAME is always the pod. A bare name that is no job's
+    is that of a pod of namespace default.
 
     \b
     Examples:
@@ -38,14 +40,21 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import note_owner
+    from voda.cli.http.pods import is_pod, pod_body, pod_body_if_any
     from voda.cli.render.job_details import description, load_context
     from voda.cli.render.terminal import now, print_answer, show
 
+    if is_pod(name):
+        _show_pod(await pod_body(client, name), output)
+        return
     try:
         body = await client.get(resource_path("jobs", name))
     except NotFound as error:
-        if not (await _describe_array(client, name, output) or await _describe_pod(client, name, output)):
+        if await _describe_array(client, name, output):
+            return
+        if (pod := await pod_body_if_any(client, name)) is None:
             raise error from None
+        _show_pod(pod, output)
         return
     job = decode(body, JobView)
     if output in ("table", "wide"):
@@ -82,22 +91,18 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     return True
 
 
-async def _describe_pod(client: "Client", name: str, output: Output) -> bool:
-    """Show a pod that asks for cards, and return whether there is one of that name."""
+def _show_pod(body: bytes, output: Output) -> None:
+    """Show a pod that asks for cards."""
     from functools import partial
 
     from voda.api.schemas.pods import SharingPodView
     from voda.cli.http.client import decode
-    from voda.cli.http.pods import pod_body
     from voda.cli.render.pod_details import pod_text
     from voda.cli.render.terminal import now, print_answer, show
     from voda.text import full
 
-    if (body := await pod_body(client, name)) is None:
-        return False
     pod = decode(body, SharingPodView)
     if output in ("table", "wide"):
         show(pod_text(pod, partial(full, at=now())))
     else:
         print_answer(body, output, [pod.pod])
-    return True

@@ -27,7 +27,9 @@ def explain(
     """Explain why a job has its GPUs or waits; for an ended job, its history.
 
     On Kubernetes, NAMESPACE/NAME may be a pod that asks for cards or parts of
-    them: what it has of which card, and beside whom, or why it waits.
+    them: what it has of which card, and beside whom, or why it waits. A job of
+    that name goes before it: pod/NAMESPACE/NAME is always the pod. A bare name
+    that is no job's is that of a pod of namespace default.
 
     voda computes the explanation: it asks the policy again with the state of that
     moment. For a waiting job it says what is missing, what would let it start,
@@ -39,6 +41,7 @@ def explain(
     Examples:
       voda explain resnet-7
       voda explain ml/notebook-0
+      voda explain pod/ml/notebook-0
       voda explain voda.db resnet-7
       voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
       voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
@@ -58,20 +61,25 @@ def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOut
     from voda.api.schemas.pods import SharingPodView
     from voda.cli.http.client import Client, call_server, decode, resource_path
     from voda.cli.http.confirmation import note_owner
-    from voda.cli.http.pods import pod_body
+    from voda.cli.http.pods import is_pod, pod_body, pod_body_if_any
     from voda.cli.render.explanation import explanation_text
     from voda.cli.render.pod_details import pod_text
     from voda.cli.render.terminal import now, print_bytes, show
     from voda.text import full
 
+    if at and is_pod(job):
+        raise InvalidInput(f"of pods voda knows the present alone: expected {job[:200]} without --at")
+
     async def read(client: Client) -> tuple[bytes, bool]:
+        if is_pod(job):
+            return await pod_body(client, job), False
         if not at:
             await note_owner(client, job)
         try:
             return await client.get(resource_path("jobs", job, "explain"), {"at": at} if at else None), True
         except NotFound:
             # Of pods voda knows the present alone.
-            if at or (pod := await pod_body(client, job)) is None:
+            if at or (pod := await pod_body_if_any(client, job)) is None:
                 raise
             return pod, False
 
