@@ -531,13 +531,16 @@ async def test_pod_whose_claims_the_api_server_refuses_leaves_its_card_to_others
         assert it.recorded().keys() == {"a"}
         await it.wait(20)
         await it.until_selects("b", "n1-0")
-        assert (await it.reasons())[0] == "its claims could not be made to select the cards for 60 s"
-        # The other one is deleted, and the next one comes before it.
-        await it.wait(600)
+        reason = "its claims could not be made to select the cards for 60 s"
+        assert await it.reasons() == [reason]
+        await it.allocate("b", "n1", 0, milli="1000", memory="80Gi")
+        # Once that one is gone, another one that waits comes before it.
         await it.submit("c", **claims_of("large"))
+        await it.wait(600)
         await it.world.client.delete(PODS, "b", "ns", grace_s=0)
         await it.until_selects("c", "n1-0")
         assert it.recorded().keys() == {"c"}
+        assert await it.reasons() == [reason, "the pod has ended or is gone"]
 
 
 async def test_pod_whose_claims_are_refused_again_and_again_holds_the_card_ever_more_seldom() -> None:
