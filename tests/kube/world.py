@@ -214,6 +214,22 @@ class World:
         """Wait until a condition of a job is True."""
         await self.until_it_is(lambda: self.has_condition(name, condition, kind))
 
+    async def until_restarting(self, name: str) -> None:
+        """Wait until the operator has said of an MPIJob v1 that a worker of it failed.
+
+        training-operator goes through launcher and workers in random order, and of Running and Restarting what it says
+        last stays: it is made to look again until the workers come last.
+        """
+
+        async def is_restarting() -> bool:
+            if await self.has_condition(name, "Restarting"):
+                return True
+            look = {"metadata": {"annotations": {"tests.voda.dev/look": str(next(_numbers))}}}
+            await self.client.patch(self._resource("MPIJob"), (self.namespace, name), look)
+            return False
+
+        await self.until_it_is(is_restarting)
+
     async def until_gone(self, name: str) -> None:
         """Wait until no pod of a job is there."""
 

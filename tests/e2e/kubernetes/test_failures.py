@@ -78,7 +78,7 @@ async def test_mpijob_v1_when_a_worker_is_evicted_is_made_anew_and_goes_on(world
         await it.until_runs("a", 2)
     # While voda runs it may clear the pod away before its operator has seen that it failed.
     await world.kubelet.evict(world.namespace, "a-worker-1")
-    await world.until_condition("a", "Restarting")
+    await world.until_restarting("a")
     async with voda(world, tmp_path) as it:
         await it.until_lost("a", 1)
         await it.until_runs("a", 2)

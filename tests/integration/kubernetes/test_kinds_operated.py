@@ -166,7 +166,7 @@ async def test_v2_job_goes_on_without_an_evicted_worker_and_completes(world: Wor
 async def test_v1_job_goes_on_without_a_worker_that_failed_by_itself(world_v1: World) -> None:
     job = await started(world_v1, MPIJobV1(), mpi(api_version="kubeflow.org/v1"))
     await job.exit("digits-worker-1", 1)
-    await job.until("Restarting")
+    await world_v1.until_restarting("digits")
     assert await job.end() is None
     assert not await job.is_broken()
     await world_v1.client.delete(PODS, "digits-worker-1", world_v1.namespace)

@@ -97,7 +97,7 @@ async def test_v1_job_when_a_worker_fails_under_exit_code_is_restarting_for_ever
     await world_v1.submit(job)
     await world_v1.until_running("digits", 2)
     await world_v1.kubelet.exit(world_v1.namespace, "digits-worker-0", 137)
-    await world_v1.until_condition("digits", "Restarting")
+    await world_v1.until_restarting("digits")
     assert await world_v1.running_workers("digits") == ["digits-worker-1"]
 
 
