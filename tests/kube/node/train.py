@@ -30,18 +30,18 @@ def main() -> None:
         loss = (model(inputs) - inputs.sum(dim=1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         loss.backward()
-        for parameter in model.parameters():
-            parameter.grad /= dist.get_world_size()
-            dist.all_reduce(parameter.grad)
+        for gradient in [each.grad for each in model.parameters() if each.grad is not None]:
+            gradient /= dist.get_world_size()
+            dist.all_reduce(gradient)
         optimizer.step()
         step += 1
         torch.save((step, model.state_dict()), CHECKPOINT + ".new")
         os.replace(CHECKPOINT + ".new", CHECKPOINT)
         at = time.time()  # noqa: TID251 - a user's program
-        told = (
+        line = (
             f"{at:.3f} step {step} of {dist.get_world_size()} workers, rank {dist.get_rank()}, loss {loss.item():.4f}\n"
         )
-        sys.stdout.write(told)
+        sys.stdout.write(line)
         sys.stdout.flush()
         if dist.get_rank() == 0 and step % STEPS_OF_AN_EPOCH == 0:
             report(epoch=step / STEPS_OF_AN_EPOCH, workers=dist.get_world_size())
