@@ -23,15 +23,17 @@ DISKS = $(or $(STORES),sqlite postgres jetstream)
 KUBERNETES_TESTS = tests/integration/kubernetes tests/e2e/kubernetes
 # Kubelets and containers of their own, by hand.
 NODE_TESTS = tests/e2e/node
+# NVIDIA's GPUs, by hand.
+GPU_TESTS = tests/e2e/gpu
 # All other tests are either slow or not, so that `make test` and `make check` leave none out and run none twice.
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(patsubst %,--ignore=%,$(KUBERNETES_TESTS) $(NODE_TESTS))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(patsubst %,--ignore=%,$(KUBERNETES_TESTS) $(NODE_TESTS) $(GPU_TESTS))
 # What a long run took most of its time for.
 SLOWEST = --durations=20 --durations-min=5
 # Each process of the tests would compile voda anew, were nothing kept.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-vc compare test check slow dst torture torture-disks e2e e2e-older e2e-node monkey lint type
+.PHONY: help setup demo demo-vc compare test check slow dst torture torture-disks e2e e2e-older e2e-node e2e-gpu monkey lint type
 .PHONY: bench bench-kube bench-log fidelity chart format lock house mutants clean
 
 help: ## Print this text.
@@ -112,6 +114,10 @@ monkey: setup ## Let a random user and random faults loose on a real Kubernetes 
 e2e-node: setup ## Install voda by its chart on two real nodes, as root, and train there.
 	@$(PYTHON) tools/bootstrap.py --nodes
 	$(BIN)/python -m pytest -p no:xdist -s --durations=8 -o faulthandler_timeout=900 $(NODE_TESTS)
+
+e2e-gpu: setup ## Run the tests on this machine's NVIDIA GPU, whole and shared by MPS.
+	@$(PYTHON) tools/bootstrap.py --torch
+	$(BIN)/python -m pytest -p no:xdist --durations=8 $(GPU_TESTS)
 
 lint: setup ## Check style, format and who may import whom.
 	$(BIN)/ruff check .

@@ -64,7 +64,7 @@ class Served:
         self.process.wait(timeout=90)
 
 
-def start(home: Path, *options: str) -> Served:
+def start(home: Path, *options: str, variables: Mapping[str, str] | None = None) -> Served:
     """Run `voda up` on a folder, and return once it is ready.
 
     Raises:
@@ -73,7 +73,9 @@ def start(home: Path, *options: str) -> Served:
     deadline = time.perf_counter() + _START_S
     (home / "server.json").unlink(missing_ok=True)
     with (home / "up.log").open("ab") as log:
-        process = subprocess.Popen(command("up", *options), env=environment(home), stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command("up", *options), env={**environment(home), **(variables or {})}, stdout=log, stderr=log
+        )
     while time.perf_counter() < deadline and process.poll() is None:
         time.sleep(0.02)
         if (home / "server.json").exists() and _is_ready(served := Served(home, process)):

@@ -1,106 +1,19 @@
 """A whole service on a machine of two GPUs, which a driver of tests shows: jobs that share one, and an elastic job."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.local_jobs import FOREVER, FakeNvml, base_environment, cards
+from tests.gpu_machine import a_share, an_elastic, an_up
+from tests.local_jobs import FakeNvml, cards
 from tests.waiting import until_it_is
 from voda.app import machine
-from voda.app.machine import MachineOptions
-from voda.app.service import MachineService, running
-from voda.cli.program import ProgramOptions, program_document
-
-
-@dataclass
-class Up:
-    """A service, and a caller of its API."""
-
-    service: MachineService
-    session: aiohttp.ClientSession
-
-    async def get(self, path: str) -> Any:
-        async with self.session.get(f"{self.service.url}/api/v1/{path}") as answer:
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
-
-    async def submit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        async with self.session.post(f"{self.service.url}/api/v1/jobs", json=manifest) as answer:
-            assert answer.status == 201, await answer.text()
-            body: dict[str, Any] = await answer.json()
-            return body
-
-    async def cancel(self, *job_ids: str) -> None:
-        for job_id in job_ids:
-            async with self.session.delete(f"{self.service.url}/api/v1/jobs/{job_id}") as answer:
-                assert answer.status < 300, await answer.text()
-
-    async def cancel_all(self) -> None:
-        """Cancel what is live, and wait until no process of it is left."""
-        await self.cancel(*self.service.live_jobs())
-
-        async def is_deserted() -> bool:
-            observed = [await cluster.observe() for cluster in self.service.clusters]
-            return not self.service.live_jobs() and not any(each.workers for each in observed)
-
-        await until_it_is(is_deserted)
-
-    async def until_workers(self, **expected: int) -> None:
-        """Wait until jobs have so many workers each."""
-
-        async def are_there() -> bool:
-            found = {job_id: (await self.get(f"jobs/{job_id}"))["replicas"] for job_id in expected}
-            return found == expected
-
-        await until_it_is(are_there)
-
-    async def reason(self, job_id: str) -> str:
-        return str((await self.get(f"jobs/{job_id}"))["reason"])
-
-
-@asynccontextmanager
-async def an_up(home: Path, *, leaves_jobs: bool = False, **options: Any) -> AsyncIterator[Up]:
-    """Yield a service; its jobs end with it, unless it `leaves_jobs`."""
-    fields: dict[str, Any] = {"port": 0, "has_tokens": False, "ratelimit_s": 0.0, "gpu_sharing": "plain", **options}
-    environment = {**base_environment(), "CUDA_MPS_PIPE_DIRECTORY": str(home / "no-mps")}
-    async with (
-        running(MachineOptions(home=home, environment=environment, **fields)) as service,
-        aiohttp.ClientSession() as session,
-    ):
-        up = Up(service, session)
-        try:
-            yield up
-        finally:
-            if not leaves_jobs:
-                await up.cancel_all()
 
 
 @pytest.fixture(autouse=True)
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(*cards(2, memory_mib=16_384))
     monkeypatch.setattr(machine, "open_driver", lambda: nvml.cards)
-
-
-def a_share(name: str, milli: int, script: str = FOREVER, **options: Any) -> dict[str, Any]:
-    """Return what `voda submit --gpu-milli N -- sh -c SCRIPT` sends."""
-    made = program_document(["sh", "-c", script], ProgramOptions(gpu_milli=milli, **options), name=name)
-    return dict(made.document.manifest)
-
-
-def an_elastic(name: str, most: int = 2) -> dict[str, Any]:
-    container = {"name": "pytorch", "command": ["sh", "-c", f"trap 'exit 0' TERM; {FOREVER}"]}
-    role = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": name, "annotations": {"voda.dev/max-replicas": str(most)}},
-        "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": most}, "pytorchReplicaSpecs": {"Worker": role}},
-    }
 
 
 @pytest.mark.slow
