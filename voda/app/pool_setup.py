@@ -61,7 +61,7 @@ async def record_settings(  # noqa: PLR0913 - where, for whom, and what
     clock: Clock,
     live: LiveCluster,
     pool: str,
-    wish: RequestedSettings,
+    requested: RequestedSettings,
     beginning: FirstSettings,
     *,
     actor: str,
@@ -73,7 +73,7 @@ async def record_settings(  # noqa: PLR0913 - where, for whom, and what
     """
     facts = [
         Fact(data=data, event_id=clock.new_id(), recorded_at=clock.now(), actor=actor)
-        for data in _changes(live, pool, wish, beginning)
+        for data in _changes(live, pool, requested, beginning)
     ]
     if not facts:
         return live.position
@@ -81,14 +81,14 @@ async def record_settings(  # noqa: PLR0913 - where, for whom, and what
 
 
 def _changes(
-    live: LiveCluster, pool: str, wish: RequestedSettings, beginning: FirstSettings
+    live: LiveCluster, pool: str, requested: RequestedSettings, beginning: FirstSettings
 ) -> Iterator[PolicyChanged | RatelimitChanged]:
     is_new = pool not in live.pools()
     now = Settings() if is_new else live.settings(pool)
-    chosen = None if wish.policy in (None, now.policy) else POLICIES.choose(wish.policy or "").name
-    placing = None if wish.placer in (None, now.placer) else PLACERS.choose(wish.placer or "").name
-    parameters = changed_parameters(wish.parameters, now)
-    spans = {name: span_s for name in _SPANS if (span_s := getattr(wish, name)) not in (None, getattr(now, name))}
+    chosen = None if requested.policy in (None, now.policy) else POLICIES.choose(requested.policy or "").name
+    placing = None if requested.placer in (None, now.placer) else PLACERS.choose(requested.placer or "").name
+    parameters = changed_parameters(requested.parameters, now)
+    spans = {name: span_s for name in _SPANS if (span_s := getattr(requested, name)) not in (None, getattr(now, name))}
     if is_new or chosen or placing or parameters or spans:
         cost_s = beginning.resize_cost_s if is_new else None
         yield PolicyChanged(
@@ -99,7 +99,7 @@ def _changes(
             resize_cost_s=cost_s,
             **spans,
         )
-    ratelimit_s = wish.ratelimit_s
+    ratelimit_s = requested.ratelimit_s
     if ratelimit_s is None and is_new:
         ratelimit_s = beginning.ratelimit_s
     if ratelimit_s not in (None, now.ratelimit_s):

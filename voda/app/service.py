@@ -228,10 +228,10 @@ class MachineService:
         await self.view.wait_for(await self.store.position())
         self._refuse_jobs_of_users()
         options = self.options
-        wish = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
+        requested = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
         for pool in self.pools:
             live = self.view.live.cluster
-            position = await record_settings(self.store, self.clock, live, pool, wish, ON_ONE_MACHINE, actor="up")
+            position = await record_settings(self.store, self.clock, live, pool, requested, ON_ONE_MACHINE, actor="up")
             await self.view.wait_for(position)
 
     def _refuse_jobs_of_users(self) -> None:

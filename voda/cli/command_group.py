@@ -49,10 +49,10 @@ class HandWrapped(RichCommand):
         from rich.padding import Padding
         from rich.text import Text
 
-        told = (self.help or "").replace("\b\n", "")
+        help_text = (self.help or "").replace("\b\n", "")
         # Examples name the program as it was called, such as `kubectl voda`.
-        told = _CALLS.sub(rf"\1{ctx.find_root().info_name} ", told)
-        formatter.write(Padding(Text(told), (0, 1, 1, 1)))
+        help_text = _CALLS.sub(rf"\1{ctx.find_root().info_name} ", help_text)
+        formatter.write(Padding(Text(help_text), (0, 1, 1, 1)))
 
     def format_options(self, ctx: RichContext, formatter: RichHelpFormatter) -> None:  # type: ignore[override]
         """Write the panels in their order."""

@@ -167,11 +167,11 @@ class JobRoutes(Routes):
         problems=(404, 409, 412),
     )
     async def change_job(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        """Change a job's wishes."""
+        """Change what a job asks for."""
         record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="change it")
-        wishes = await body_of(request, JobChange, self._limits)
-        record = await change(self.backend, record, wishes, caller, is_expected=_expected(request))
+        wanted = await body_of(request, JobChange, self._limits)
+        record = await change(self.backend, record, wanted, caller, is_expected=_expected(request))
         return encoded_response(self._json.job(record), etag=str(record.revision))
 
     @Operation(

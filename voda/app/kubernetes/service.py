@@ -332,7 +332,7 @@ class KubernetesService:
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
         asked = self.options.pools.get(pool, PoolSettings())
-        wish = RequestedSettings(
+        requested = RequestedSettings(
             policy=asked.policy,
             placer=asked.placer,
             ratelimit_s=asked.ratelimit_seconds,
@@ -342,7 +342,7 @@ class KubernetesService:
             parameters=check_parameters(asked.parameters),
         )
         live = self.view.live.cluster
-        position = await record_settings(self.store, self.clock, live, pool, wish, FirstSettings(), actor="serve")
+        position = await record_settings(self.store, self.clock, live, pool, requested, FirstSettings(), actor="serve")
         await self.view.wait_for(position)
 
 

@@ -104,15 +104,18 @@ def gated(template: Template, *, keeps_scheduler: bool = False) -> dict[str, Any
 def with_annotated_environment(template: Template, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return a template whose pods have the variables as annotations, where containers cannot be changed."""
     metadata = _mapping(template.get("metadata"))
-    told = {f"{well_known.VARIABLE}{name}": value for name, value in environment.items()}
-    return {**template, "metadata": {**metadata, "annotations": {**_mapping(metadata.get("annotations")), **told}}}
+    annotations = {f"{well_known.VARIABLE}{name}": value for name, value in environment.items()}
+    return {
+        **template,
+        "metadata": {**metadata, "annotations": {**_mapping(metadata.get("annotations")), **annotations}},
+    }
 
 
 def with_annotation_references(template: Template, names: Sequence[str]) -> dict[str, Any]:
     """Return a template whose containers read the variables from the annotations that voda will add to their pods."""
     pod = dict(template["spec"])
-    told = [_reference(name) for name in names]
-    pod["containers"] = [{**each, "env": [*told, *(each.get("env") or ())]} for each in pod["containers"]]
+    references = [_reference(name) for name in names]
+    pod["containers"] = [{**each, "env": [*references, *(each.get("env") or ())]} for each in pod["containers"]]
     return {**template, "spec": pod}
 
 
@@ -122,8 +125,8 @@ def _reference(name: object) -> dict[str, Any]:
 
 
 def _with_variables(container: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    told = [_reference(name) for name in environment]
-    own = [each for each in container.get("env") or () if each not in told]
+    references = [_reference(name) for name in environment]
+    own = [each for each in container.get("env") or () if each not in references]
     named = {variable.get("name") for variable in own}
     added = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
     return {**container, "env": [*added, *own]} if added else dict(container)

@@ -41,14 +41,14 @@ def share_variables(request: GpuRequest, folder: str) -> Mapping[str, str]:
 
     Args:
         request: the part.
-        folder: of the pipes of MPS; empty: nothing keeps the program to its part, which it is told all the same.
+        folder: of the pipes of MPS; empty: nothing keeps the program to its part, which it learns all the same.
     """
-    told = {"VODA_GPU_MILLI": str(request.milli), "VODA_GPU_MEMORY_MIB": str(request.memory_mib)}
+    variables = {"VODA_GPU_MILLI": str(request.milli), "VODA_GPU_MEMORY_MIB": str(request.memory_mib)}
     if not folder:
-        return told
-    told[_FOLDER] = folder
+        return variables
+    variables[_FOLDER] = folder
     if request.milli:
-        told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{request.milli / _MILLI_PER_PERCENT:g}"
+        variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{request.milli / _MILLI_PER_PERCENT:g}"
     if request.memory_mib:
-        told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={request.memory_mib}M"
-    return told
+        variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={request.memory_mib}M"
+    return variables
