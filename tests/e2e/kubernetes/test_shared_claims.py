@@ -26,7 +26,7 @@ from tests.kube.devices import CLASS, a_card, a_device_class, a_slice
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
-from voda.domain.gpus import MILLI_PER_DEVICE
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log.factory import open_log
 
@@ -299,6 +299,97 @@ async def test_pod_that_finds_no_cpu_beside_its_card_and_may_not_preempt_keeps_i
         await until_runs(world, "second")
         await world.client.delete(api.PODS, "first", world.namespace, grace_s=0)
         await until_runs(world, "mine")
+
+
+async def test_pod_that_claims_several_whole_cards_gets_close_ones_and_a_part_beside_them_keeps_its_request(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await world.client.create(api.DEVICE_CLASSES, a_device_class())
+    await world.add_nodes(a_node("n1", 0))
+    there = [a_card("n1", number) for number in range(5)]
+    for number, card in enumerate(there):
+        card["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": f"pci0000:{number % 2}0"}
+    await world.client.create(api.SLICES, a_slice("n1", there))
+    part = {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "400", "memory": "20Gi"}}}
+    pair = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 2}
+    requests = [{"name": "pair", "exactly": pair}, {"name": "part", "exactly": part}]
+    await claim(world, "both", requests)
+    await claim(world, "four", [{"name": "gpu", "exactly": {"deviceClassName": CLASS, "count": 4}}])
+    await claim(world, "all", [{"name": "gpu", "exactly": {"deviceClassName": CLASS, "allocationMode": "All"}}])
+    async with voda(world, tmp_path, **{**SETTINGS, "sharing": {"claims": True, "rater": "topology"}}) as it:
+        await world.client.create(api.PODS, claiming(world, "a", "both", "pair", "part"))
+        await until_runs(world, "a")
+        share = next(iter(it.service.view.live.cluster.shares.nodes["n1"].pods.values()))
+        assert share.containers["gpu/pair"] == CardShare(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
+        [given] = [each for each in await world.client.list(api.CLAIMS, world.namespace) if results(each)]
+        by_request = Counter(each["request"] for each in results(given))
+        assert by_request == {"pair": 2, "part": 1}
+        assert {each["device"] for each in results(given) if each["request"] == "pair"} == {"gpu-1", "gpu-3"}
+        await world.client.create(api.PODS, claiming(world, "b", "four"))
+        await world.client.create(api.PODS, claiming(world, "c", "all"))
+
+        async def are_told() -> bool:
+            told_ = await told(world, "WaitsForCards")
+            room = "too little is left of the node's cards for gpu (4 whole cards)"
+            return all(any(each in one for one in told_) for each in (room, "allocationMode All takes whatever"))
+
+        await world.until_it_is(are_told, what="both are told why they wait")
+        await world.client.delete(api.PODS, "a", world.namespace, grace_s=0)
+        await until_runs(world, "b")
+        [share] = it.service.view.live.cluster.shares.nodes["n1"].pods.values()
+        assert share.containers["gpu"].request == GpuRequest(devices=Gpus(4))
+
+
+async def test_pod_whose_claim_somebody_deletes_gets_as_many_cards_and_the_log_has_these(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 3}, cpu=2)
+    await claim(world, "pair", [{"name": "gpu", "exactly": {"deviceClassName": CLASS, "count": 2}}])
+    await world.client.create(api.PODS, a_pod("busy", world.namespace, node="gpu-1", cpu="1500m"))
+    async with sharing_voda(world, tmp_path) as it:
+        await world.client.create(api.PODS, claiming(world, "mine", "pair"))
+
+        async def is_pinned() -> bool:
+            pod = await world.client.get(api.PODS, "mine", world.namespace)
+            return "voda.dev/cards" in pod["metadata"].get("annotations", {})
+
+        await world.until_it_is(is_pinned, what="its claim selects two cards")
+        for each in await world.client.list(api.CLAIMS, world.namespace):
+            await world.client.delete(api.CLAIMS, each["metadata"]["name"], world.namespace)
+        await world.client.delete(api.PODS, "busy", world.namespace, grace_s=0)
+        await until_runs(world, "mine")
+
+        async def is_one_claim() -> bool:
+            return len(await world.client.list(api.CLAIMS, world.namespace)) == 1
+
+        await world.until_it_is(is_one_claim, what="one claim is left")
+        [given] = await world.client.list(api.CLAIMS, world.namespace)
+        # kube-controller-manager makes it anew, and kube-scheduler may be faster than voda.
+        cards = tuple(sorted(int(each["device"].removeprefix("gpu-")) for each in results(given)))
+        pair = CardShare(cards=cards, request=GpuRequest(devices=Gpus(2)))
+        account = it.service.view.live.cluster.shares.nodes["gpu-1"]
+        await world.until(lambda: [each.containers for each in account.pods.values()] == [{"gpu": pair}])
+
+
+async def claim(world: JobsWorld, name: str, requests: list[Object]) -> None:
+    """Add a template of claims with these requests."""
+    metadata = {"name": name, "namespace": world.namespace}
+    body = {"metadata": metadata, "spec": {"spec": {"devices": {"requests": requests}}}}
+    await world.client.create(api.CLAIM_TEMPLATES, body)
+
+
+def claiming(world: JobsWorld, name: str, template: str, *requests: str) -> Object:
+    """Return a pod with the gate that claims after a template; each of the requests is for a container of its own."""
+    pod = a_notebook(name, world.namespace, cpu="1")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    [container] = pod["spec"]["containers"]
+    named = [
+        {**container, "name": each, "resources": {"claims": [{"name": "gpu", "request": each}]}} for each in requests
+    ]
+    pod["spec"]["containers"] = named or [container]
+    return pod
 
 
 async def until_runs(world: JobsWorld, name: str) -> None:

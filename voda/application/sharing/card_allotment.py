@@ -68,8 +68,8 @@ class OpenNode(Struct, frozen=True, kw_only=True):
 
     account: SharingNode
     labels: Mapping[str, str]
-    closed_cards: Collection[int] = ()
-    """Indices of cards that nobody can be given now."""
+    closed_cards: Mapping[int, str] = {}
+    """Indices of cards that nobody can be given now -> why, the end of a sentence."""
     amounts: Mapping[str, int] = {}
     """What it has of CPU and memory for all pods together, in thousandths; what is not known is left out."""
 
@@ -137,7 +137,13 @@ class CardAllotment:
         open_, text = set(names), claimant.text()
         reasons.update(_obstacle(claimant, text, name, self._nodes[name]) for name in self._nodes if name not in open_)
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}"
+        return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}{self._closed()}"
+
+    def _closed(self) -> str:
+        """Return which cards nobody is given, as the end of a sentence."""
+        reasons = Counter(reason for node in self._nodes.values() for reason in node.closed_cards.values())
+        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        return f"; cards that voda leaves alone: {told}" if told else ""
 
 
 _Asked = tuple[str, frozenset[tuple[str, str]], frozenset[str], frozenset[str], frozenset[tuple[str, int]]]
@@ -173,6 +179,6 @@ def _matches(pod: Pod, node: OpenNode) -> bool:
 
 def _in_words(request: GpuRequest) -> str:
     if request.devices:
-        return "a whole card"
+        return "a whole card" if request.devices == 1 else f"{request.devices} whole cards"
     parts = [f"{request.milli} milli"] * bool(request.milli) + [f"{request.memory_mib} MiB"] * bool(request.memory_mib)
     return ", ".join(parts)

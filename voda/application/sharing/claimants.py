@@ -92,12 +92,11 @@ class Claimants:
         for name, there in cards.nodes.items():
             node = stock.node(name)
             if node is not None and node.is_open and self.accounts.is_known(name):
+                reasons = enumerate(map(cards.obstacle, there))
                 found[name] = OpenNode(
                     account=self.shares.nodes[name],
                     labels=stock.nodes[name].metadata.labels,
-                    closed_cards=[
-                        index for index, card in enumerate(there) if card.device.is_closed or not cards.selector(card)
-                    ],
+                    closed_cards={index: reason for index, reason in reasons if reason},
                     amounts=_amounts(stock.nodes[name]),
                 )
         return found

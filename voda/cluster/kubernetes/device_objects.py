@@ -42,6 +42,8 @@ class PublishedDevice(KubeRecord, frozen=True):
     """`name`, of the driver's own, or `domain/name` -> string, number or boolean."""
     capacity: Mapping[str, DeviceCapacity] = {}
     """Under such names too; of devices that claims share."""
+    consumes_counters: tuple[Mapping[str, Any], ...] = ()
+    """Of a partition: what it takes of counters, which other partitions take too."""
     texts: Mapping[str, str] = field(default={}, name=".texts")
     """The attributes that are strings; of devices that claims share."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant, OpenNode
 from voda.cluster.kubernetes.objects import Pod
-from voda.domain.gpus import GpuDevice, GpuRequest
+from voda.domain.gpus import GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import SharingNode
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import RATERS
@@ -29,7 +29,7 @@ def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> CardAllotment:
 
 
 def an_open_node(account: SharingNode | None = None, closed: tuple[int, ...] = (), **labels: str) -> OpenNode:
-    return OpenNode(account=account or an_account(), labels=labels, closed_cards=closed)
+    return OpenNode(account=account or an_account(), labels=labels, closed_cards=dict.fromkeys(closed, "tainted"))
 
 
 def choose(allotment: CardAllotment, uid: str, milli: int = 400, **changes: object) -> str | tuple[str, int]:
@@ -49,6 +49,21 @@ def test_second_pod_shares_the_card_and_a_third_is_told_what_is_left() -> None:
     assert choose(allotment, "d", milli=200) == ("n0", 0)
 
 
+def test_pod_gets_as_many_whole_cards_as_it_asks_for_or_is_told_how_many_these_are() -> None:
+    allotment = an_allotment(an_open_node(an_account(2)), an_open_node(an_account(4)))
+    requests = {"pair": GpuRequest(devices=Gpus(2)), "part": GpuRequest(milli=400)}
+    found = allotment.choose(Claimant(pod=a_pod("a"), claims={}, requests=requests))
+    assert isinstance(found, ChosenCards)
+    assert found.node == "n1"
+    assert {name: len(each.cards) for name, each in found.containers.items()} == {"pair": 2, "part": 1}
+    told = allotment.choose(Claimant(pod=a_pod("b"), claims={}, requests={"gpu": GpuRequest(devices=Gpus(4))}))
+    text = "gpu (4 whole cards)"
+    assert told == (
+        f"0/2 nodes with cards to claim have room: 1 the node's cards are too few or too small for {text},"
+        f" 1 too little is left of the node's cards for {text}"
+    )
+
+
 def test_pod_is_told_of_its_own_claim_though_another_one_asked_for_as_much() -> None:
     allotment, request = an_allotment(an_open_node()), GpuRequest(milli=900, memory_mib=90 * GIB)
     for name in ("secret", "mine"):
@@ -63,7 +78,8 @@ def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or
     assert choose(allotment, "b", avoided=("n0",)) == ("n1", 0)
     told = choose(allotment, "c", selector={"zone": "c"})
     reason = "2 the pod does not select the node, or kube-scheduler refused it there"
-    assert told == f"0/2 nodes with cards to claim have room: {reason}"
+    left_alone = "cards that voda leaves alone: 1 tainted"
+    assert told == f"0/2 nodes with cards to claim have room: {reason}; {left_alone}"
     assert choose(an_allotment(), "d") == "0/0 nodes with cards to claim have room: none is ready"
 
 

@@ -40,6 +40,7 @@ SETTINGS: Mapping[str, Any] = {
 }
 BY_HAND = "by-hand"
 PART = {"milli": "400", "memory": "20Gi"}
+WHOLE = {"milli": "1000", "memory": "80Gi"}
 pytestmark = pytest.mark.virtual_time
 
 
@@ -72,7 +73,7 @@ class Story:
             return ""
         [request] = (await self.claim(name))["spec"]["devices"]["requests"]
         found = [each["cel"]["expression"] for each in request["exactly"].get("selectors", ())]
-        return found[0].partition("GPU-")[2].rstrip('"') if found else ""
+        return found[0].partition("GPU-")[2].removesuffix('"') if found else ""
 
     async def until_selects(self, name: str, card: str) -> None:
         async def selects() -> bool:
@@ -144,8 +145,7 @@ async def a_story(cards: Mapping[str, int]) -> AsyncIterator[Story]:
         await world.client.create(DEVICE_CLASSES, a_device_class())
         part = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": PART}}}
         await world.client.create(CLAIM_TEMPLATES, a_claim_template("part", "ns", request=part))
-        whole = {"milli": "1000", "memory": "80Gi"}
-        large = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": whole}}}
+        large = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": WHOLE}}}
         await world.client.create(CLAIM_TEMPLATES, a_claim_template("large", "ns", request=large))
         for node, count in cards.items():
             await add_node(world, node, count)
@@ -207,6 +207,36 @@ async def test_leader_when_it_is_killed_between_any_two_writes_loses_and_leaks_n
             await it.world.until_it_is(lambda: has_no_claim(it), what="no claim is left")
         events = [event.data for event in await it.world.store.read(0, 100_000)]
         assert len([fact for fact in events if isinstance(fact, ShareAssigned)]) == 1
+
+
+@pytest.mark.parametrize("step", ["create resourceclaims", "patch status"])
+async def test_pod_of_several_whole_cards_when_the_leader_is_killed_midway_gets_those_that_were_chosen(
+    step: str,
+) -> None:
+    async with a_story({"n1": 3}) as it:
+        pair = {"exactly": {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 2}}
+        await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("pair", "ns", request=pair))
+        await it.submit("part")
+        await it.until_selects("part", "n1-0")
+        reached = hold(it.replica, "after", step)
+        await it.submit("a", **claims_of("pair"))
+        await reached.wait()
+        await it.replica.kill()
+        async with it.world.replica(Wire(3, longest_s=0.01), **SETTINGS) as second:
+            it.replica = second
+            await it.until_selects("a", 'n1-1", "GPU-n1-2"]')
+            whole = {"driver": DRIVER, "pool": "n1", "request": "gpus", "consumedCapacity": WHOLE}
+            # In whatever order kube-scheduler tries them.
+            results = [{**whole, "device": f"gpu-{number}", "shareID": f"a{number}"} for number in (2, 1)]
+            key = ("ns", (await it.claim("a"))["metadata"]["name"])
+            status = {"allocation": {"devices": {"results": results}}}
+            await it.world.client.patch(CLAIMS, key, {"status": status}, "status")
+            await it.world.bind("a", "n1")
+            await it.until_runs("a")
+            await it.until_recorded(part=("n1", 0, 400), a=("n1", 1, 0))
+            await it.world.kubelet.exit("ns", "a")
+            await it.until_recorded(part=("n1", 0, 400))
+            assert await it.reasons() == ["the pod has ended"]
 
 
 async def has_no_claim(it: Story) -> bool:

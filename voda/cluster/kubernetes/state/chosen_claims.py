@@ -27,7 +27,7 @@ class ChosenClaim(Struct, frozen=True, kw_only=True):
     claim: ResourceClaim
     """The one that the pod's status names; or one that was to take its place, where that is gone already."""
     selectors: Mapping[str, str]
-    """Request -> the CEL expression that selects its card."""
+    """Request -> the CEL expression that selects its cards, and no others."""
     cards: tuple[str, ...]
     """Their names."""
 
@@ -84,10 +84,14 @@ def chosen_claims(
     for name, claim in claims.items():
         requests = claim.spec.devices.requests
         keys = {each.name: share_key(name, each.name, len(requests)) for each in requests}
-        there = {request: cards.nodes[node][shares[key].cards[0]] for request, key in keys.items() if key in shares}
+        there = {
+            request: [cards.nodes[node][card] for card in shares[key].cards]
+            for request, key in keys.items()
+            if key in shares
+        }
         if there:
-            selectors = {request: cards.selector(card) for request, card in there.items()}
-            names = tuple(card.name for card in there.values())
+            selectors = {request: cards.selector(*chosen) for request, chosen in there.items()}
+            names = tuple(card.name for chosen in there.values() for card in chosen)
             found[name] = ChosenClaim(claim=claim, selectors=selectors, cards=names)
     return found
 

@@ -8,6 +8,8 @@ claim does not say it takes as the device's driver says, and all of it where tha
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import DeviceRequest, RequestChoice, ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
@@ -21,12 +23,14 @@ from voda.cluster.kubernetes.state.shared_cards import (
     named,
 )
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus
+from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus, total
 from voda.kinds.pod_template import Quantity
 
 WHOLE: Final = GpuRequest(devices=Gpus(1))
-_MOST_REQUESTS: Final = 128
+_MOST_DEVICES: Final = 128
 """Of a pod: to look for many takes long, and others wait meanwhile."""
+_MOST_OF_REQUEST: Final = 32
+"""So many devices the API server lets a claim have."""
 
 
 def share_key(claim: str, request: str, requests: int) -> str:
@@ -42,8 +46,8 @@ def asked_of_cards(
     Raises:
         InvalidInput: voda cannot choose a card for one of the requests, or none asks for a part of a card.
     """
-    if (count := sum(len(claim.spec.devices.requests) for claim in claims.values())) > _MOST_REQUESTS:
-        raise InvalidInput(f"pod {pod.metadata.key} claims {count} devices, expected {_MOST_REQUESTS} at most")
+    if (count := sum(map(_devices, claims.values()))) > _MOST_DEVICES:
+        raise InvalidInput(f"pod {pod.metadata.key} claims {count} devices, expected {_MOST_DEVICES} at most")
     found = {}
     for name, claim in claims.items():
         requests = claim.spec.devices.requests
@@ -61,25 +65,41 @@ def asked_of_cards(
 def nodes_too_small(
     claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
 ) -> Collection[str]:
-    """Return the nodes of which no card has as much as one of the claims asks for; a whole card may be too small."""
+    """Return the nodes of which too few cards have as much as a claim asks for; a whole card may be too small."""
     requests = [each for claim in claims.values() for each in claim.spec.devices.requests]
     choices = [each.exactly for each in requests if each.exactly and each.exactly.device_class_name in classes]
-    needed = {_needed(each, cards) for each in choices}
-    if all(compute <= cards.sizes.least_compute and mib <= cards.sizes.least_mib for compute, mib in needed):
+    needed = {(*_needed(each, cards), each.count) for each in choices}
+    if all(compute <= cards.sizes.least_compute and mib <= cards.sizes.least_mib for compute, mib, _ in needed):
         return ()
     return {node for node, there in cards.nodes.items() if not all(_is_in(each, there) for each in needed)}
 
 
 def given_cards(claim: ResourceClaim, cards: Sequence[SharedCard], names: CardCapacities) -> Mapping[str, CardShare]:
-    """Return what a claim has of the cards of a node, by `share_key`."""
+    """Return what a claim has of the cards of a node, by `share_key`; whole cards of one request together."""
     place = {card.id: index for index, card in enumerate(cards)}
     found: dict[str, CardShare] = {}
     for number, each in enumerate(claim.results):
         index = place.get((each.driver, each.pool, each.device))
         if index is not None and (request := _given(cards[index], each.consumed_capacity, names)) is not None:
             key = share_key(claim.pod_claim, each.request, len(claim.spec.devices.requests))
-            found[f"{key}/{number}" if key in found else key] = CardShare(cards=(index,), request=request)
+            share = CardShare(cards=(index,), request=request)
+            if key in found and (joined := _joined(found[key], share)) is not None:
+                found[key] = joined
+            else:
+                found[f"{key}/{number}" if key in found else key] = share
     return found
+
+
+def _joined(one: CardShare, other: CardShare) -> CardShare | None:
+    """Return two shares of a request as one; None: one of them is a part of a card, which goes by itself."""
+    devices = total((one.request.devices, other.request.devices))
+    if not (one.request.devices and other.request.devices) or {*one.cards} & {*other.cards}:
+        return None
+    return CardShare(cards=tuple(sorted((*one.cards, *other.cards))), request=GpuRequest(devices=devices))
+
+
+def _devices(claim: ResourceClaim) -> int:
+    return sum(max((choice.count for choice in each.choices), default=1) for each in claim.spec.devices.requests)
 
 
 def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> GpuRequest:
@@ -87,12 +107,26 @@ def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> 
     choice = request.exactly
     if choice is None:
         raise InvalidInput(f"{where}: firstAvailable leaves open what it takes, expected exactly")
-    if choice.count != 1 or choice.allocation_mode == "All" or choice.admin_access:
-        raise InvalidInput(f"{where}: expected one device, and a part of it, without adminAccess")
     try:
-        return _amounts(choice, cards)
+        if reason := _obstacle(choice):
+            raise InvalidInput(reason)
+        asked = _amounts(choice, cards)
+        if choice.count > 1 and asked.is_share:
+            raise InvalidInput(f"it asks for a part of {choice.count} cards each, expected a request for each part")
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from error
+    return replace(asked, devices=Gpus(choice.count)) if asked.devices else asked
+
+
+def _obstacle(choice: RequestChoice) -> str:
+    """Return why voda chooses no cards for a request, whatever amounts it names; empty: it does."""
+    if choice.allocation_mode == "All":
+        return "allocationMode All takes whatever a node has, expected ExactCount, with a count"
+    if choice.admin_access:
+        return f"adminAccess takes nothing of a card, expected a pod without the gate {well_known.SHARE_GATE}"
+    if choice.count > _MOST_OF_REQUEST:
+        return f"it asks for {choice.count} devices, expected {_MOST_OF_REQUEST} at most"
+    return ""
 
 
 def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
@@ -100,6 +134,9 @@ def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
     sizes, (needed_compute, needed_mib) = cards.sizes, _needed(choice, cards)
     if (sizes.most_compute and needed_compute > sizes.most_compute) or (sizes.most_mib and needed_mib > sizes.most_mib):
         raise InvalidInput("it takes more than any card has")
+    if not cards.nodes and not choice.capacity.requests:
+        # Once there are cards; until then it is told that there are none.
+        return WHOLE
     if (sizes.least_compute and compute is None) or (sizes.most_mib and memory is None):
         # Nobody can have anything of the card beside it.
         return WHOLE
@@ -114,8 +151,9 @@ def _needed(choice: RequestChoice, cards: SharedCards) -> tuple[int, int]:
     return milli(compute or 0), milli(memory or 0) // MIB_MILLI
 
 
-def _is_in(needed: tuple[int, int], cards: Sequence[SharedCard]) -> bool:
-    return any(card.compute >= needed[0] and card.memory_mib >= needed[1] for card in cards)
+def _is_in(needed: tuple[int, int, int], cards: Sequence[SharedCard]) -> bool:
+    compute, mib, count = needed
+    return sum(card.compute >= compute and card.memory_mib >= mib for card in cards) >= count
 
 
 def _requested(choice: RequestChoice, cards: SharedCards, name: str) -> Quantity | None:

@@ -25,6 +25,8 @@ MIB_MILLI: Final = 1000 << 20
 """Thousandths of a byte in a MiB."""
 _UNIQUE: Final = ("uuid", "id")
 """Attributes that are looked at first: drivers give each device one."""
+_CLOSE: Final = ("resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot")
+"""Attributes that close devices of a node have in common, from the widest group to the closest."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9 ._:/@+=-]{1,64}")
 """Values that need no care within quotes."""
 _NUMBER: Final = re.compile(r"(\d+)")
@@ -53,6 +55,15 @@ class SharedCard(Struct, frozen=True, kw_only=True):
         return "/".join(self.id)
 
 
+class UniqueText(Struct, frozen=True):
+    """An attribute of a card with a value that no other card of its driver has."""
+
+    driver: str
+    domain: str
+    name: str
+    text: str
+
+
 class CardSizes(Struct, frozen=True, kw_only=True):
     """Of all cards that there are; 0: none counts it."""
 
@@ -75,10 +86,11 @@ class SharedCards:
         self._touch = touch
         self._pools: dict[PoolId, Mapping[DeviceId, SharedCard]] = {}
         self._nodes: dict[str, tuple[SharedCard, ...]] = {}
+        self._devices: dict[str, tuple[GpuDevice, ...]] = {}
         self._allocated: defaultdict[PoolId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
         self._sizes: CardSizes | None = None
-        self._selectors: Mapping[DeviceId, str] | None = None
+        self._labels: Mapping[DeviceId, UniqueText] | None = None
         """Both None: the cards have changed since."""
 
     # ---- changes
@@ -90,7 +102,7 @@ class SharedCards:
             self._pools[pool] = cards
         if before == cards:
             return
-        self._sizes, self._selectors = None, None
+        self._sizes, self._labels = None, None
         for node in {card.node for card in (*before.values(), *cards.values())}:
             self._put_node(node, pool)
             self._mark(node)
@@ -100,8 +112,10 @@ class SharedCards:
         """Count the cards of a node anew: those of a pool have changed."""
         others = [card for card in self._nodes.pop(node, ()) if card.id[:2] != pool]
         own = [card for card in self._pools.get(pool, {}).values() if card.node == node]
+        self._devices.pop(node, None)
         if others or own:
             self._nodes[node] = tuple(sorted([*others, *own], key=_order))
+            self._devices[node] = tuple(_recorded(self._nodes[node]))
 
     def put_claim(self, key: str, before: ResourceClaim | None, now: ResourceClaim | None) -> None:
         if before is not None:
@@ -146,7 +160,7 @@ class SharedCards:
 
     def devices(self, node: str) -> tuple[GpuDevice, ...]:
         """Return the cards of a node as the log has them."""
-        return tuple(GpuDevice(memory_mib=card.memory_mib, name=card.name) for card in self._nodes.get(node, ()))
+        return self._devices.get(node, ())
 
     def claims_on(self, node: str) -> Mapping[str, ResourceClaim]:
         """Return the claims that have something of the pools of a node's cards, by key."""
@@ -163,11 +177,21 @@ class SharedCards:
         found = (self._pools.get(each[:2], {}).get(each) for each in ids)
         return {card.node for card in found if card is not None}
 
-    def selector(self, card: SharedCard) -> str:
-        """Return the CEL expression that selects this card alone; empty: no attribute tells it from all others."""
-        if self._selectors is None:
-            self._selectors = dict(_selectors(list(self._all())))
-        return self._selectors.get(card.id, "")
+    def selector(self, *cards: SharedCard) -> str:
+        """Return the CEL expression that selects these cards alone; empty: no attribute tells one from all others."""
+        if self._labels is None:
+            self._labels = dict(_unique_texts(list(self._all())))
+        found = [self._labels.get(card.id) for card in cards]
+        return _expression([each for each in found if each is not None]) if None not in found else ""
+
+    def obstacle(self, card: SharedCard) -> str:
+        """Return why voda chooses a card for nobody, the end of a sentence; empty: it does."""
+        if card.device.is_closed:
+            return "tainted"
+        if card.device.consumes_counters:
+            # Whether it can be allocated depends on other partitions, which accounts do not know of.
+            return "a partition of a device"
+        return "" if self.selector(card) else "like others in all attributes"
 
     def _all(self) -> Iterator[SharedCard]:
         return (card for pool in self._pools.values() for card in pool.values())
@@ -198,6 +222,25 @@ def in_mib(quantity: str | int | float) -> int:
     return -(-milli(quantity) // MIB_MILLI)
 
 
+def _recorded(cards: Sequence[SharedCard]) -> Iterator[GpuDevice]:
+    """Yield the cards of a node as the log has them; one that does not say where it is is close to no other."""
+    levels = list[Sequence[int]]()
+    for name in _CLOSE:
+        values = [_place(card.device.attributes.get(name)) for card in cards]
+        if any(value is not None for value in values):
+            known = list(dict.fromkeys(value for value in values if value is not None))
+            alone = range(len(known), len(known) + len(cards))
+            levels.append([alone[at] if value is None else known.index(value) for at, value in enumerate(values)])
+    for at, card in enumerate(cards):
+        groups = tuple(level[at] for level in levels)
+        yield GpuDevice(memory_mib=card.memory_mib, groups=groups, name=card.name)
+
+
+def _place(value: object) -> str | int | None:
+    """Return where a device is, as an attribute says; None: it is in several places, or does not say."""
+    return value if isinstance(value, str | int) else None
+
+
 def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
     """Return thousandths; 0 where the device has none, or what is no quantity."""
     found = named(driver, device.capacity, name)
@@ -207,7 +250,7 @@ def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
         return 0
 
 
-def _selectors(cards: Sequence[SharedCard]) -> Iterator[tuple[DeviceId, str]]:
+def _unique_texts(cards: Sequence[SharedCard]) -> Iterator[tuple[DeviceId, UniqueText]]:
     shared = Counter((card.id[0], *item) for card in cards for item in card.device.texts.items())
     for card in cards:
         own = [name for name, text in card.device.texts.items() if _PLAIN.fullmatch(text)]
@@ -215,10 +258,22 @@ def _selectors(cards: Sequence[SharedCard]) -> Iterator[tuple[DeviceId, str]]:
         if alone:
             name = min(alone, key=lambda each: (each.rpartition("/")[2] not in _UNIQUE, each))
             domain, _, short = name.rpartition("/")
-            driver, text = card.id[0], card.device.texts[name]
-            found = f'device.attributes["{domain or driver}"].{short}'
-            # Of a card beside it that has no such attribute the expression would fail, and kube-scheduler with it.
-            yield card.id, f'device.driver == "{driver}" && has({found}) && {found} == "{text}"'
+            yield card.id, UniqueText(card.id[0], domain or card.id[0], short, card.device.texts[name])
+
+
+def _expression(labels: Sequence[UniqueText]) -> str:
+    """Return the CEL expression that selects the cards with these values of attributes."""
+    by_attribute = defaultdict[tuple[str, str], list[str]](list)
+    for each in labels:
+        found = f'device.attributes["{each.domain}"].{each.name}'
+        by_attribute[each.driver, found].append(f'"{each.text}"')
+    # Of a card beside them that has no such attribute the expression would fail, and kube-scheduler with it.
+    terms = [
+        f'device.driver == "{driver}" && has({found}) && '
+        + (f"{found} == {texts[0]}" if len(texts) == 1 else f"{found} in [{', '.join(texts)}]")
+        for (driver, found), texts in by_attribute.items()
+    ]
+    return " || ".join(f"({term})" for term in terms) if len(terms) > 1 else "".join(terms)
 
 
 def _pools(claim: ResourceClaim | None) -> Sequence[PoolId]:

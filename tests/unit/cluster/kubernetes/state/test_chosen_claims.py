@@ -12,9 +12,10 @@ from tests.unit.cluster.kubernetes.state.test_claim_requests import (
     a_result,
     cards_of,
     read,
+    some,
 )
 from voda.cluster.kubernetes.state.chosen_claims import chosen_claims, claims_of_pod, pinned_claim, replaced_claims
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import CardShare, GpuRequest, Gpus
 
 
 def test_claims_of_a_pod_are_unknown_until_all_of_them_are_made_and_mirrored() -> None:
@@ -72,6 +73,17 @@ def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen
         for card in (0, 1)
     ]
     assert sorted(chosen) == [False, True]
+
+
+def test_chosen_claim_of_several_cards_selects_all_of_them_whatever_their_request_is_called() -> None:
+    cards = cards_of(*(a_card("n1", number) for number in range(4)))
+    pair = CardShare(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
+    one = {"gpu/part": CardShare(cards=(0,), request=GpuRequest(milli=1))}
+    claims = {"gpu": read(a_claim({**some(2), "name": "pair"}, a_request()))}
+    found = chosen_claims(claims, {"gpu/pair": pair, **one}, "n1", cards)["gpu"]
+    there = cards.nodes["n1"]
+    assert found.selectors == {"pair": cards.selector(there[1], there[3]), "part": cards.selector(there[0])}
+    assert found.cards == tuple(there[number].name for number in (1, 3, 0))
 
 
 def test_replaced_claims_are_those_without_devices_that_a_pod_with_a_node_does_not_name() -> None:

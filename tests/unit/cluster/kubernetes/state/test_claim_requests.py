@@ -10,12 +10,12 @@ from tests.kube.devices import CLASS, DRIVER, a_card, a_device, a_device_class, 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import WHOLE, asked_of_cards, given_cards
+from voda.cluster.kubernetes.state.claim_requests import WHOLE, asked_of_cards, given_cards, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_cards import CardCapacities, SharedCards
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import SharingNode
 
 RULE = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CardCapacities())
@@ -69,6 +69,12 @@ def a_pod(node: str = "", claim: str = "a-gpu-x1") -> Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"resourceClaimStatuses": statuses}}, Pod)
 
 
+def some(count: int, **capacities: str) -> Object:
+    """Return a request of so many devices."""
+    request = a_request(**capacities)
+    return {**request, "exactly": {**request["exactly"], "allocationMode": "ExactCount", "count": count}}
+
+
 def asked(cards: SharedCards, *requests: Object) -> Mapping[str, GpuRequest]:
     return asked_of_cards(a_pod(), {"gpu": read(a_claim(*requests))}, [CLASS], cards)
 
@@ -82,6 +88,18 @@ def test_cards_of_a_node_are_devices_that_claims_share_in_the_order_of_their_num
     assert node.gpus == 1
     put_slice(inventory, "n1", [])
     assert inventory.stock.node("n1") is None
+
+
+def test_cards_of_a_node_are_close_where_they_have_a_socket_or_a_pcie_root_in_common() -> None:
+    cards = [a_card("n1", number) for number in range(4)]
+    for card, root in zip(cards, ("pci0000:00", "pci0000:40", "pci0000:40"), strict=False):
+        card["attributes"]["resource.kubernetes.io/pcieRoot"] = {"string": root}
+        card["attributes"]["resource.kubernetes.io/numaNode"] = {"int": 0}
+    # Kubernetes has lists too, for devices that are in several places.
+    cards[3]["attributes"]["resource.kubernetes.io/pcieRoot"] = {"strings": ["pci0000:00", "pci0000:40"]}
+    shared = cards_of(*cards)
+    assert [card.groups for card in shared.devices("n1")] == [(0, 0), (0, 1), (0, 1), (4, 5)]
+    assert [card.groups for card in cards_of(a_card("n1", 0)).devices("n1")] == [()]
 
 
 def test_cards_when_sharing_by_claims_is_off_are_none_of_vodas_business() -> None:
@@ -118,6 +136,28 @@ def test_attribute_that_would_end_the_quotes_selects_nothing() -> None:
     assert cards.selector(cards.nodes["n1"][0]) == ""
 
 
+def test_selector_of_several_cards_names_each_of_them_and_no_other() -> None:
+    odd = a_card("n1", 2)
+    odd["attributes"] = {"type": {"string": "gpu"}, "serial": {"string": "S2"}}
+    cards = cards_of(a_card("n1", 0), a_card("n1", 1), odd)
+    one, two, other = cards.nodes["n1"]
+    uuid, serial = (f'device.attributes["{DRIVER}"].{name}' for name in ("uuid", "serial"))
+    pair = f'device.driver == "{DRIVER}" && has({uuid}) && {uuid} in ["GPU-n1-0", "GPU-n1-1"]'
+    assert cards.selector(one, two) == pair
+    single = f'device.driver == "{DRIVER}" && has({serial}) && {serial} == "S2"'
+    assert cards.selector(one, two, other) == f"({pair}) || ({single})"
+
+
+def test_card_that_is_tainted_or_a_partition_or_like_others_is_left_alone_and_why() -> None:
+    tainted, part, alike = (a_card("n1", number) for number in range(3))
+    tainted["taints"] = [{"key": "k", "effect": "NoSchedule"}]
+    part["consumesCounters"] = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
+    del alike["attributes"]["uuid"]
+    cards = cards_of(tainted, part, alike, a_card("n1", 3))
+    told = ["tainted", "a partition of a device", "like others in all attributes", ""]
+    assert [cards.obstacle(card) for card in cards.nodes["n1"]] == told
+
+
 @pytest.mark.parametrize(
     ("capacities", "request_"),
     [
@@ -133,6 +173,22 @@ def test_request_takes_what_it_says_and_all_of_what_it_does_not_say(
     capacities: Mapping[str, str], request_: GpuRequest
 ) -> None:
     assert asked(cards_of(a_card("n1", 0)), a_request(**capacities)) == {"gpu": request_}
+
+
+@pytest.mark.parametrize("capacities", [{}, {"milli": "1000", "memory": "80Gi"}])
+def test_request_of_several_devices_takes_whole_cards(capacities: Mapping[str, str]) -> None:
+    assert asked(cards_of(a_card("n1", 0)), some(3, **capacities)) == {"gpu": GpuRequest(devices=Gpus(3))}
+
+
+def test_request_of_whole_cards_when_there_are_none_yet_is_of_whole_cards() -> None:
+    assert asked(cards_of(), some(2)) == {"gpu": GpuRequest(devices=Gpus(2))}
+
+
+def test_nodes_with_too_few_cards_of_a_size_are_too_small() -> None:
+    cards = cards_of(a_card("n1", 0), a_card("n1", 1), a_card("n1", 2, memory="40Gi"))
+    large = {"milli": "1000", "memory": "80Gi"}
+    found = [set(nodes_too_small({"gpu": read(a_claim(some(count, **large)))}, [CLASS], cards)) for count in (1, 2, 3)]
+    assert found == [set(), set(), {"n1"}]
 
 
 def test_request_takes_the_drivers_default_of_what_it_does_not_say() -> None:
@@ -160,8 +216,10 @@ def test_several_requests_of_a_claim_have_names_of_their_own_and_other_classes_d
     ("request_", "told"),
     [
         ({"name": "p", "firstAvailable": [{"name": "x", "deviceClassName": CLASS}]}, "firstAvailable leaves open"),
-        ({"name": "p", "exactly": {"deviceClassName": CLASS, "count": 2}}, "expected one device"),
-        ({"name": "p", "exactly": {"deviceClassName": CLASS, "allocationMode": "All"}}, "expected one device"),
+        (some(2, milli="400", memory="0"), "it asks for a part of 2 cards each, expected a request for each part"),
+        (some(33), "it asks for 33 devices, expected 32 at most"),
+        ({"name": "p", "exactly": {"deviceClassName": CLASS, "allocationMode": "All"}}, "All takes whatever a node"),
+        ({"name": "p", "exactly": {"deviceClassName": CLASS, "adminAccess": True}}, "adminAccess takes nothing"),
         (a_request(milli="0", memory="0"), "it takes nothing of a card"),
         (a_request(milli="1001", memory="0"), "it takes more than any card has"),
         (a_request(milli="1000", memory="81Gi"), "it takes more than any card has"),
@@ -184,6 +242,17 @@ def test_given_cards_are_what_was_consumed_of_this_node() -> None:
     results = [a_result("gpu-1", milli="400", memory="20Gi"), {**a_result("gpu-0"), "pool": "n2"}]
     share = CardShare(cards=(1,), request=GpuRequest(milli=400, memory_mib=20_480))
     assert given_cards(read(a_claim(a_request(), results=results)), cards.nodes["n1"], cards.names) == {"gpu": share}
+
+
+def test_given_cards_of_one_request_are_one_share_where_they_are_whole() -> None:
+    cards = cards_of(*(a_card("n1", number) for number in range(4)))
+    whole = {"milli": "1000", "memory": "80Gi"}
+    results = [a_result(f"gpu-{number}", **whole) for number in (2, 0)]
+    found = given_cards(read(a_claim(some(2), results=results)), cards.nodes["n1"], cards.names)
+    assert found == {"gpu": CardShare(cards=(0, 2), request=GpuRequest(devices=Gpus(2)))}
+    results += [a_result("gpu-3", milli="400", memory="20Gi"), a_result("gpu-3", milli="400", memory="20Gi")]
+    found = given_cards(read(a_claim(some(4), results=results)), cards.nodes["n1"], cards.names)
+    assert {key: each.cards for key, each in found.items()} == {"gpu": (0, 2), "gpu/2": (3,), "gpu/3": (3,)}
 
 
 @pytest.mark.parametrize("name", ["", "a" * 200_000, "gpu\n\x1b[31m"])
