@@ -20,7 +20,7 @@ from voda.log.append_plan import Append
 from voda.log.instrumented_store import InstrumentedStore
 
 _PLURAL = re.compile(
-    r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|resourceclaims|events|leases)(?:/[^/]+(/\w+)?)?$"
+    r"/(?:namespaces/[^/]+/)?(nodes|pods|mpijobs|pytorchjobs|resourceclaimtemplates|resourceclaims|events|leases)(?:/[^/]+(/\w+)?)?$"
 )
 
 

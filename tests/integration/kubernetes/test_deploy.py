@@ -16,7 +16,12 @@ from voda.manifests.parse import parse
 
 # Kinds of the Prometheus operator, which is not there.
 NOT_SERVED = {"ServiceMonitor", "PrometheusRule"}
-POLICIES = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+POLICIES = {
+    f"{sort}AdmissionPolicy{part}"
+    # Whatever the latter refuses, the former has not changed.
+    for sort in ("Mutating", "Validating")
+    for part in ("", "Binding")
+}
 
 
 class Right(NamedTuple):
@@ -203,6 +208,19 @@ async def test_rights_to_jobs_when_namespaces_are_named_end_there(unused: Contro
     told = await rights_of(unused, *narrow, namespaces=["vision", "speech", "default", ""])
     there = {*NEEDED} - {Right("get", "namespaces")}
     assert told == [there, there, {*EVERYWHERE}, {*EVERYWHERE}]
+
+
+async def test_value_for_pods_that_ask_in_the_old_way_adds_the_right_to_make_templates_everywhere(
+    unused: ControlPlane,
+) -> None:
+    narrow = (
+        "--set",
+        "settings.cluster.namespaces={vision,speech},sharedClaims.enabled=true,sharedClaims.resources=true",
+    )
+    (told,) = await rights_of(unused, *narrow, namespaces=["default"])
+    patch, event = Right("patch", "pods"), Right("create", "events")
+    templates = Right("create", "resourceclaimtemplates", "resource.k8s.io")
+    assert told == {*EVERYWHERE, *CLAIMS, patch, event, templates}
 
 
 async def test_device_classes_when_there_are_none_leave_no_rights_to_devices_and_claims(unused: ControlPlane) -> None:

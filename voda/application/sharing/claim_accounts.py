@@ -14,8 +14,8 @@ from voda.application.sharing.claim_decisions import GivenShares, Standing, node
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.state.claim_requests import given_cards
-from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
 from voda.cluster.kubernetes.state.shared_cards import SharedCards
+from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods
 from voda.concurrency import log_unexpected
 from voda.domain.errors import (
     ActionRefused,

@@ -1,6 +1,7 @@
 """Places pods that claim parts of cards (dynamic resource allocation): voda chooses, kube-scheduler allocates.
 
-1. The accounts of nodes come to say what claims were given (`claim_accounts`).
+1. The accounts of nodes come to say what claims were given (`claim_accounts`); templates that pods name by a size are
+   made (`template_maker`).
 2. Pods with the gate get node and cards, the oldest first; so do those that kube-scheduler could not place where voda
    chose, if there is room elsewhere.
 3. `share.assigned` is appended; then the pod's claims select these cards, and its gate is lifted.
@@ -24,6 +25,7 @@ from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, 
 from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claimants import Claimants
 from voda.application.sharing.scheduling_tries import SchedulingTries, unseen_reason
+from voda.application.sharing.template_maker import TemplateMaker, TemplateName
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
@@ -72,6 +74,8 @@ class ClaimPlacer:
         self._chooser = CardChooser(self.rater)
         self.accounts: ClaimAccounts = self.claimants.accounts
         self._backend = self.accounts.backend
+        devices = self.claimants.inventory.stock.devices
+        self._templates = TemplateMaker(binding=self.accounts.binding, devices=devices, pods=self.accounts.pods)
         self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)
 
     async def run(self) -> None:
@@ -93,6 +97,8 @@ class ClaimPlacer:
                     with log_unexpected("placing pods that claim cards", "shares"):
                         for each in await self._place(now):
                             group.create_task(self._bind(each))
+                        for template in self._templates.due(now):
+                            group.create_task(self._make(template))
                 await asyncio.sleep(_LOOK_S)
 
     async def _place(self, now: float) -> Sequence[ChosenCards]:
@@ -147,7 +153,7 @@ class ClaimPlacer:
         except InvalidInput as error:
             return str(error)
         if claimant is None:
-            return None
+            return self._templates.obstacle(pod) or None
         meant = self.claimants.meant(claimant)
         if not is_due and (meant is None or not self._failures.is_hopeless(uid, now)):
             return None
@@ -226,6 +232,10 @@ class ClaimPlacer:
         # The mirror may be behind, and the next round would do it again.
         self.claimants.inventory.update_pod(pod)
         self._tries.named(pod)
+
+    async def _make(self, template: TemplateName) -> None:
+        async with self._calls:
+            await succeeds(self._templates.make(template), template.key)
 
     async def _tidy(self) -> None:
         """Delete the claims of pods on nodes whose place was taken by those that select cards."""

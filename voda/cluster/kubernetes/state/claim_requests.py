@@ -62,6 +62,20 @@ def asked_of_cards(
     return found
 
 
+def request_of_choice(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
+    """Return what a request asks of cards.
+
+    Raises:
+        InvalidInput: voda cannot choose cards for it.
+    """
+    if reason := _obstacle(choice):
+        raise InvalidInput(reason)
+    asked = _amounts(choice, cards)
+    if choice.count > 1 and asked.is_share:
+        raise InvalidInput(f"it asks for a part of {choice.count} cards each, expected a request for each part")
+    return replace(asked, devices=Gpus(choice.count)) if asked.devices else asked
+
+
 def nodes_too_small(
     claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
 ) -> Collection[str]:
@@ -108,14 +122,9 @@ def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> 
     if choice is None:
         raise InvalidInput(f"{where}: firstAvailable leaves open what it takes, expected exactly")
     try:
-        if reason := _obstacle(choice):
-            raise InvalidInput(reason)
-        asked = _amounts(choice, cards)
-        if choice.count > 1 and asked.is_share:
-            raise InvalidInput(f"it asks for a part of {choice.count} cards each, expected a request for each part")
+        return request_of_choice(choice, cards)
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from error
-    return replace(asked, devices=Gpus(choice.count)) if asked.devices else asked
 
 
 def _obstacle(choice: RequestChoice) -> str:

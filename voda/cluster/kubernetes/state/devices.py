@@ -140,6 +140,11 @@ class DeviceStock:
 
     # ---- queries
 
+    @property
+    def card_classes(self) -> Sequence[str]:
+        """The device classes of the settings that are there, in that order."""
+        return [name for name in self.rule.device_classes if name in self.classes]
+
     def of(self, node: str) -> NodeDevices:
         """Return what a node has."""
         cards = self.shared.devices(node)

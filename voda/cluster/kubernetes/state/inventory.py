@@ -15,12 +15,11 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import pod_requests
-from voda.cluster.kubernetes.state.claiming_pods import ClaimingPods
 from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.cluster.kubernetes.state.job_objects import KubeJob, ObjectIndex, is_older
 from voda.cluster.kubernetes.state.job_pods import PodOwners, gpu_nodes, holders, object_key, worker_of
 from voda.cluster.kubernetes.state.nodes import PoolRule, as_node, is_ready, offered_milli, pool_of
-from voda.cluster.kubernetes.state.sharing_pods import SharingPods
+from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods, SharingPods
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
