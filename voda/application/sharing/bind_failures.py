@@ -2,9 +2,10 @@
 
 For a minute such a pod keeps its cards. Then others get them: it is left out for a while, and chooses after the others.
 
-Rule: in memory alone; a new leader tries again.
+Rules: in memory alone, a new leader tries again; a server that does not answer says nothing of a pod.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,13 +27,18 @@ class BindFailures:
         default_factory=lambda: Backoff(first_s=_FIRST_BACKOFF_S, longest_s=_LONGEST_BACKOFF_S), init=False
     )
     _since: dict[str, float] = field(default_factory=dict, init=False)
-    """Uid of a pod -> when it failed first in a row."""
+    """Uid of a pod that failed -> when it was refused first in a row; infinity: it was not."""
     _last: set[str] = field(default_factory=set, init=False)
     """Uids of pods that have lost their cards for it."""
 
     def failed(self, uid: str, now: float) -> None:
-        self._since.setdefault(uid, now)
+        """Note that a try failed, whatever of: the next one comes later."""
+        self._since.setdefault(uid, math.inf)
         self._backoff.failed(uid, now)
+
+    def refused(self, uid: str, now: float) -> None:
+        """Note that it failed because of the pod or its claims."""
+        self._since[uid] = min(now, self._since.get(uid, now))
 
     def succeeded(self, uid: str) -> None:
         self._since.pop(uid, None)
@@ -43,14 +49,14 @@ class BindFailures:
         return self._backoff.is_due(uid, now)
 
     def is_hopeless(self, uid: str, now: float) -> bool:
-        """Say whether it has failed for so long that others are to have its cards."""
+        """Say whether it has been refused for so long that others are to have its cards."""
         return now - self._since.get(uid, now) >= KEPT_S
 
     def gave_up(self, uid: str, now: float) -> None:
-        """Note that a pod has lost its cards: it is left out for as long again as it has failed."""
+        """Note that a pod has lost its cards: it is left out for as long again as it was refused."""
         self._last.add(uid)
-        failing_s = now - self._since.get(uid, now)
-        self._backoff.failed(uid, now, at_least_s=min(failing_s, _LONGEST_LEFT_OUT_S))
+        refused_s = now - self._since.get(uid, now)
+        self._backoff.failed(uid, now, at_least_s=min(refused_s, _LONGEST_LEFT_OUT_S))
 
     def is_last(self, uid: str) -> bool:
         """Say whether a pod chooses after the others."""

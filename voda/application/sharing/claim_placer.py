@@ -226,8 +226,10 @@ class ClaimPlacer:
         try:
             pod = await self.accounts.binding.pin(chosen.claimant.pod, self.claimants.claims(chosen), chosen.node)
         except ActionRefused as error:
-            told = f"cards were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"
-            self._announce(chosen.claimant.pod, told, self._backend.clock.now())
+            now = self._backend.clock.now()
+            self._failures.refused(chosen.claimant.uid, now)
+            why = f"cards were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"
+            self._announce(chosen.claimant.pod, why, now)
             raise
         # The mirror may be behind, and the next round would do it again.
         self.claimants.inventory.update_pod(pod)
