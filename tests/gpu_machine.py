@@ -33,6 +33,18 @@ class Up:
             body: dict[str, Any] = await answer.json()
             return body
 
+    async def apply(self, quotas: dict[str, int]) -> None:
+        """Apply virtual clusters of so many GPUs each."""
+        clusters = {name: {"cells": {"node.gpu": gpus}} for name, gpus in quotas.items()}
+
+        async def is_there() -> bool:
+            return bool((await self.get("nodes"))["items"])
+
+        await until_it_is(is_there)
+        path = f"{self.service.url}/api/v1/virtual-clusters"
+        async with self.session.put(path, json={"virtualClusters": clusters}) as answer:
+            assert answer.status == 200, await answer.text()
+
     async def cancel(self, *job_ids: str) -> None:
         for job_id in job_ids:
             async with self.session.delete(f"{self.service.url}/api/v1/jobs/{job_id}") as answer:
@@ -97,3 +109,10 @@ def an_elastic(name: str, most: int = 2) -> dict[str, Any]:
         "metadata": {"name": name, "annotations": {"voda.dev/max-replicas": str(most)}},
         "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": most}, "pytorchReplicaSpecs": {"Worker": role}},
     }
+
+
+def of_cluster(cluster: str, manifest: dict[str, Any], priority: int = 0) -> dict[str, Any]:
+    """Return a manifest of a job of a virtual cluster."""
+    metadata = manifest["metadata"]
+    own = {"voda.dev/virtual-cluster": cluster, "voda.dev/priority": str(priority)}
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **own}}}

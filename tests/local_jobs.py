@@ -112,10 +112,10 @@ class Ground:
         self.run_specs[run_spec.spec.job_id] = run_spec
         return run_spec.spec.job_id
 
-    async def start(self, run_spec: RunSpec, workers: int = 1) -> str:
+    async def start(self, run_spec: RunSpec, workers: int = 1, *, beside: tuple[str, ...] | None = None) -> str:
         """Make a job known and start it."""
         job_id = self.admit(run_spec)
-        await self.apply(StartJob(job_id=job_id, nodes=("n1",) * workers))
+        await self.apply(StartJob(job_id=job_id, nodes=("n1",) * workers, beside=beside))
         return job_id
 
     async def resize(self, job_id: str, workers: int, *, planned: int = 0) -> None:

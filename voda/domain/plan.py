@@ -50,6 +50,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The allocation part: job id -> replicas > 0."""
         return {job_id: len(nodes) for job_id, nodes in self.placement.items()}
 
+    def beside(self, job_id: str) -> tuple[str, ...] | None:
+        """Return the jobs that share the card of one, sorted; None where the plan names no devices of it."""
+        if (devices := self.devices.get(job_id)) is None:
+            return None
+        same = [other for other, each in self.devices.items() if each == devices and other != job_id]
+        return tuple(sorted(other for other in same if self.placement.get(other) == self.placement.get(job_id)))
+
 
 StopReason = Literal["completed", "failed", "canceled", "unknown"]
 
@@ -59,6 +66,9 @@ class StartJob(Struct, frozen=True, kw_only=True):
 
     job_id: str
     nodes: tuple[str, ...]
+    beside: tuple[str, ...] | None = None
+    """Jobs of which it shares the card, of no others; none of them has any: it gets another card. None: it may share
+    any that has room."""
 
 
 class ResizeJob(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 Rule: capacity follows the node: what a pod has of a card that is gone stays its own, and is of no use to others.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -86,12 +86,21 @@ class SharingNode(Struct, kw_only=True):
         """Return the account as it is now."""
         return SharingNode(devices=self.devices, version=self.version, pods=dict(self.pods))
 
-    def has_room_beside_others(self, request: GpuRequest) -> bool:
-        """Return whether a card of which somebody has a share, and nobody all, has so much left."""
+    def has_room_beside_others(self, request: GpuRequest, beside: Collection[str] | None = None) -> bool:
+        """Return whether a card of which somebody has a share, and nobody all, has so much left; `beside`: of which one
+        of these pods has.
+        """
+        cards = range(len(self.devices)) if beside is None else self.cards_of(beside)
         return any(
             not left.is_whole and left.milli >= max(1, request.milli) and left.memory_mib >= request.memory_mib
-            for left in self.free()
+            for card, left in enumerate(self.free())
+            if card in cards
         )
+
+    def cards_of(self, uids: Collection[str]) -> frozenset[int]:
+        """Return the cards of which these pods have shares."""
+        pods = [self.pods[uid] for uid in uids if uid in self.pods]
+        return frozenset(card for pod in pods for share in pod.containers.values() for card in share.cards)
 
     def used_cards(self) -> int:
         """Return how many of its cards are not wholly free."""

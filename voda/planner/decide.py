@@ -4,10 +4,11 @@ Rules: pure, the controller and `voda replay --verify` call the same functions; 
 GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.plan import Placement, Plan
 from voda.domain.plugins import first_known
@@ -22,6 +23,8 @@ from voda.planner.priority import allocate, place
 from voda.planner.share_jobs import place_shares
 from voda.planner.start_backoff import with_backed_off_last
 from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
+from voda.planner.virtual_clusters.share_answers import with_share_answers
+from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.policies import POLICIES, Policy
 
 T = TypeVar("T")
@@ -42,21 +45,17 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     eligible = without_done(eligible)
     eligible, stuck = with_backed_off_last(eligible, now)
     eligible = with_closed_nodes(eligible, now)
-    #    Jobs with a part of a card come before policies: the cards that they share are not for others.
-    left, shares = place_shares(eligible)
-    candidates, impossible = feasible_view(left)
     # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
     if view.cells is not None:
         last = {job_id for job_id in stuck if eligible.jobs[job_id].spec.priority != view.jobs[job_id].spec.priority}
-        placed = decide_in_cells(candidates, policy, now, last=last)
+        placed = _decide_in_cells(eligible, policy, now, last=last, known=view.jobs)
     else:
-        placed = _decide_on_nodes(candidates, policy, placer, now)
-    placement = {**placed.placement, **shares.placement}
+        placed = _decide_on_nodes(eligible, policy, placer, now)
+    placement = placed.placement
     # 3. Every job gets one reason.
-    left_out = {**impossible, **placed.left_out}
-    reasons = {**placed.reasons, **left_out, **shares.reasons}
+    reasons = dict(placed.reasons)
     reasons |= {
-        job_id: f"{reasons[job_id]}; {why}" if job_id in placement or job_id in left_out else f"waits: {why}"
+        job_id: f"{reasons[job_id]}; {why}" if job_id in placement or job_id in placed.left_out else f"waits: {why}"
         for job_id, why in stuck.items()
     }
     return Plan(
@@ -74,9 +73,22 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     )
 
 
+def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set[str], known: Iterable[str]) -> Placed:
+    """Return what is decided of a pool with virtual clusters; `known` are all its jobs, those that are held too."""
+    # A card that jobs share is one cell: something like a job of one GPU.
+    shares = with_share_cards(view, known)
+    candidates, impossible = feasible_view(shares.view)
+    placed = decide_in_cells(candidates, policy, now, last=shares.stand_ins(last), steady=shares.at_work)
+    placed = replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
+    return with_share_answers(view, shares, placed)
+
+
 def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
     """Return what the policy and the placer say of a pool without virtual clusters."""
-    left_out: dict[str, str] = {}
+    # Jobs with a part of a card come before policies: the cards that they share are not for others.
+    view, shares = place_shares(view)
+    view, impossible = feasible_view(view)
+    left_out = dict(impossible)
     caps: dict[str, tuple[int, str]] = {}
     for attempts_left in reversed(range(_MOST_ATTEMPTS)):
         # 1. The policy says how many replicas each job gets, jobs of higher priority first.
@@ -93,8 +105,8 @@ def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: fl
         view = with_caps(without_jobs(view, short.left_out.keys()), short.caps)
     # 4. The reason is the policy's, unless the nodes or a cap had the last word.
     at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
-    reasons = {**allocation.reasons, **short.reasons, **at_cap}
-    return Placed(placement=placement, reasons=reasons, left_out=left_out)
+    reasons = {**allocation.reasons, **short.reasons, **at_cap, **left_out, **shares.reasons}
+    return Placed(placement={**placement, **shares.placement}, reasons=reasons, left_out=left_out)
 
 
 def _with_drains(reasons: Mapping[str, str], placement: Placement, drained: Sequence[str]) -> Mapping[str, str]:

@@ -6,7 +6,7 @@
 3. Policies then decide on the cards that are left, so that elastic jobs shrink.
 
 Rules: pure; the card is chosen anew, by the same rater, where the worker starts: only there it is known which cards the
-workers of others hold. In a pool with virtual clusters shares get no card: quotas are of whole ones.
+workers of others hold. Pools with virtual clusters go another way (voda/planner/virtual_clusters/share_cards.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,10 +85,6 @@ class _ShareDraft:
         if name and (name in self._view.closed_nodes or _is_open(self._view, name)):
             self.placement[spec.job_id] = (name,)
             self.reasons[spec.job_id] = f"has {card_text(self._view.shares, spec.job_id)}"
-        elif self._view.cells is not None:
-            self.reasons[spec.job_id] = (
-                "waits: it asks for a part of a card, and the virtual clusters of its pool have quotas of whole ones"
-            )
         else:
             self._place(job, spec.share)
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.backoff import delay_s
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job, StartBackoff
 from voda.domain.state import ClusterState
 from voda.events.types import JobBackedOff
@@ -97,10 +98,18 @@ def _unused(view: ClusterState) -> Iterator[Unused]:
         for node in each.workers.values():
             held[node] += each.spec.gpus_per_replica
     for job, nodes in absent:
-        needed = {node: count * job.spec.gpus_per_replica for node, count in Counter(nodes).items()}
+        needed = {node: count * _gpus_per_worker(view, job) for node, count in Counter(nodes).items()}
         if all(node in view.nodes and view.nodes[node].own_gpus - held[node] >= needed[node] for node in needed):
             freed_at = max(view.freed_at.get(node, -math.inf) for node in needed)
             yield Unused(job, len(nodes), max(freed_at, _waits_since(view, job)), 0, _why_absent(view, job))
+
+
+def _gpus_per_worker(view: ClusterState, job: Job) -> Gpus:
+    """Return the GPUs that each worker of a job waits for; one of a card of which it is to get a part alone."""
+    beside = view.plan.beside(job.spec.job_id) if job.spec.share is not None else None
+    if beside is None:
+        return job.spec.gpus_per_replica
+    return Gpus(0 if any(other in view.jobs and view.jobs[other].workers for other in beside) else 1)
 
 
 def _why_absent(view: ClusterState, job: Job) -> str:

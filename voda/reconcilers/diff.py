@@ -64,6 +64,8 @@ class _JobGap:
     observed: Mapping[int, str]
     done: Collection[int] = ()
     """Replicas that succeeded, and never run again."""
+    beside: tuple[str, ...] | None = None
+    """As StartJob has it."""
 
     @property
     def is_surplus(self) -> bool:
@@ -130,7 +132,7 @@ class _ActionPlan:
 
     def start(self, gap: _JobGap) -> None:
         if self.reserve(gap.needs):
-            self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned))
+            self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned, beside=gap.beside))
 
     def grow(self, gap: _JobGap) -> None:
         if gap.missing and self.reserve(gap.needs):
@@ -180,16 +182,25 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
             continue
         # The log does not know yet that a job has ended: do not start it for a plan that still has it.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
-            gaps.append(_JobGap(job_id, _gpus_per_worker(job, planned, observed), planned, workers, done))
+            beside = state.plan.beside(job_id) if job.spec.share is not None else None
+            gpus = _gpus_per_worker(job, planned, observed, beside)
+            if gpus is not None:
+                gaps.append(_JobGap(job_id, gpus, planned, workers, done, beside))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 
 
-def _gpus_per_worker(job: Job, planned: Sequence[str], observed: Observed) -> Gpus:
-    """Return the GPUs that must be free for each worker; one for a part of a card that no shared card has left."""
+def _gpus_per_worker(
+    job: Job, planned: Sequence[str], observed: Observed, beside: Collection[str] | None
+) -> Gpus | None:
+    """Return the GPUs that must be free for each worker; one for a part of a card that no shared card has left, None
+    where it has to wait until its card has so much left.
+    """
     if job.spec.share is None:
         return job.spec.gpus_per_replica
     account = (observed.shares or {}).get(planned[0])
-    return NO_GPUS if account is not None and account.has_room_beside_others(job.spec.share) else Gpus(1)
+    if account is not None and account.has_room_beside_others(job.spec.share, beside):
+        return NO_GPUS
+    return None if account is not None and beside and account.cards_of(beside) else Gpus(1)
 
 
 def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str], done: Collection[int] = ()) -> bool:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu_machine import a_share, an_elastic, an_up
+from tests.gpu_machine import a_share, an_elastic, an_up, of_cluster
 from tests.local_jobs import FakeNvml, cards
 from tests.waiting import until_it_is
 from voda.app import machine
+from voda.timetravel.verify import verify
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +62,47 @@ async def test_shares_go_on_while_voda_is_away_and_are_still_theirs_when_it_is_b
         await up.until_workers(nb=1, other=1)
         (node,) = (await up.get("nodes"))["items"]
         assert sorted(card["free_milli"] for card in node["devices"]) == [400, 400]
+
+
+@pytest.mark.slow
+async def test_shares_of_virtual_clusters_take_cells_of_their_quota_and_those_without_a_guarantee_give_them_back(
+    tmp_path: Path,
+) -> None:
+    async with an_up(tmp_path / "home", leaves_jobs=True) as up:
+        await up.apply({"vision": 1, "speech": 1})
+        await up.submit(of_cluster("vision", an_elastic("train")))
+        await up.until_workers(train=2)
+        # vision's own job shrinks off the card that is speech's: a share of speech takes it whole.
+        await up.submit(of_cluster("speech", a_share("serve", 400)))
+        await up.until_workers(train=1, serve=1)
+        await up.submit(of_cluster("speech", a_share("more", 500)))
+        await up.until_workers(train=1, serve=1, more=1)
+        await up.submit(of_cluster("speech", a_share("late", 200)))
+        told = (
+            "waits: needs 200 milli of one card; a shared one of virtual cluster speech has at most 100 milli and"
+            " 16,384 MiB left; virtual cluster speech has 1 of its 1 gpu in use by its own jobs; idle cells"
+        )
+
+        async def is_told() -> bool:
+            return (await up.reason("late")).startswith(told)
+
+        await until_it_is(is_told)
+        assert (await up.reason("serve")).endswith("guaranteed by virtual cluster speech")
+        clusters = {each["name"]: each for each in (await up.get("virtual-clusters"))["items"]}
+        used = {name: sum(quota["gpus_in_use"] for quota in clusters[name]["quotas"]) for name in clusters}
+        assert used == {"vision": 1, "speech": 1, "default": 0}
+        await up.cancel("late", "train")
+
+    async with an_up(tmp_path / "home") as up:
+        await up.until_workers(serve=1, more=1)
+        # vision's card is idle: a share without a guarantee has it until vision needs it.
+        await up.submit(of_cluster("speech", a_share("idle", 300), -1))
+        await up.until_workers(serve=1, more=1, idle=1)
+        await up.submit(of_cluster("vision", a_share("mine", 300)))
+        await up.until_workers(serve=1, more=1, idle=0, mine=1)
+        assert (await up.reason("idle")).endswith("virtual cluster vision took cells of 1 worker back")
+        verification = await verify(up.service.store)
+        assert (verification.difference, verification.decisions > 5) == (None, True)
 
 
 async def test_job_that_asks_for_a_part_where_nothing_divides_gpus_gets_one_alone(tmp_path: Path) -> None:

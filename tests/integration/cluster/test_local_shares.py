@@ -62,6 +62,18 @@ async def test_parts_of_cards_that_workers_hold_whole_are_nobodys(tmp_path: Path
         assert await held(ground) == {"a": (1,)}
 
 
+async def test_part_beside_named_jobs_is_of_their_card_and_of_an_unused_one_where_none_has_any(tmp_path: Path) -> None:
+    async with a_ground(tmp_path, devices=gpus()) as ground:
+        for name, beside in (("a", ()), ("b", ("x",)), ("c", ("b", "y"))):
+            await ground.start(a_share_job(name, FOREVER, 300), beside=beside)
+        assert await held(ground) == {"a": (0,), "b": (1,), "c": (1,)}
+        with pytest.raises(ActionRefused, match="job d: needs 500 milli of one card of node n1, none has it"):
+            await ground.start(a_share_job("d", FOREVER, 500), beside=("b",))
+        with pytest.raises(ActionRefused, match="job d: needs 500 milli of one card of node n1, none has it"):
+            await ground.start(a_share_job("d", FOREVER, 500), beside=())
+        await ground.start(a_share_job("d", FOREVER, 500), beside=None)
+
+
 async def test_part_when_its_job_ends_or_is_halted_is_released_before_its_worker_exits(tmp_path: Path) -> None:
     async with a_ground(tmp_path, devices=gpus(1)) as ground:
         await ground.start(a_share_job("a", "true", 900))

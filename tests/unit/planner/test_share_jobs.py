@@ -6,7 +6,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
-from tests.unit.planner.virtual_clusters.pools import some_cells
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
@@ -112,13 +111,6 @@ def test_share_when_it_is_halted_canceled_or_its_node_drained_gets_nothing() -> 
 def test_share_when_it_asks_for_more_memory_than_any_card_has_waits_and_says_so() -> None:
     plan = planned(a_machine(a_share_job("nb", 250, memory_mib=20_000)))
     assert plan.reasons["nb"] == "waits: needs 250 milli and 20,000 MiB of one card; no card is large enough"
-
-
-def test_share_in_a_pool_with_virtual_clusters_waits_and_takes_no_card() -> None:
-    state = replace(a_machine(a_share_job("nb", 250), a_job("train")), cells=some_cells({"vision": {"node": 1}}))
-    plan = planned(state)
-    assert "nb" not in plan.placement
-    assert plan.reasons["nb"].startswith("waits: it asks for a part of a card, and the virtual clusters of its pool")
 
 
 def test_plans_without_shares_do_not_depend_on_accounts() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
+from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState, Settings
@@ -123,6 +124,19 @@ def test_job_whose_gpus_another_one_still_holds_is_not_overdue_until_long_after_
     assert overdue(replace(view, jobs={"a": view.jobs["a"]}, outlived=outlived), 1e9) == []
     freed = replace(view, jobs={"a": view.jobs["a"]}, freed_at={"n1": NOW + 500})
     assert overdue_at(freed, NOW) == NOW + 620
+
+
+def test_job_with_a_part_of_a_card_is_not_overdue_until_a_card_is_free_or_others_are_on_its_card() -> None:
+    share = {"share": GpuRequest(milli=250), "gpus_per_replica": Gpus(0)}
+    shares = [a_job("a", **share), a_job("b", **share)]
+    placement = {"a": ("n1",), "b": ("n1",)}
+    view = replace(a_view(*shares, placement=placement), nodes={"n1": a_node("n1", gpus=1, foreign_gpus=1)})
+    view = replace(view, plan=replace(view.plan, devices={"a": ((0,),), "b": ((0,),)}))
+    assert overdue(view, NOW + 9_999) == []
+    free = replace(view, nodes={"n1": a_node("n1", gpus=1)})
+    assert [each.job_id for each in overdue(free, NOW + 9_999)] == ["a", "b"]
+    runs = {**view.jobs, "b": replace(view.jobs["b"], workers={0: "n1"})}
+    assert [each.job_id for each in overdue(replace(view, jobs=runs), NOW + 9_999)] == ["a"]
 
 
 def test_time_counts_anew_under_a_new_leader() -> None:

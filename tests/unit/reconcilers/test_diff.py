@@ -354,3 +354,26 @@ def test_share_starts_once_a_card_has_room_and_whole_workers_once_no_share_is_on
     assert started({"d": at("n1")}, shares_of()) == {"d"}  # it is stopped first
     assert started({}, shares_of(x=0, y=1)) == {"s"}
     assert started({}, shares_of(x=0)) == {"s", "a"}
+
+
+def test_share_whose_card_is_planned_comes_beside_those_of_its_card_alone_and_waits_for_their_room() -> None:
+    shares = [a_job(name, share=GpuRequest(milli=400), gpus_per_replica=Gpus(0)) for name in ("s", "t", "u")]
+    state = a_state(jobs=shares, placement=dict.fromkeys(("s", "t", "u"), ("n1",)))
+    state = replace(state, plan=replace(state.plan, devices={"s": ((0,),), "t": ((0,),), "u": ((1,),)}))
+
+    def started(account: SharingNode, gpus: int = 2) -> dict[str, tuple[str, ...] | None]:
+        there = {name: at("n1") for name in account.pods.keys() & state.jobs.keys()}
+        shown = replace(seen(there, [a_node("n1", gpus=gpus)]), shares={"n1": account})
+        shown = replace(shown, gpus_per_replica=dict.fromkeys(there, Gpus(0)))
+        return {action.job_id: action.beside for action in diff(state, shown) if isinstance(action, StartJob)}
+
+    assert started(shares_of()) == {"s": ("t",), "t": ("s",)}  # u when it is seen on which card they are
+    assert started(shares_of(t=0)) == {"s": ("t",), "u": ()}
+    # The card of another has room, and is not theirs.
+    assert started(shares_of(x=0), gpus=1) == {}
+    # What leaves the card, and the plan has not any more, has to be gone.
+    leaving = shares_of(t=0)
+    leaving.pods["x"] = replace(
+        leaving.pods["t"], containers={"share": CardShare(cards=(0,), request=GpuRequest(milli=1))}
+    )
+    assert started(leaving) == {"u": ()}

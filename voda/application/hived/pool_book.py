@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from voda.application.read_model import ReadModel
+from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.gangs import WorkerCells
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ClusterState
@@ -18,7 +19,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.hived.extender import HivedExtender, PodPlace
 from voda.hived.pod_request import AnnotatedPod
-from voda.planner.virtual_clusters.recovery import blocked_nodes, recover
+from voda.planner.virtual_clusters.recovery import blocked_nodes
 
 _CHANGES_CELLS = (
     facts.PlanAdopted
@@ -120,7 +121,7 @@ def _on_nodes(state: ClusterState) -> Mapping[str, Sequence[_JobOnNode]]:
 
 def open_extender(state: ClusterState) -> HivedExtender:
     """Return the extender over the plan in force and the gangs of a pool that has virtual clusters."""
-    book = recover(state, frozenset()).book
+    book = book_of(state)
     places = {}
     for name, gang in state.gangs.items():
         # Plans never take cells of gangs; among gangs, one may yield.

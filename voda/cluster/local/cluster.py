@@ -146,12 +146,12 @@ class LocalCluster:
         match action:
             case StartJob() | ResizeJob():
                 size = len(action.nodes)
-                planned = action.planned if isinstance(action, ResizeJob) else 0
+                planned, beside = (action.planned, None) if isinstance(action, ResizeJob) else (0, action.beside)
                 placed = self._job(action.job_id, account, left)
                 if problem := placed.state.use(account):
                     self._fail(action.job_id, problem)
                 else:
-                    placed.place(size, planned=max(size, planned))
+                    placed.place(size, planned=max(size, planned), beside=beside)
             case HaltJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
                     job.halt(left if action.is_kill else None)

@@ -52,8 +52,9 @@ class DeviceClaims:
         """Leaving workers of which the holders of a lock that users may take were killed."""
         self._causes: dict[int, tuple[ExitCause, int | None]] = {}
 
-    def take(self, run_spec: RunSpec, new: Sequence[int], size: int) -> None:
+    def take(self, run_spec: RunSpec, new: Sequence[int], size: int, beside: Sequence[str] | None = None) -> None:
         """Take devices for new workers of a job of that size, record it and let their processes in; or change nothing.
+        `beside` is as StartJob has it.
 
         Raises:
             ActionRefused: there are too few.
@@ -61,7 +62,7 @@ class DeviceClaims:
             ClusterUnavailable: the folder cannot be written.
         """
         context, record = self._state.context, self._state.record
-        devices = self._take_devices(run_spec, new)
+        devices = self._take_devices(run_spec, new, beside)
         before = record.state, record.size
         try:
             self._record(run_spec, devices, size)
@@ -82,7 +83,9 @@ class DeviceClaims:
             context.tell(ShareAssigned(node=context.node, pod_uid=record.job_id, pod=pod, containers=shares))
         self._set_launcher_limits()
 
-    def _take_devices(self, run_spec: RunSpec, new: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
+    def _take_devices(
+        self, run_spec: RunSpec, new: Sequence[int], beside: Sequence[str] | None
+    ) -> Mapping[int, tuple[str, ...]]:
         """Return worker index -> the devices that it gets whole; note the part of a job that asks for a part of one."""
         context, record, spec = self._state.context, self._state.record, run_spec.spec
         if spec.share is None:
@@ -90,7 +93,7 @@ class DeviceClaims:
                 record.job_id, new, spec.gpus_per_replica, barred=context.barred, node=context.node
             )
         record.share_device = context.slots.choose_for_share(
-            record.job_id, spec.share, barred=context.barred, node=context.node
+            record.job_id, spec.share, barred=context.barred, node=context.node, beside=beside
         )
         record.share = spec.share
         context.slots.hold_share(record.job_id, pod_of(spec), record.share, record.share_device)

@@ -71,8 +71,24 @@ class Slots:
         self._shares.pods[job_id] = PodShares(pod=pod, containers=containers, assigned_at=0.0)
         return containers
 
-    def choose_for_share(self, job_id: str, request: GpuRequest, *, barred: Iterable[str], node: str) -> str:
+    def choose_for_share(
+        self,
+        job_id: str,
+        request: GpuRequest,
+        *,
+        barred: Iterable[str],
+        node: str,
+        beside: Sequence[str] | None = None,
+    ) -> str:
         """Return the device of which a job gets a part, of those that no worker holds whole.
+
+        Args:
+            job_id: of the worker.
+            request: the part.
+            barred: devices that are not to be given away.
+            node: its name, for the error.
+            beside: jobs of which it is to share the device; of others none, so that it gets a part of an unused one
+                where none of them has any. None: any device will do.
 
         Raises:
             ActionRefused: none has so much left.
@@ -80,6 +96,10 @@ class Slots:
         from voda.sharing.accounts import choose_card
 
         closed = {*barred, *self._holders}
+        if beside is not None:
+            mates, shared = self._shares.cards_of(beside), self.shared()
+            cards_shut = (card not in mates if mates else name in shared for card, name in enumerate(self.devices))
+            closed |= {name for name, is_shut in zip(self.devices, cards_shut, strict=True) if is_shut}
         cards = [card for card, name in enumerate(self.devices) if name in closed]
         chosen = choose_card({node: self._shares}, request, closed={node: cards})
         if chosen is None:

@@ -54,12 +54,13 @@ class LocalJob:
 
     # ---- what is asked
 
-    def place(self, size: int, *, planned: int) -> None:
+    def place(self, size: int, *, planned: int, beside: Sequence[str] | None = None) -> None:
         """Let the job have workers 0..size-1: start it, or grow or shrink it.
 
         Args:
             size: of the job for now.
             planned: its size by the plan, `size` or more.
+            beside: as StartJob has it.
 
         Raises:
             ActionRefused: it is ending or has ended, or there is no room; nothing has changed then.
@@ -79,7 +80,7 @@ class LocalJob:
             self.state.save()
         if new:
             try:
-                self._claims.take(run_spec, new, planned)
+                self._claims.take(run_spec, new, planned, beside)
             except UnsafeFile as error:
                 self.fail(f"its folder cannot be used: {error}")
                 return

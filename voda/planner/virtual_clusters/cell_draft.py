@@ -91,6 +91,8 @@ class CellDraft:
     without_guarantee: Set[str]
     """Jobs that others go before for a while."""
     beyond_quota: KeptBeyondQuota = field(default_factory=KeptBeyondQuota)
+    steady: Set[str] = frozenset()
+    """Jobs of one worker that leave an idle cell for a guarantee alone, and for no other work."""
     workers: dict[str, tuple[PlannedWorker, ...]] = field(default_factory=dict)
     """Job -> its workers."""
     dropped: dict[str, list[PlannedWorker]] = field(default_factory=dict)

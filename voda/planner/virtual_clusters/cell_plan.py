@@ -26,13 +26,16 @@ class Placed(Struct, frozen=True, kw_only=True):
     """Jobs for which the nodes have no room -> why."""
 
 
-def decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set[str] = frozenset()) -> Placed:
+def decide_in_cells(
+    view: ClusterState, policy: Policy, now: float, *, last: Set[str] = frozenset(), steady: Set[str] = frozenset()
+) -> Placed:
     """Return the plan of a pool that has virtual clusters.
 
     Args:
         view: of jobs that may have workers; closed nodes have room for the workers there alone.
         policy: the pool's; it shares the idle cells, and the quotas of virtual clusters that name none of their own.
         last: jobs that others go before for a while; they have no guarantee meanwhile.
+        steady: jobs of one worker that leave an idle cell for a guarantee alone, and for no other work.
     """
     assert view.cells is not None, "the pool has virtual clusters"
     policies = {name: spec.policy for name, spec in view.cells.virtual_clusters.items() if spec.policy}
@@ -42,9 +45,11 @@ def decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set
         return policy if own is None else first_known(POLICIES.choose, own, policy.name)
 
     draft = recover(view, last)
+    draft.steady = steady
     guaranteed = place_guaranteed(draft, policy_of, now)
     _leave_closed_nodes(draft)
-    opportunistic = place_opportunistic(draft, policy, now, guaranteed.targets)
+    within = {**guaranteed.targets, **dict.fromkeys(steady, 1)} if steady else guaranteed.targets
+    opportunistic = place_opportunistic(draft, policy, now, within)
     _leave_closed_nodes(draft)
     return _result(draft, cell_reasons(draft, guaranteed, opportunistic, policy.name))
 

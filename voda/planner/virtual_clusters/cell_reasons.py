@@ -138,7 +138,8 @@ class _CellReasons:
     def _lowest_priority(self) -> Mapping[tuple[str, str], int]:
         """(virtual cluster, pin) -> lowest priority of a job with a guarantee in it."""
         lowest: dict[tuple[str, str], int] = {}
-        for job_id in self.draft.workers:
+        # The priority of steady jobs is no user's word.
+        for job_id in [job_id for job_id in self.draft.workers if job_id not in self.draft.steady]:
             job = self.draft.view.jobs[job_id]
             if self.draft.guaranteed(job_id):
                 where = self.draft.cluster(job), job.spec.pinned_cell

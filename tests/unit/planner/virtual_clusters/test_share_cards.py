@@ -1,0 +1,184 @@
+"""Jobs that ask for a part of a card in a pool with virtual clusters: each shared card is one cell of theirs."""
+
+from msgspec.structs import replace
+
+from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
+from tests.unit.planner.virtual_clusters.sharing_pools import a_sharing_pool, carried_out, shared
+from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
+from voda.cells.accounting import borrowed_leafs, quota_use
+from voda.domain.state import ClusterState
+
+HALVES = {"vision": {"node.gpu": 2}, "speech": {"node.gpu": 2}}
+
+
+def a_machine(quotas: dict[str, dict[str, int]] | None = None) -> ClusterState:
+    """Return one machine of four cards, two for each of two virtual clusters."""
+    return a_sharing_pool(quotas or HALVES, cards={"n1": 4})
+
+
+def used(state: ClusterState, cluster: str) -> int:
+    """Return how many GPUs of its quota a virtual cluster uses."""
+    return sum(use.used_leafs for key, use in quota_use(book_of(state)).items() if key.virtual_cluster == cluster)
+
+
+def borrowed(state: ClusterState, cluster: str) -> int:
+    return sum(leafs for (owner, _), leafs in borrowed_leafs(book_of(state)).items() if owner == cluster)
+
+
+def test_shares_when_their_virtual_cluster_has_a_cell_take_one_whole_and_come_together_there() -> None:
+    state = shared(shared(a_machine(), "a", "vision", 400), "b", "vision", 600)
+    state = carried_out(replanned(state))
+    assert state.plan.placement == {"a": ("n1",), "b": ("n1",)}
+    assert state.plan.devices["a"] == state.plan.devices["b"]
+    assert state.plan.guaranteed == {"a": ("gpu",), "b": ("gpu",)}
+    assert (used(state, "vision"), used(state, "speech"), guaranteed_workers(state)) == (1, 0, {"a": 1, "b": 1})
+    assert state.plan.reasons["a"] == (
+        "gets 400 milli of a card that others share, on n1; guaranteed by virtual cluster vision"
+    )
+    # One more finds no room there, and takes a second card.
+    state = carried_out(replanned(shared(state, "c", "vision", 100)))
+    assert state.plan.devices["c"] != state.plan.devices["a"]
+    assert used(state, "vision") == 2
+
+
+def test_shares_of_two_virtual_clusters_or_with_and_without_a_guarantee_are_never_on_one_card() -> None:
+    state = a_machine()
+    for name, cluster, priority in (("a", "vision", 0), ("b", "speech", 0), ("c", "vision", -1), ("d", "vision", 7)):
+        state = carried_out(replanned(shared(state, name, cluster, 100, priority=priority)))
+    cards = {name: state.plan.devices[name] for name in "abcd"}
+    assert len({cards[name] for name in "abc"}) == 3
+    assert cards["d"] == cards["a"]
+    assert state.plan.guaranteed.keys() == {"a", "b", "d"}
+    assert (used(state, "vision"), used(state, "speech"), borrowed(state, "vision")) == (1, 1, 1)
+
+
+def test_share_when_elastic_jobs_have_the_quota_makes_them_shrink_to_no_less_than_their_minimum() -> None:
+    state = carried_out(replanned(submitted(a_machine(), "train", "vision", max_replicas=4)))
+    assert size(state, "train") == 4
+    state = carried_out(replanned(shared(state, "nb", "vision", 250)))
+    assert (size(state, "train"), guaranteed(state, "nb")) == (3, 1)
+    state = carried_out(replanned(shared(state, "serve", "speech", 250)))
+    assert (size(state, "train"), guaranteed(state, "train"), guaranteed(state, "serve")) == (2, 1, 1)
+    assert state.plan.reasons["train"].startswith("shrunk from 3 to 2 workers")
+
+
+def test_share_when_the_quota_is_full_and_no_cell_is_idle_waits_and_says_what_is_missing() -> None:
+    state = a_machine()
+    for cluster in HALVES:
+        state = submitted(state, f"train-{cluster}", cluster, min_replicas=2, max_replicas=2)
+    state = replanned(shared(carried_out(replanned(state)), "nb", "vision", 250))
+    assert state.plan.reasons["nb"] == (
+        "waits: needs 250 milli of one card; virtual cluster vision has 2 of its 2 gpus in use by its own jobs; idle"
+        " cells would fit 0 workers, it needs 1 at least"
+    )
+    state = replanned(shared(ended(state, "train-speech"), "big", "speech", 800))
+    assert guaranteed(state, "nb") == 0
+    assert state.plan.reasons["nb"] == (
+        "gets 250 milli of a card that was whole, on n1; on idle cells, without a guarantee"
+    )
+
+
+def test_share_when_those_of_its_virtual_cluster_leave_too_little_says_how_much_is_left() -> None:
+    state = carried_out(replanned(shared(a_machine({"vision": {"node.gpu": 4}}), "nb", "vision", 700)))
+    state = carried_out(replanned(submitted(state, "train", "vision", min_replicas=3, max_replicas=3)))
+    state = replanned(shared(state, "late", "vision", 400))
+    assert state.plan.reasons["late"].startswith(
+        "waits: needs 400 milli of one card; a shared one of virtual cluster vision has at most 300 milli and"
+        " 16,000 MiB left; virtual cluster vision has 4 of its 4 gpus in use by its own jobs"
+    )
+
+
+def test_shares_on_idle_cells_when_a_guarantee_needs_the_cell_leave_it_together() -> None:
+    state = shared(shared(a_machine(), "a", "vision", 400, priority=-1), "b", "vision", 400, priority=-1)
+    state = submitted(carried_out(replanned(state)), "mine", "vision", min_replicas=2, max_replicas=2)
+    state = carried_out(replanned(state))
+    assert (size(state, "a"), size(state, "b"), guaranteed(state, "mine")) == (1, 1, 2)
+    # A worker of speech that shrinks would go first; there is none.
+    state = replanned(submitted(state, "theirs", "speech", min_replicas=2, max_replicas=2))
+    assert (size(state, "a"), size(state, "b"), guaranteed(state, "theirs")) == (0, 0, 2)
+    assert state.plan.reasons["a"] == (
+        "preempted: needs 400 milli of one card; it is opportunistic, and has no part in a guarantee; idle cells would"
+        " fit 0 workers, it needs 1 at least; virtual cluster speech took cells of 1 worker back"
+    )
+    state = carried_out(replanned(ended(carried_out(state), "theirs")))
+    assert (size(state, "a"), size(state, "b")) == (1, 1)
+
+
+def test_share_with_a_guarantee_that_runs_gives_way_to_nobody() -> None:
+    state = carried_out(replanned(shared(a_machine(), "nb", "vision", 250)))
+    for number, cluster in enumerate(("vision", "speech")):
+        big = f"big{number}"
+        state = carried_out(replanned(submitted(state, big, cluster, min_replicas=2, max_replicas=2, priority=1000)))
+        assert guaranteed(state, "nb") == 1
+    assert (size(state, "big0"), guaranteed(state, "big1")) == (0, 2)
+    state = replanned(submitted(state, "small", "vision", min_replicas=2, max_replicas=2))
+    assert state.plan.reasons["small"].startswith(
+        "waits: virtual cluster vision has 1 of its 2 gpus in use by its own jobs; idle"
+    )
+
+
+def test_share_that_runs_on_an_idle_cell_leaves_it_for_a_guarantee_alone() -> None:
+    state = a_sharing_pool({"vision": {"node.gpu": 1}}, cards={"n1": 2}, policies={"vision": "srjf"})
+    state = replace(state, settings=replace(state.settings, policy="tiresias"))
+    state = carried_out(replanned(shared(state, "nb", "vision", 250, priority=-1)))
+    for number in range(3):
+        state = carried_out(replanned(submitted(state, f"job{number}", "default", priority=-1)))
+    assert size(state, "nb") == 1
+
+
+def test_share_that_waits_is_served_before_lower_priorities_of_its_virtual_cluster() -> None:
+    state = submitted(a_machine({"vision": {"node.gpu": 4}}), "low", "vision", min_replicas=4, max_replicas=4)
+    state = carried_out(replanned(state))
+    state = replanned(shared(state, "nb", "vision", 250, priority=1))
+    assert (guaranteed(state, "nb"), size(state, "low")) == (1, 0)
+
+
+def test_shares_when_their_node_is_cordoned_stay_and_no_other_comes_to_their_card() -> None:
+    state = a_sharing_pool({"vision": {"node.gpu": 4}}, cards={"n1": 2, "n2": 2})
+    state = carried_out(replanned(shared(state, "a", "vision", 250)))
+    (node,) = state.plan.placement["a"]
+    nodes = {**state.nodes, node: replace(state.nodes[node], is_schedulable=False)}
+    state = replanned(shared(replace(state, nodes=nodes), "b", "vision", 250))
+    assert state.plan.placement["a"] == (node,)
+    assert state.plan.placement["b"] != (node,)
+    drained = {**state.nodes, node: replace(state.nodes[node], is_draining=True)}
+    state = replanned(replace(state, nodes=drained))
+    assert node not in {each for (each,) in state.plan.placement.values()}
+
+
+def test_share_when_no_card_is_large_enough_or_there_is_none_to_share_says_so() -> None:
+    state = replanned(shared(a_machine(), "nb", "vision", 250, memory_mib=20_000))
+    assert state.plan.reasons["nb"] == (
+        "waits: needs 250 milli and 20,000 MiB of one card; no node can take it: n1: its smallest card has 16,000 MiB"
+    )
+    state = replanned(shared(replace(a_machine(), shares={}), "nb", "vision", 250))
+    assert state.plan.reasons["nb"] == (
+        "waits: needs 250 milli of one card; no node can take it: n1: it has no cards to share"
+    )
+
+
+def test_shares_when_virtual_clusters_are_applied_go_on_where_they_are() -> None:
+    state = replace(a_machine(), cells=None)
+    for name in "ab":
+        state = replanned(shared(state, name, "", 400))
+    # On one card, by the account, whoever's they are from now on.
+    state = replace(state, plan=replace(state.plan, devices={"a": ((0,),), "b": ((0,),)}))
+    state = replace(carried_out(state), plan=replace(state.plan, devices={}))
+    jobs = {
+        name: replace(job, spec=replace(job.spec, virtual_cluster=cluster))
+        for (name, job), cluster in zip(state.jobs.items(), ("vision", "speech"), strict=True)
+    }
+    state = carried_out(replanned(replace(state, jobs=jobs, cells=some_cells(HALVES))))
+    assert state.plan.devices["a"] == state.plan.devices["b"]
+    assert state.plan.guaranteed == {"a": ("gpu",)}
+    state = carried_out(replanned(shared(state, "c", "vision", 100)))
+    assert state.plan.devices["c"] != state.plan.devices["a"]
+
+
+def test_plan_when_nothing_changes_is_the_same_again() -> None:
+    state = a_machine()
+    for name, cluster in (("a", "vision"), ("b", "vision"), ("c", "speech")):
+        state = shared(state, name, cluster, 400)
+    state = carried_out(replanned(submitted(state, "train", "default", max_replicas=4)))
+    placement = state.plan.placement
+    assert carried_out(replanned(state)).plan.placement == placement
