@@ -331,12 +331,10 @@ class JobSubmitter:
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
         # Of as few nodes as will do, and of no jobs: a submit costs the same however many there are.
-        if spec.share is not None:
-            return
         cluster = self._backend.view.live.cluster
         nodes = cluster.nodes(spec.pool).values()
         rooms = accumulate(node.usable_gpus // spec.gpus_per_replica for node in nodes)
-        if nodes and not any(room >= spec.min_replicas for room in rooms):
+        if spec.share is None and nodes and not any(room >= spec.min_replicas for room in rooms):
             room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
             message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
             yield FieldWarning(field=parsed.job.size_path, message=message)

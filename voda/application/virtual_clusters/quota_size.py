@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from voda.domain.cells import CellsSpec
+from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -24,10 +25,12 @@ def quota_shortage(cells: CellsSpec | None, nodes: Mapping[str, Node], spec: Job
         pool=spec.pool, position=0, jobs={}, nodes=nodes, plan=pool, estimates={}, settings=Settings(), cells=cells
     )
     quotas = kept_workers(empty).book.quotas
-    most = most_workers(quotas, views_of(quotas, spec.virtual_cluster, spec.pinned_cell), spec.gpus_per_replica)
+    # A card of which jobs have parts is one GPU of the quota.
+    gpus = spec.gpus_per_replica or Gpus(1)
+    most = most_workers(quotas, views_of(quotas, spec.virtual_cluster, spec.pinned_cell), gpus)
     if most >= spec.min_replicas:
         return ""
-    holds = f"holds {counted(most, 'worker')} of {counted(spec.gpus_per_replica, 'GPU')}"
+    holds = f"holds {counted(most, 'worker')} of {counted(gpus, 'GPU')}"
     needs = f"it needs {spec.min_replicas} at least"
     if spec.pinned_cell:
         return f"it never starts unless its minimum is less: pinned cell {spec.pinned_cell} {holds}, {needs}"

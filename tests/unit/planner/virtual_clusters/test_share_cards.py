@@ -5,7 +5,9 @@ from msgspec.structs import replace
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
 from tests.unit.planner.virtual_clusters.sharing_pools import a_sharing_pool, carried_out, shared
 from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
+from voda.domain.cells import CellTypeSpec, PhysicalCellSpec, PhysicalClusterSpec
 from voda.domain.state import ClusterState
 
 HALVES = {"vision": {"node.gpu": 2}, "speech": {"node.gpu": 2}}
@@ -182,3 +184,29 @@ def test_plan_when_nothing_changes_is_the_same_again() -> None:
     state = carried_out(replanned(submitted(state, "train", "default", max_replicas=4)))
     placement = state.plan.placement
     assert carried_out(replanned(state)).plan.placement == placement
+
+
+def test_share_that_names_a_pinned_cell_has_a_card_there_that_no_other_share_comes_to() -> None:
+    state = a_sharing_pool({"vision": {}}, cards={"n1": 2, "n2": 2})
+    physical = PhysicalClusterSpec(
+        cell_types={"node": CellTypeSpec(child_cell_type="gpu", child_cell_number=2, is_node_level=True)},
+        physical_cells=(
+            PhysicalCellSpec(cell_type="node", cell_address="n1"),
+            PhysicalCellSpec(cell_type="node", cell_address="n2", pinned_cell_id="lab"),
+        ),
+    )
+    state = replace(state, cells=some_cells({"vision": {}}, physical=physical, pins={"vision": "lab"}))
+    state = carried_out(replanned(shared(state, "pinned", "vision", 250, pinned_cell="lab")))
+    state = carried_out(replanned(shared(state, "other", "default", 250)))
+    assert state.plan.placement == {"pinned": ("n2",), "other": ("n1",)}
+    assert state.plan.reasons["pinned"].endswith("guaranteed by virtual cluster vision, in its pinned cell lab")
+
+
+def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> None:
+    state = shared(a_machine({"vision": {"node.gpu": 1}, "none": {}}), "nb", "none", 250)
+    spec = state.jobs["nb"].spec
+    assert quota_shortage(state.cells, state.nodes, spec) == (
+        "it starts only on idle cells of others, without a guarantee: the whole quota of virtual cluster none holds 0"
+        " workers of 1 GPU, it needs 1 at least"
+    )
+    assert quota_shortage(state.cells, state.nodes, replace(spec, virtual_cluster="vision")) == ""
