@@ -119,6 +119,34 @@ def test_share_with_a_guarantee_that_runs_gives_way_to_nobody() -> None:
     )
 
 
+def test_share_that_has_not_started_gives_its_cell_up_for_a_higher_priority_of_its_virtual_cluster() -> None:
+    state = a_sharing_pool({"vision": {"node.gpu": 2}}, cards={"n1": 2})
+    state = replanned(shared(state, "nb", "vision", 250))
+    state = replanned(submitted(state, "big", "vision", min_replicas=2, max_replicas=2, priority=1))
+    assert (size(state, "nb"), guaranteed(state, "big")) == (0, 2)
+
+
+def test_cards_when_a_guarantee_needs_a_cell_are_left_where_the_fewest_jobs_lose_by_it() -> None:
+    state = carried_out(replanned(shared(a_machine({"vision": {"node.gpu": 2}}), "one", "default", 100, priority=-1)))
+    for name in "abc":
+        state = carried_out(replanned(shared(state, name, "vision", 100, priority=-1)))
+    state = carried_out(replanned(submitted(state, "own", "default", min_replicas=2, max_replicas=2)))
+    state = replanned(submitted(state, "mine", "vision"))
+    assert (size(state, "one"), [size(state, name) for name in "abc"], guaranteed(state, "mine")) == (0, [1, 1, 1], 1)
+
+
+def test_share_that_is_planned_on_a_card_where_too_little_is_left_comes_to_another() -> None:
+    state = carried_out(replanned(shared(a_machine(), "runs", "vision", 700)))
+    state = shared(state, "comes", "vision", 600)
+    places = {
+        name: {**getattr(state.plan, name), "comes": getattr(state.plan, name)["runs"]}
+        for name in ("placement", "devices", "guaranteed")
+    }
+    state = replanned(replace(state, plan=replace(state.plan, **places)))
+    assert state.plan.devices["comes"] != state.plan.devices["runs"]
+    assert state.plan.guaranteed.keys() == {"comes", "runs"}
+
+
 def test_share_that_runs_on_an_idle_cell_leaves_it_for_a_guarantee_alone() -> None:
     state = a_sharing_pool({"vision": {"node.gpu": 1}}, cards={"n1": 2}, policies={"vision": "srjf"})
     state = replace(state, settings=replace(state.settings, policy="tiresias"))
