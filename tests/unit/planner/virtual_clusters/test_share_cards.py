@@ -148,12 +148,15 @@ def test_share_that_is_planned_on_a_card_where_too_little_is_left_comes_to_anoth
 
 
 def test_share_that_runs_on_an_idle_cell_leaves_it_for_a_guarantee_alone() -> None:
-    state = a_sharing_pool({"vision": {"node.gpu": 1}}, cards={"n1": 2}, policies={"vision": "srjf"})
-    state = replace(state, settings=replace(state.settings, policy="tiresias"))
-    state = carried_out(replanned(shared(state, "nb", "vision", 250, priority=-1)))
-    for number in range(3):
-        state = carried_out(replanned(submitted(state, f"job{number}", "default", priority=-1)))
-    assert size(state, "nb") == 1
+    state = a_sharing_pool({"vision": {"node.gpu": 2}}, cards={"n1": 2})
+    state = submitted(submitted(state, "own", "vision"), "first", "vision", priority=-1, min_replicas=2, max_replicas=2)
+    state = carried_out(replanned(shared(carried_out(replanned(state)), "nb", "vision", 250, priority=-1)))
+    assert (guaranteed(state, "own"), size(state, "first"), size(state, "nb")) == (1, 0, 1)
+    # The policy would rather have the job that came first there.
+    state = carried_out(replanned(ended(state, "own")))
+    assert (size(state, "first"), size(state, "nb")) == (0, 1)
+    state = replanned(submitted(state, "owner", "vision", min_replicas=2, max_replicas=2))
+    assert (size(state, "nb"), guaranteed(state, "owner")) == (0, 2)
 
 
 def test_share_that_waits_is_served_before_lower_priorities_of_its_virtual_cluster() -> None:

@@ -14,7 +14,9 @@ from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_po
 from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import GangRequest
+from voda.cells.pool_cells import declared_cells
 from voda.cells.scheduling import decide
+from voda.domain.cells import CellsSpec
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.share_cards import owner_of
@@ -60,7 +62,7 @@ def taken(state: ClusterState, number: int, kind: str, value: Any) -> ClusterSta
         left = {job_id: state.jobs[job_id]} if state.jobs[job_id].workers else {}
         return replace(ended(state, job_id), outlived={**state.outlived, **left})
     if kind == "apply":
-        return replace(state, cells=some_cells(value))
+        return replace(state, cells=_declared(value))
     if kind in FORCES:
         changed = {"cordon": {"is_schedulable": False}, "drain": {"is_draining": True}, "mend": {}}[kind]
         node = a_node(value, devices=(CARD,) * 4, foreign_gpus=state.nodes[value].foreign_gpus, **changed)
@@ -68,9 +70,14 @@ def taken(state: ClusterState, number: int, kind: str, value: Any) -> ClusterSta
     return carried_out(state) if kind == "reach" else state
 
 
+def _declared(quotas: dict[str, dict[str, int]]) -> CellsSpec:
+    """Return virtual clusters with the cells of the nodes, as they are recorded: a closed node does not change them."""
+    return declared_cells(some_cells(quotas), [a_node(name) for name in NODES])
+
+
 def plans(steps: list[Any]) -> Iterator[tuple[str, ClusterState, ClusterState]]:
     """Yield each step with the state before it and that of the plan after it."""
-    state = a_sharing_pool(QUOTAS[0], cards=dict.fromkeys(NODES, 4))
+    state = replace(a_sharing_pool({}, cards=dict.fromkeys(NODES, 4)), cells=_declared(QUOTAS[0]))
     for number, (kind, value) in enumerate(steps):
         before, state = state, replanned(taken(state, number, kind, value))
         yield kind, before, state
