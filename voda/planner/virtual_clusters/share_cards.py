@@ -105,9 +105,10 @@ def with_share_cards(view: ClusterState, known: Iterable[str] = ()) -> ShareCard
             for a plan as soon as it has the jobs there no more.
     """
     jobs = {job_id: job for job_id, job in view.jobs.items() if job.spec.share is not None}
-    if not jobs and not any(account.pods for account in view.shares.values()):
+    accounts = [account for account in view.shares.values() if account.pods]
+    uids = {*known, *view.jobs, *view.outlived} if accounts else set()
+    if not jobs and not any(uids & account.pods.keys() for account in accounts):
         return ShareCards(view=view)
-    uids = {*known, *view.jobs, *view.outlived}
     cards = {card.job_id: card for card in _cards(view, jobs.values())}
     others = {job_id: job for job_id, job in view.jobs.items() if job_id not in jobs}
     shown = replace(

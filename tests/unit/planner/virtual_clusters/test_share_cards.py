@@ -3,12 +3,15 @@
 from msgspec.structs import replace
 
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
-from tests.unit.planner.virtual_clusters.sharing_pools import a_sharing_pool, carried_out, shared
+from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
 from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
 from voda.domain.cells import CellTypeSpec, PhysicalCellSpec, PhysicalClusterSpec
+from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.share_cards import with_share_cards
 
 HALVES = {"vision": {"node.gpu": 2}, "speech": {"node.gpu": 2}}
 
@@ -241,3 +244,12 @@ def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> N
         " workers of 1 GPU, it needs 1 at least"
     )
     assert quota_shortage(state.cells, state.nodes, replace(spec, virtual_cluster="vision")) == ""
+
+
+def test_plan_when_no_job_asks_for_a_part_is_made_from_the_very_state_whatever_pods_share() -> None:
+    state = carried_out(replanned(submitted(a_machine(), "train", "vision")))
+    assert with_share_cards(state).view is state
+    held = {"share": CardShare(cards=(3,), request=GpuRequest(milli=100))}
+    pod = PodShares(pod="ml/notebook", containers=held, assigned_at=0.0)
+    state = replace(state, shares={"n1": SharingNode(devices=(CARD,) * 4, pods={"a-pod": pod})})
+    assert with_share_cards(state).view is state
