@@ -102,19 +102,26 @@ def take_quota_cells(book: CellBook, bound: Mapping[int, int]) -> bool:
     trees, virtual, owner = book.topology.trees, book.virtual, book.quotas.owner
     if any(any(books.bad) for books in book.free.values()):
         return False
-    split: set[tuple[str, int]] = set()
+    taken: dict[tuple[str, int, str], int] = {}
+    names = {id(books.chain): name for name, books in book.free.items()}
     for cell, root in bound.items():
-        chain, level, cluster = trees.chain[cell], trees.level[cell], owner[root]
-        books = book.free[chain.name]
+        name, level = names[id(trees.chain[cell])], trees.level[cell]
+        books = book.free[name]
         if virtual[cell] != NONE or not (cell in books.free or book.is_free(cell)):
             return False
         virtual[cell], book.place[root] = root, cell
-        for above in range(level, books.remove(cell) + 1):
+        for above in range(level + 1, books.remove(cell) + 1):
             books.left[above] -= 1
-        for lower, count in chain.below[level]:
-            books.left[lower] -= count
-        _owe(books, cluster, level, -1)
-        split.update((chain.name, above) for above in range(level + 1, chain.top + 1))
+        place = name, level, owner[root]
+        taken[place] = taken.get(place, 0) + 1
+    split: set[tuple[str, int]] = set()
+    for (name, level, cluster), number in taken.items():
+        books = book.free[name]
+        books.left[level] -= number
+        for lower, count in books.chain.below[level]:
+            books.left[lower] -= number * count
+        _owe(books, cluster, level, -number)
+        split.update((name, above) for above in range(level + 1, books.chain.top + 1))
     # What is left beyond what is owed only ever shrinks, so it suffices to look at it in the end.
     spare = {
         (name, level): left - books.owed[level]

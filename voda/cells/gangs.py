@@ -15,6 +15,7 @@ from voda.domain.cells import OPPORTUNISTIC, GangPlacement, GangRequest, WorkerC
 __all__ = [
     "FREE",
     "HIGHEST",
+    "LOWEST",
     "OPPORTUNISTIC",
     "Gang",
     "GangPlacement",
@@ -23,6 +24,8 @@ __all__ = [
     "WorkerCells",
 ]
 
+LOWEST: Final = OPPORTUNISTIC + 1
+"""Of priorities with a guarantee."""
 HIGHEST: Final = 1000
 FREE: Final = -2
 """The priority of a leaf that nobody uses; below every other."""

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from voda.cells.bindings import take_leaf
 from voda.cells.book import CellBook
-from voda.cells.gangs import Gang, GangPlacement, GangRequest, WorkerCells
+from voda.cells.gangs import LOWEST, Gang, GangPlacement, GangRequest, WorkerCells
 from voda.cells.preemption import cancel, downgrade, end
 from voda.cells.structure.quotas import QuotaView
 from voda.cells.structure.trees import NONE
@@ -155,6 +155,8 @@ class _Recovery:
             if place[cell] == NONE:
                 return cell
         pinned, lowest, bound = book.quotas.pinned, NONE, self.request.priority
+        if bound <= LOWEST:
+            return NONE
         for cell in cells:
             if book.used[cell] and cell not in pinned and (highest := book.highest_priority(cell)) < bound:
                 lowest, bound = cell, highest

@@ -2,16 +2,16 @@
 
 1. Gangs that are next to each other come as one batch. 2. Where all cells are as simple as most, they are resumed cell
 by cell, at once. 3. Else batch by batch: with the first batch in a cell, the cell is bound, where that is simple, and
-what is in it is bound together, later; all else is recovered gang by gang. 4. Where the same batches were in a cell in
-the book before, what is in it is copied. Rule: the book is the same as if each gang had come alone.
+what is in it is bound together, later; all else is recovered gang by gang. 4. What was in a cell in the book before
+and is there again is taken over. Rule: the book is the same as if each gang had come alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from voda.cells.bindings import bind, count_leafs, take_quota_cell, take_quota_cells
+from voda.cells.bindings import bind, count_leafs, take_quota_cell, take_quota_cells, unbind
 from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang
 from voda.cells.recovery import take_leafs
@@ -39,6 +39,8 @@ class CellContent(Struct, frozen=True, kw_only=True, gc=False):
 
     virtual: int
     batches: Sequence[GangBatch]
+    quota: tuple[str, str, int]
+    """Virtual cluster, chain and level of its quota cell."""
     gangs: Mapping[str, Gang]
     physical: tuple[list[int], list[str], list[int], list[int]]
     """Of its leafs: virtual leaf, holder, priority, and whether they are used with a guarantee."""
@@ -55,8 +57,26 @@ class CellContent(Struct, frozen=True, kw_only=True, gc=False):
     """How many of them are used."""
 
 
-Contents = dict[int, CellContent]
-"""Cell -> what was in it in the book before."""
+class ResumedCells(Struct, frozen=True, eq=False, kw_only=True, gc=False):
+    """A book in which each cell with guaranteed gangs is bound to a quota cell, and nothing else is used."""
+
+    unused: CellBook
+    """The one that it was made of."""
+    book: CellBook
+    """It is never changed."""
+    bound: Mapping[int, int]
+    """Cell -> its quota cell, in the order in which they were taken."""
+    contents: Mapping[int, CellContent]
+    """By cell."""
+
+
+@dataclass(slots=True)
+class KeptCells:
+    """What was in cells in the books before."""
+
+    contents: dict[int, CellContent] = field(default_factory=dict)
+    """Cell -> what was in it last."""
+    last: ResumedCells | None = None
 
 
 def batches(topology: Topology, gangs: Sequence[Gang]) -> list[GangBatch]:
@@ -90,20 +110,20 @@ def _batch(gangs: Sequence[Gang], above: int, quota: str) -> GangBatch:
 
 
 def resume(
-    book: CellBook, guaranteed: Sequence[GangBatch], idle: Iterable[GangBatch], before: Contents
+    book: CellBook, guaranteed: Sequence[GangBatch], idle: Iterable[GangBatch], kept: KeptCells
 ) -> tuple[CellBook, Sequence[str]]:
     """Let gangs use their leafs, in order, those with a guarantee first.
 
     Args:
-        before: what was in cells in the book before; it becomes what is in them now.
+        kept: what was in cells in the books before; it becomes what is in them now. It belongs to this book.
 
     Returns:
         The book, which is another one, and the gangs that lose their guarantee by it.
     """
-    resumed, downgraded = _resume_cells(book, guaranteed, before), list[str]()
+    resumed, downgraded = _resume_cells(book, guaranteed, kept), list[str]()
     if resumed is None:
         resumed = book.copy()
-        resumption = _Resumption(resumed, before, downgraded)
+        resumption = _Resumption(resumed, kept.contents, downgraded)
         for batch in guaranteed:
             resumption.take(batch)
         resumption.bind_all()
@@ -112,41 +132,110 @@ def resume(
     return resumed, downgraded
 
 
-def _resume_cells(book: CellBook, come: Sequence[GangBatch], before: Contents) -> CellBook | None:
+def _resume_cells(book: CellBook, come: Sequence[GangBatch], kept: KeptCells) -> CellBook | None:
     """Return the book in which each cell of the batches is bound to a quota cell; None where one cannot be, simply."""
-    resumed, cells = book.copy(), dict[int, list[GangBatch]]()
-    gangs = resumed.gangs
+    cells = dict[int, list[GangBatch]]()
     for batch in come:
         if (others := cells.get(batch.above)) is None:
             cells[batch.above] = [batch]
         else:
             others.append(batch)
-        gangs.update(batch.gangs)
-    if NONE in cells or not _bind_quota_cells(resumed, cells, before):
+    bound = None if NONE in cells else _quota_cells(book, cells, kept.contents)
+    if bound is None:
         return None
-    resumption = _Resumption(resumed, before)
-    for cell, inside in cells.items():
-        resumption.fill(cell, inside)
-    return resumed
+    # Threads may share what is kept, so it is read once.
+    last = kept.last
+    if last is None or last.unused is not book:
+        resumed, contents = book.copy(), dict[int, CellContent]()
+        if not take_quota_cells(resumed, bound):
+            return None
+        changed: Iterable[int] = cells
+    else:
+        changed = [cell for cell, inside in cells.items() if not _is_as_before(last, cell, bound[cell], inside)]
+        taken = _rebound(last, bound, changed)
+        if taken is None:
+            return None
+        resumed, contents = taken
+    resumed.gangs.clear()
+    resumed.gangs.update(book.gangs)
+    for batch in come:
+        resumed.gangs.update(batch.gangs)
+    resumption = _Resumption(resumed, kept.contents)
+    for cell in changed:
+        contents[cell] = resumption.fill(cell, cells[cell])
+    for content in contents.values():
+        resumed.gangs.update(content.gangs)
+    kept.last = ResumedCells(unused=book, book=resumed, bound=bound, contents=contents)
+    return resumed.copy()
 
 
-def _bind_quota_cells(book: CellBook, cells: Mapping[int, Sequence[GangBatch]], before: Contents) -> bool:
-    """Bind free cells to the next quota cells; return False where that is not simple, the book is of no use then."""
+def _is_as_before(last: ResumedCells, cell: int, root: int, inside: Sequence[GangBatch]) -> bool:
+    content = last.contents.get(cell)
+    return content is not None and content.virtual == root and content.batches == inside
+
+
+def _rebound(
+    last: ResumedCells, bound: Mapping[int, int], changed: Iterable[int]
+) -> tuple[CellBook, dict[int, CellContent]] | None:
+    """Return a copy of the last book in which these cells are bound, those that changed without their content.
+
+    None where it is not certain that all guarantees can be kept.
+    """
+    unused, free = last.unused, None
+    if [*bound] != [*last.bound] or [*bound.values()] != [*last.bound.values()]:
+        # Which cells are handed out next depends on the order in which all these were taken.
+        books = {name: books.copy() for name, books in unused.free.items()}
+        taken = replace(unused, free=books, virtual=unused.virtual.copy(), place=unused.place.copy())
+        if not take_quota_cells(taken, bound):
+            return None
+        free = taken.free
+    resumed, contents = last.book.copy(), dict(last.contents)
+    if free is not None:
+        resumed.free = free
+    changed = [*changed]
+    for cell in [*(cell for cell in last.bound if cell not in bound), *(cell for cell in changed if cell in contents)]:
+        _empty(resumed, unused, cell, contents.pop(cell))
+    for cell in changed:
+        bind(resumed, cell, bound[cell])
+    return resumed, contents
+
+
+def _empty(book: CellBook, unused: CellBook, cell: int, content: CellContent) -> None:
+    """Undo what `_Resumption.fill` did to a cell, and unbind it."""
+    here, there, parent = content.here, content.there, book.topology.trees.parent
+    book.virtual[here], book.holder[here] = unused.virtual[here], unused.holder[here]
+    book.priority[here], book.guaranteed[here] = unused.priority[here], unused.guaranteed[here]
+    book.place[there], book.used[there] = unused.place[there], unused.used[there]
+    book.virtual_priority[there] = unused.virtual_priority[there]
+    del book.priorities[content.node]
+    book.used[content.virtual] -= content.used
+    unbind(book, cell)
+    while cell != NONE:
+        book.guaranteed[cell] -= content.used
+        cell = parent[cell]
+
+
+def _quota_cells(
+    book: CellBook, cells: Mapping[int, Sequence[GangBatch]], before: Mapping[int, CellContent]
+) -> dict[int, int] | None:
+    """Return the next quota cell for each cell; None where that is not simple."""
     trees, bound = book.topology.trees, dict[int, int]()
     unbound: dict[tuple[str, str, int], Iterator[int]] = {}
     for cell, inside in cells.items():
-        kept, first = before.get(cell), inside[0]
-        is_uniform = kept is not None and kept.batches == inside
-        if not is_uniform and any(each.cluster != first.cluster or each.quota != first.quota for each in inside):
-            return False
-        chain, level = trees.chain[cell], trees.level[cell]
-        if chain.levels.get(first.quota) != level:
-            return False
-        key = first.cluster, chain.name, level
-        if (roots := unbound.get(key)) is None:
-            roots = unbound[key] = _unbound_roots(book, cell, first.cluster)
+        kept = before.get(cell)
+        if kept is not None and kept.batches == inside:
+            quota = kept.quota
+        else:
+            first, chain, level = inside[0], trees.chain[cell], trees.level[cell]
+            if any(each.cluster != first.cluster or each.quota != first.quota for each in inside):
+                return None
+            if chain.levels.get(first.quota) != level:
+                return None
+            quota = first.cluster, chain.name, level
+        if (roots := unbound.get(quota)) is None:
+            roots = unbound[quota] = _unbound_roots(book, cell, quota[0])
         bound[cell] = next(roots, NONE)
-    return NONE not in bound.values() and take_quota_cells(book, bound)
+    return None if NONE in bound.values() else bound
 
 
 def _use_idle(book: CellBook, batch: GangBatch) -> None:
@@ -177,7 +266,7 @@ class _CellInWork:
 @dataclass(slots=True)
 class _Resumption:
     book: CellBook
-    before: Contents
+    before: dict[int, CellContent]
     downgraded: list[str] = field(default_factory=list)
     waiting: dict[int, _CellInWork] = field(default_factory=dict)
     """By the cell that they are in."""
@@ -203,20 +292,22 @@ class _Resumption:
     def bind_all(self) -> None:
         """Bind the leafs of all gangs that wait for it."""
         for above, waiting in self.waiting.items():
-            if waiting.is_new:
+            # A gang that has lost its guarantee may be there without one: that is no part of what is kept.
+            if waiting.is_new and not self.book.opportunistic[above]:
                 self.fill(above, waiting.batches)
             else:
                 self._bind_leafs(self.book.virtual[above], waiting.batches)
         self.waiting.clear()
 
-    def fill(self, above: int, inside: Sequence[GangBatch]) -> None:
-        """Bind the leafs of all gangs in a cell in which nobody else is."""
+    def fill(self, above: int, inside: Sequence[GangBatch]) -> CellContent:
+        """Bind the leafs of all gangs in a cell in which nobody else is; return what is in it."""
         virtual, kept = self.book.virtual[above], self.before.get(above)
         if kept is not None and kept.virtual == virtual and kept.batches == inside:
             self._copy(above, kept)
-        else:
-            gangs = self._bind_leafs(virtual, inside)
-            self.before[above] = _content(self.book, above, inside, gangs)
+            return kept
+        gangs = self._bind_leafs(virtual, inside)
+        content = self.before[above] = _content(self.book, above, inside, gangs)
+        return content
 
     def _take_one_by_one(self, batch: GangBatch) -> None:
         self.bind_all()
@@ -295,9 +386,11 @@ def _content(book: CellBook, above: int, come: Sequence[GangBatch], gangs: Mappi
     here, there = _span(book.topology.trees.children[above]), _span(book.quotas.trees.children[virtual])
     node = book.quotas.node_of[there.start]
     priorities = dict(book.priorities[node])
+    trees = book.topology.trees
     return CellContent(
         virtual=virtual,
         batches=come,
+        quota=(book.quotas.owner[virtual], trees.chain[above].name, trees.level[above]),
         gangs=gangs,
         physical=(book.virtual[here], book.holder[here], book.priority[here], book.guaranteed[here]),
         bound=(book.place[there], book.used[there], book.virtual_priority[there]),

@@ -18,13 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.backoff import delay_s
-from voda.domain.gpus import Gpus
+from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
 from voda.domain.state import ClusterState
 from voda.events.types import JobBackedOff
 from voda.planner.feasibility import largest_refusal, with_caps
 from voda.text import counted, span
 
+_ROUNDING_S: Final = 1e-3
 LONGEST_S: Final = 3_600.0
 """Longest delay, unless the time-out itself is longer."""
 _NO_WORKER: Final = "its GPUs are free, and none of its workers holds one"
@@ -43,7 +44,9 @@ class Unused(Struct, frozen=True):
 def overdue(view: ClusterState, now: float) -> list[JobBackedOff]:
     """Return the jobs that have made no use of their GPUs for `start_timeout_s`."""
     timeout_s = view.settings.start_timeout_s
-    return [_backed_off(each, timeout_s) for each in _unused(view) if timeout_s and each.since + timeout_s <= now]
+    # Most have had their chance for a moment: whether their GPUs are free does not matter yet.
+    unused = _unused(view, by=now - timeout_s) if timeout_s else ()
+    return [_backed_off(each, timeout_s) for each in unused if each.since + timeout_s <= now]
 
 
 def overdue_at(view: ClusterState, now: float) -> float:
@@ -80,23 +83,31 @@ def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, 
     return with_caps(replace(view, jobs=jobs), caps), why
 
 
-def _unused(view: ClusterState) -> Iterator[Unused]:
+def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
+    """Yield GPUs of no use; perhaps without those that have been planned for their jobs since `by`, or later."""
     absent: list[tuple[Job, tuple[str, ...]]] = []
+    jobs = view.jobs
     for job_id, nodes in view.plan.placement.items():
-        job = view.jobs.get(job_id)
-        if job is None or job.is_canceling or job.is_halted:
+        job = jobs.get(job_id)
+        # Nearly all jobs are at work.
+        if job is None or (job.workers and job.obstacle is None) or job.is_canceling or job.is_halted:
             continue
         if job.obstacle is not None and job.obstacle.at_work < len(nodes):
             since = max(job.obstacle.since, _waits_since(view, job))
             yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
-        elif not job.workers and (left := tuple(node for index, node in enumerate(nodes) if index not in job.done)):
+        elif (
+            not job.workers
+            and _waits_since(view, job) <= by + _ROUNDING_S
+            and (left := tuple(node for index, node in enumerate(nodes) if index not in job.done))
+        ):
             absent.append((job, left))
     if not absent:
         return
-    held: Counter[str] = Counter()
-    for each in (*view.jobs.values(), *view.outlived.values()):
+    held = dict.fromkeys([node for _, nodes in absent for node in nodes], NO_GPUS)
+    for each in (*jobs.values(), *view.outlived.values()):
         for node in each.workers.values():
-            held[node] += each.spec.gpus_per_replica
+            if node in held:
+                held[node] += each.spec.gpus_per_replica
     for job, nodes in absent:
         needed = {node: count * _gpus_per_worker(view, job) for node, count in Counter(nodes).items()}
         if all(node in view.nodes and view.nodes[node].own_gpus - held[node] >= needed[node] for node in needed):

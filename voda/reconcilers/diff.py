@@ -10,12 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Final
 
 from voda.cluster.port import Observed
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.domain.state import ClusterState
+
+_NOBODY: Final[Mapping[int, str]] = {}
 
 
 def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
@@ -170,8 +173,9 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
 def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
     """Return the planned jobs whose workers differ from the plan, the earliest submitted first."""
     gaps: list[_JobGap] = []
+    at_work = observed.workers
     for job_id, planned in state.plan.placement.items():
-        workers = observed.workers.get(job_id, {})
+        workers = at_work.get(job_id, _NOBODY)
         size = len(planned)
         # Nearly always the indices come in their order: two tuples are compared faster than looked up one by one.
         if len(workers) == size and tuple(workers.values()) == planned and tuple(workers) == _indices(size):

@@ -207,9 +207,12 @@ class Simulation:
         return is_changed
 
     async def _reconcile(self) -> None:
-        while await self._reconciler.step(self._current):
+        is_acting = True
+        while is_acting:
+            # The step sees what has moved until now; the last one finds nothing to do.
+            self._has_moved = False
+            is_acting = bool(await self._reconciler.step(self._current))
             await self._record()
-        await self._record()
 
     async def _current(self) -> ClusterState:
         await self._controller.catch_up()

@@ -15,7 +15,7 @@ from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
 from voda.cells.recovery import occupy, regain, stay
-from voda.cells.resumption import Contents, GangBatch, batches, resume
+from voda.cells.resumption import GangBatch, KeptCells, batches, resume
 from voda.cells.structure.trees import NONE
 
 SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})
@@ -147,19 +147,19 @@ def test_gangs_when_they_resume_have_what_they_occupy_one_by_one(
     unused = a_book(a_cluster(racks=3, boxes=2, quotas=quotas, pins=pins))
     for node in bad[:2]:
         set_node_bad(unused, node)
-    one_by_one, contents = unused.copy(), Contents()
+    one_by_one, kept = unused.copy(), KeptCells()
     come = _batches(unused, workers)
-    book, downgraded = _resumed(unused, come, contents)
+    book, downgraded = _resumed(unused, come, kept)
     _occupy_all(one_by_one, come)
     assert book == one_by_one
     assert list(book.gangs) == list(one_by_one.gangs)
     assert {name for name, gang in book.gangs.items() if gang.downgraded_by} == set(downgraded)
     assert_consistent(book)
-    assert _resumed(unused, come, contents)[0] == book
+    assert _resumed(unused, come, kept)[0] == book
     # What is kept of the cells does not matter, whoever comes.
     rest, expected = come[1:], unused.copy()
     _occupy_all(expected, rest)
-    assert _resumed(unused, rest, contents)[0] == expected
+    assert _resumed(unused, rest, kept)[0] == expected
 
 
 @given(st.sampled_from(QUOTAS), st.sampled_from(("", "a")), recorded_workers(), st.lists(st.sampled_from(tuple(NODES))))
@@ -198,9 +198,9 @@ def test_gang_when_its_virtual_cluster_has_cells_left_does_not_stay_without_a_gu
     assert book.gangs["g"].downgraded_by == "g"
 
 
-def _resumed(book: CellBook, come: Sequence[GangBatch], contents: Contents) -> tuple[CellBook, Sequence[str]]:
+def _resumed(book: CellBook, come: Sequence[GangBatch], kept: KeptCells) -> tuple[CellBook, Sequence[str]]:
     guaranteed, idle = [each for each in come if each.quota], [each for each in come if not each.quota]
-    return resume(book, guaranteed, idle, contents)
+    return resume(book, guaranteed, idle, kept)
 
 
 def _batches(book: CellBook, workers: Sequence[Recorded]) -> list[GangBatch]:

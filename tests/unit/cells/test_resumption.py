@@ -1,5 +1,6 @@
 """Gangs that come back in batches: the book is the one that they have when each comes alone."""
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -8,7 +9,7 @@ from voda.cells.book import CellBook
 from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
 from voda.cells.pool_cells import open_pool
 from voda.cells.recovery import occupy
-from voda.cells.resumption import Contents, batches, resume
+from voda.cells.resumption import KeptCells, batches, resume
 from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
@@ -70,6 +71,14 @@ def some_jobs(rng: Random, book: CellBook, chain: str) -> list[list[Gang]]:
     return sorted(jobs, key=lambda gangs: not gangs[0].placement[0].quota)
 
 
+def alone_in(unused: CellBook, jobs: Sequence[Sequence[Gang]]) -> tuple[CellBook, list[str]]:
+    """Return the book of gangs that come one by one, and those that lose their guarantee."""
+    book, lost = unused.copy(), list[str]()
+    for gang in (gang for gangs in jobs for gang in gangs):
+        lost += occupy(book, gang.request, gang.placement)
+    return book, lost
+
+
 @pytest.mark.parametrize("number", range(len(QUOTAS)))
 def test_book_when_gangs_come_in_batches_is_the_one_of_gangs_that_come_alone(number: int) -> None:
     chain, quotas = QUOTAS[number]
@@ -77,14 +86,15 @@ def test_book_when_gangs_come_in_batches_is_the_one_of_gangs_that_come_alone(num
     for seed in range(120):
         rng = rng_at(seed, f"resumption-{number}")
         jobs = some_jobs(rng, unused, chain)
-        alone, lost = unused.copy(), list[str]()
-        for gang in (gang for gangs in jobs for gang in gangs):
-            lost += occupy(alone, gang.request, gang.placement)
-        come = [batch for gangs in jobs for batch in batches(unused.topology, gangs)]
-        guaranteed, idle = [each for each in come if each.quota], [each for each in come if not each.quota]
-        before: Contents = {}
-        for _ in range(2):
-            together, downgraded = resume(unused, guaranteed, idle, before)
+        come = [(gangs, batches(unused.topology, gangs)) for gangs in jobs]
+        kept = KeptCells()
+        # Of the jobs that were there before, some have gone and others have come.
+        for share in (1.0, 1.0, 0.7, 0.9, 0.5, 0.9):
+            there = [each for each in come if rng.random() < share]
+            alone, lost = alone_in(unused, [gangs for gangs, _ in there])
+            of_all = [batch for _, of_job in there for batch in of_job]
+            guaranteed, idle = [each for each in of_all if each.quota], [each for each in of_all if not each.quota]
+            together, downgraded = resume(unused, guaranteed, idle, kept)
             assert together == alone
             assert list(together.gangs) == list(alone.gangs)
             assert list(downgraded) == lost

@@ -53,6 +53,18 @@ class Quotas:
         return frozenset(self.clusters)
 
     @cached_property
+    def root_types(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+        """(virtual cluster, pin, chain) -> types of its quota cells, the smaller ones first; pin empty: not pinned."""
+        levels: dict[tuple[str, str, str], dict[int, str]] = {}
+        views = [(cluster, "", view) for (cluster, _), view in self.views.items()]
+        views += [(cluster, pin, view) for (cluster, pin), view in self.pin_views.items()]
+        for cluster, pin, view in views:
+            for root in view.roots:
+                chain, level = self.trees.chain[root], self.trees.level[root]
+                levels.setdefault((cluster, pin, chain.name), {})[level] = chain.type_at(level).name
+        return {key: tuple(of_key[level] for level in sorted(of_key)) for key, of_key in levels.items()}
+
+    @cached_property
     def node_of(self) -> Mapping[int, int]:
         """Virtual leaf -> the view's node that it belongs to."""
         views = [*self.views.values(), *self.pin_views.values()]

@@ -180,7 +180,8 @@ class CellDraft:
         if worker.cells.node in self.mixed or worker.cells.node in job.refusals:
             return False
         cluster = self.cluster(job)
-        for quota in _quota_types(self, job, worker.cells.chain):
+        types = self.book.quotas.root_types.get((cluster, job.spec.pinned_cell, worker.cells.chain), ())
+        for quota in types:
             cells = WorkerCells(
                 node=worker.cells.node, devices=worker.cells.devices, chain=worker.cells.chain, quota=quota
             )
@@ -285,15 +286,6 @@ def request_of(name: str, spec: JobSpec, cluster: str, *, is_guaranteed: bool, c
 def _is_idle(book: CellBook, cells: WorkerCells) -> bool:
     leafs = [book.topology.leaf_at.get((cells.node, device), NONE) for device in cells.devices]
     return bool(leafs) and all(leaf != NONE and not book.holder[leaf] for leaf in leafs)
-
-
-def _quota_types(draft: CellDraft, job: Job, chain: str) -> Sequence[str]:
-    """Return the types of the quota cells in a chain that a job may be in, the smaller ones first."""
-    cluster, pin, quotas = draft.cluster(job), job.spec.pinned_cell, draft.book.quotas
-    view = quotas.pin_views.get((cluster, pin)) if pin else quotas.views.get((cluster, chain))
-    roots_at = {} if view is None else view.roots_at
-    levels = [level for level in sorted(roots_at) if quotas.trees.chain[roots_at[level][0]].name == chain]
-    return [draft.book.topology.chains[chain].type_at(level).name for level in levels]
 
 
 def _nodes_for(draft: CellDraft, job: Job, *, is_guaranteed: bool) -> frozenset[str] | None:

@@ -5,7 +5,7 @@ a job follows from its part of the plan and from the cells that there are, and f
 with it and without it.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from voda.cells.book import CellBook
 from voda.cells.gangs import Gang, WorkerCells
-from voda.cells.resumption import Contents, GangBatch, batches
+from voda.cells.resumption import GangBatch, KeptCells, batches
 from voda.cells.structure.trees import NONE
 from voda.domain.job import Job, JobSpec
+from voda.domain.node import Node
 from voda.planner.virtual_clusters.beyond_quota import KeptBeyondQuota
 from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, PlannedWorker, request_of
 
@@ -49,6 +50,16 @@ class FormerWorkers(Struct, frozen=True, kw_only=True, gc=False):
     """None: some have no cells, or the guaranteed ones do not come first."""
 
 
+class OpenNodes(Struct, frozen=True, kw_only=True, gc=False):
+    """The nodes that take new workers."""
+
+    of: Sequence[Node]
+    """All nodes that there were."""
+    usable: frozenset[str]
+    foreign: Mapping[str, int]
+    """Node -> devices that others than jobs and gangs use, of usable nodes on which there are some."""
+
+
 FormerJob = tuple[float, str, Job, FormerWorkers]
 """When it was submitted, its id, it, and its workers: in this order they are sorted."""
 _Part = tuple[tuple[str, ...], tuple[tuple[int, ...], ...], tuple[str, ...], int, int, str, str]
@@ -61,8 +72,10 @@ class KeptWorkers:
 
     book: CellBook
     """It is never changed."""
-    contents: Contents = field(default_factory=dict)
+    cells: KeptCells = field(default_factory=KeptCells)
     beyond_quota: KeptBeyondQuota = field(default_factory=KeptBeyondQuota)
+    open_nodes: OpenNodes | None = None
+    """Those of the last decision."""
     _kept: dict[str, tuple[JobSpec, _Part, FormerWorkers]] = field(default_factory=dict)
 
     def of_jobs(self, draft: CellDraft) -> list[FormerJob]:

@@ -22,7 +22,7 @@ from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
-from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers
+from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers, OpenNodes
 from voda.planner.virtual_clusters.unused_book import kept_workers
 
 _FOREIGN: Final = "others on "
@@ -36,19 +36,15 @@ def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
     leafs_on = book.topology.leafs_on
     _recover_gangs(view, book)
     held = gang_leafs(view)
-    usable = frozenset(
-        name
-        for name, node in view.nodes.items()
-        if name not in view.closed_nodes and (node.usable_gpus or (held.get(name) and node.is_open))
-    )
-    foreign = _foreign(view, leafs_on, usable, held)
+    nodes = _open_nodes(view, kept, held)
+    foreign = nodes.foreign
     mixed = frozenset(foreign) | _lent_to_gangs(view)
-    draft = CellDraft(view, book, usable, mixed, without_guarantee, kept.beyond_quota)
+    draft = CellDraft(view, book, nodes.usable, mixed, without_guarantee, kept.beyond_quota)
     _recover_workers(draft, kept, held)
     for name in sorted(foreign):
         _block(draft, name, foreign[name])
     # Bad nodes come last: what runs on them goes on, and no quota cell is doomed that a worker has.
-    for name in sorted(leafs_on.keys() - usable):
+    for name in sorted(leafs_on.keys() - nodes.usable):
         set_node_bad(draft.book, name)
     return draft
 
@@ -65,6 +61,22 @@ def gang_leafs(view: ClusterState) -> Mapping[str, int]:
 def blocked_nodes(book: CellBook) -> frozenset[str]:
     """Return the nodes of a recovered book on which others than jobs and gangs use devices."""
     return frozenset(name.removeprefix(_FOREIGN) for name in book.gangs if name.startswith(_FOREIGN))
+
+
+def _open_nodes(view: ClusterState, kept: KeptWorkers, held: Mapping[str, int]) -> OpenNodes:
+    there = list(view.nodes.values())
+    is_simple, last = not (held or view.closed_nodes), kept.open_nodes
+    if is_simple and last is not None and last.of == there:
+        return last
+    usable = frozenset(
+        name
+        for name, node in view.nodes.items()
+        if name not in view.closed_nodes and (node.usable_gpus or (held.get(name) and node.is_open))
+    )
+    nodes = OpenNodes(of=there, usable=usable, foreign=_foreign(view, kept.book.topology.leafs_on, usable, held))
+    if is_simple:
+        kept.open_nodes = nodes
+    return nodes
 
 
 def _foreign(
@@ -107,7 +119,7 @@ def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int
     for priority in sorted(by_priority, reverse=True):
         coming.add(by_priority[priority], 0)
     coming.add([each for each in former if each[3].idle], 1)
-    draft.book, downgraded = resume(draft.book, *coming.batches, kept.contents)
+    draft.book, downgraded = resume(draft.book, *coming.batches, kept.cells)
     draft.parts.begin(draft.workers, draft.book.gangs)
     kept.forget_others(view.plan.placement.keys())
     kept.beyond_quota.forget_others(view.jobs.keys())
