@@ -9,7 +9,7 @@ shared like a quota of its own, among the jobs that name it.
 Rule: no guaranteed worker gives way but to a higher priority of its own virtual cluster.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,10 +84,10 @@ class _Quota:
             left_out |= {job_id for job_id, size in short.items() if not size}
 
     def _targets(
-        self, jobs: Mapping[str, Job], policy: Policy, now: float, *, caps: Mapping[str, int], left_out: Iterable[str]
+        self, jobs: Mapping[str, Job], policy: Policy, now: float, *, caps: Mapping[str, int], left_out: Set[str]
     ) -> Mapping[str, int]:
         view = replace(self.draft.view, jobs=dict(jobs), capacity_limit_gpus=Gpus(self._healthy_leafs()))
-        view = without_jobs(view, set(left_out))
+        view = without_jobs(view, left_out) if left_out else view
         view = with_caps(view, {job_id: (size, "") for job_id, size in caps.items() if job_id in view.jobs})
         return allocate(view, policy, now).replicas
 

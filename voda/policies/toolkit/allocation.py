@@ -191,6 +191,7 @@ def _needs(needs: Gpus, free: Gpus) -> str:
     return f"needs {counted(needs, 'GPU')}, {number_are(free)} free"
 
 
+@lru_cache(maxsize=4096)
 def _changes(had: int, gets: int, why: str) -> str:
     workers = counted(gets, "worker")
     if not had:
