@@ -30,14 +30,17 @@ class Shares:
 
     def rows(self) -> Sequence[Row]:
         """Return each one's part of the CPU time used since, and how much of the machine that was."""
-        span_s, now = time.perf_counter() - self._begun, self._used()
-        used = {name: seconds - self._before.get(name, 0.0) for name, seconds in now.items()}
+        span_s, used = time.perf_counter() - self._begun, self.seconds()
         total = sum(used.values()) or 1.0
         rows = [
             Row(what=f"CPU: {name}", figure=100 * seconds / total, unit="%")
             for name, seconds in sorted(used.items(), key=lambda item: -item[1])
         ]
         return [*rows, Row(what="CPU: all of them together", figure=total / span_s, unit="cores")]
+
+    def seconds(self) -> Mapping[str, float]:
+        """Return the seconds of CPU that each one has used since."""
+        return {name: seconds - self._before.get(name, 0.0) for name, seconds in self._used().items()}
 
     def voda_s(self) -> float:
         """Return the seconds of CPU that voda has used since."""

@@ -5,12 +5,13 @@ Latency is what one who asks for one pod after the other waits for filter, prior
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import aiohttp
 import msgspec
+from msgspec import Struct
 
 from benchmarks.kube.options import Options
 from benchmarks.kube.plane import control_plane
@@ -43,32 +44,35 @@ async def run(options: Options) -> Sequence[Row]:
         home = Path(folder)
         async with Client(plane) as client:
             await add_nodes(client, [a_card_node(f"gpu-{number:04}", _CARDS) for number in range(nodes)])
-            bare = await _rate(plane, client, "bare", count, _configuration(plane, home, ""))
+            bare = await _placed(
+                plane, client, "bare", count, _configuration(plane, home, ""), lambda: Shares(plane, [])
+            )
             with serving(plane, home, str(home / "voda.db"), settings=settings, program=options.program) as replica:
                 await replica.until_leads()
                 latencies = await _latencies(client, replica, tries)
                 config = _configuration(plane, home, f"{replica.url}/scheduler")
-                shares = Shares(plane, [replica])
-                extended = await _rate(plane, client, "extended", count, config)
-                return [*_rows(nodes, bare, extended, latencies), *shares.rows()]
+                extended = await _placed(plane, client, "extended", count, config, lambda: Shares(plane, [replica]))
+                return _rows(nodes, bare, extended, latencies)
 
 
-def _rows(nodes: int, bare: float, extended: float, latencies: Sequence[float]) -> Sequence[Row]:
+def _rows(nodes: int, bare: "_Placed", extended: "_Placed", latencies: Sequence[float]) -> Sequence[Row]:
     ordered = sorted(latencies)
     p99, median = (1000 * ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in (99, 50))
     where = f"{nodes} nodes with {_CARDS} cards"
     return [
         Row(
             what=f"pods placed by kube-scheduler with the extender, {where}",
-            figure=extended,
+            figure=extended.per_s,
             unit="/s",
-            goal=min(_GOAL_PER_S, _GOAL_SHARE * bare),
+            goal=min(_GOAL_PER_S, _GOAL_SHARE * bare.per_s),
             better="higher",
-            yardstick=f"the same without it ({bare:,.0f}/s)",
-            ratio=extended / bare,
+            yardstick=f"the same without it ({bare.per_s:,.0f}/s)",
+            ratio=extended.per_s / bare.per_s,
         ),
         Row(what="filter, priorities and bind of one pod, p99", figure=p99, unit="ms", goal=_GOAL_MS),
         Row(what="filter, priorities and bind of one pod, median", figure=median, unit="ms"),
+        *bare.rows("without the extender"),
+        *extended.rows("with the extender"),
     ]
 
 
@@ -79,8 +83,28 @@ def _configuration(plane: ControlPlane, folder: Path, url: str) -> str:
     return f"--config={path}"
 
 
-async def _rate(plane: ControlPlane, client: Client, name: str, count: int, config: str) -> float:
-    """Let kube-scheduler place pods that are there already, and return pods/s from the first to the last."""
+class _Placed(Struct, frozen=True):
+    """What it took kube-scheduler to place pods, from its start to the last of them."""
+
+    per_s: float
+    cpu_ms: Mapping[str, float]
+    """Of each part, per pod; kube-scheduler's has its start."""
+    cores: float
+    """In use by all parts."""
+
+    def rows(self, how: str) -> Sequence[Row]:
+        """Return the rows that say what it cost."""
+        parts = sorted(self.cpu_ms.items(), key=lambda item: -item[1])
+        return [
+            *(Row(what=f"CPU a pod, {how}: {part}", figure=each, unit="ms") for part, each in parts),
+            Row(what=f"CPU, {how}: all of them together", figure=self.cores, unit="cores"),
+        ]
+
+
+async def _placed(
+    plane: ControlPlane, client: Client, name: str, count: int, config: str, shares: Callable[[], Shares]
+) -> _Placed:
+    """Let kube-scheduler place pods that are there already; the rate is from the first to the last."""
     bodies = [
         a_sharing_pod(f"{name}-{number}", "default", 50, scheduler="default-scheduler", labels={_LABEL: name})
         for number in range(count)
@@ -88,14 +112,20 @@ async def _rate(plane: ControlPlane, client: Client, name: str, count: int, conf
     await in_parallel([partial(client.create, api.PODS, body) for body in bodies])
     pods = Pods(client, _LABEL)
     async with pods.followed():
+        used, began = shares(), time.perf_counter()
         plane.start_scheduler(config)
         await pods.until(lambda: len(pods.bound.get(name, {})) == count, f"{count} pods are bound")
+        cpu_s, span_s = used.seconds(), time.perf_counter() - began
         instants = pods.bound[name].values()
         plane.stop("kube-scheduler")
         names = [body["metadata"]["name"] for body in bodies]
         await in_parallel([partial(client.delete, api.PODS, each, "default", grace_s=0) for each in names])
         await pods.until_gone()
-    return (count - 1) / (max(instants) - min(instants))
+    return _Placed(
+        per_s=(count - 1) / (max(instants) - min(instants)),
+        cpu_ms={part: 1000 * each / count for part, each in cpu_s.items()},
+        cores=sum(cpu_s.values()) / span_s,
+    )
 
 
 async def _latencies(client: Client, replica: Replica, tries: int) -> Sequence[float]:
