@@ -22,7 +22,7 @@ from voda.extender.wire import (
     MetaVictims,
     read_pod,
 )
-from voda.sharing.card_chooser import HIGHEST, CardChooser
+from voda.sharing.card_chooser import HIGHEST, CardChooser, NodeChoice
 from voda.sharing.pod import PodRequest
 
 _MILLI_PER_CORE: Final = 10
@@ -67,6 +67,7 @@ class ShareVerbs:
         accounts: of all nodes.
         closed: nodes that take no pod now, and why.
         changes: of the accounts; None: what changed is found by comparison.
+        most: so many nodes are the answer to filter at most, the best ones; 0 = all.
     """
 
     def __init__(
@@ -75,18 +76,21 @@ class ShareVerbs:
         accounts: Mapping[str, SharingNode],
         closed: Mapping[str, str],
         changes: ChangedKeys | None = None,
+        *,
+        most: int = 0,
     ) -> None:
         self._chooser = chooser
+        self._most = most
         self._accounts = accounts
         self._closed = closed
         self._changes = changes
 
     def filter(self, pod: SharingPod, names: Sequence[str]) -> ExtenderFilterResult:
-        """Return the nodes where the pod's cards are free, and why they are not on each of the others."""
-        wanted = self._preferences(pod, names)
-        left = [name for name in names if name not in wanted and name not in self._closed]
-        refused = self._chooser.refusals(left, pod.request, pod.text())
-        closed = {name: self._closed[name] for name in names if name in self._closed and name not in wanted}
+        """Return the best nodes where the pod's cards are free, and why they are not on each of those without."""
+        wanted, unfit = self._choice(pod, names, self._most)
+        refused = self._chooser.refusals(unfit, pod.request, pod.text()) if unfit else {}
+        asked = set(names) if self._closed else ()
+        closed = {name: why for name, why in self._closed.items() if name in asked and name not in wanted}
         return ExtenderFilterResult(
             node_names=tuple(wanted),
             failed_nodes={name: each.reason for name, each in refused.items() if not each.is_final} | closed,
@@ -95,11 +99,11 @@ class ShareVerbs:
 
     def has_room(self, pod: SharingPod) -> bool:
         """Say whether the pod's cards are free on some node."""
-        return bool(self._preferences(pod, tuple(self._accounts)))
+        return bool(self._choice(pod, tuple(self._accounts)).wanted)
 
     def prioritize(self, pod: SharingPod, names: Sequence[str]) -> Sequence[HostPriority]:
         """Return how much each node is preferred; those without room the least."""
-        wanted = self._preferences(pod, names)
+        wanted = self._choice(pod, names).wanted
         return [HostPriority(name, wanted.get(name, 0)) for name in names]
 
     def preempt(self, pod: SharingPod, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
@@ -123,13 +127,16 @@ class ShareVerbs:
             for (name, request), cards in zip(pod.requests.items(), found, strict=True)
         }
 
-    def _preferences(self, pod: SharingPod, names: Sequence[str]) -> Mapping[str, int]:
+    def _choice(self, pod: SharingPod, names: Sequence[str], most: int = 0) -> NodeChoice:
         self._chooser.follow(self._accounts, pod.request, self._changes)
         open_ = tuple(name for name in names if name not in self._closed) if self._closed else tuple(names)
-        wanted = self._chooser.preferences(open_, pod.request, pod.uid)
-        if pod.has_cards_on not in names:
-            return wanted
-        return {**{name: min(each, HIGHEST - 1) for name, each in wanted.items()}, pod.has_cards_on: HIGHEST}
+        found = self._chooser.choice(open_, pod.request, pod.uid, most=most)
+        if not pod.has_cards_on or pod.has_cards_on not in names:
+            return found
+        wanted = {name: min(each, HIGHEST - 1) for name, each in found.wanted.items()}
+        return NodeChoice(
+            {**wanted, pod.has_cards_on: HIGHEST}, [name for name in found.unfit if name != pod.has_cards_on]
+        )
 
     def _fits_without(self, pod: SharingPod, node: str, victims: MetaVictims) -> bool:
         account, leaving = self._accounts.get(node), {each.uid for each in victims.pods}

@@ -5,7 +5,7 @@ of nodes count as endless: whoever asks has looked at them. Rule: the choice fol
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -16,7 +16,7 @@ from voda.domain.shares import FreeCard, SharingNode
 from voda.sharing.demand import Demand
 from voda.sharing.fleet import Fleet
 from voda.sharing.joint import RatedNodes, rate
-from voda.sharing.nodes import GpuNode, NodeRows
+from voda.sharing.nodes import Bools, Floats, GpuNode, Ints, NodeRows
 from voda.sharing.placement import PodPlacer
 from voda.sharing.pod import PodRequest
 from voda.sharing.raters import Rater, RatingContext, TieBreaking
@@ -37,6 +37,15 @@ class CardRefusal(Struct, frozen=True):
     """Whether it would not fit either if nobody used the node's cards."""
 
 
+class NodeChoice(NamedTuple):
+    """Where a pod fits, of the nodes that were asked about."""
+
+    wanted: Mapping[str, int]
+    """How much each node is preferred, 0 to 10, 10 of the best alone; in the order of the question."""
+    unfit: Sequence[str]
+    """The nodes where it does not fit."""
+
+
 class CardChooser:
     """Follows the accounts of nodes, and rates nodes for pods by them."""
 
@@ -46,7 +55,7 @@ class CardChooser:
         self._devices: list[tuple[GpuDevice, ...]] = []
         self._versions: list[int] = []
         """Of the accounts, as they were read; -1 = not read yet."""
-        self._fleet = Fleet(())
+        self._fleet = self._empty = Fleet(())
         self._context = RatingContext(demand=Demand((), self._fleet.hardware))
         self._placer = PodPlacer(self._fleet, rater, self._context)
         self._unused = self._placer
@@ -81,30 +90,62 @@ class CardChooser:
 
     def preferences(self, names: Sequence[str], pod: PodRequest, uid: str) -> Mapping[str, int]:
         """Return how much each node is preferred, 0 to 10, 10 of the best alone; where it does not fit it has none."""
-        # kube-scheduler asks twice: of all nodes, and then, for their scores, of those that were the answer.
-        now = pod, uid, self._placer, self._fleet.changes
-        if self._answered == now and names == self._answer[0]:
-            return self._answer[1]
-        wanted = self._preferences(names, pod, uid)
-        self._answered, self._answer = now, (tuple(wanted), wanted)
-        return wanted
+        return self.choice(names, pod, uid).wanted
 
-    def _preferences(self, names: Sequence[str], pod: PodRequest, uid: str) -> Mapping[str, int]:
-        rated, row_of = self._placer.rated(pod, uid), self._fleet.row_of
-        asked = np.array([row_of.get(name, -1) for name in names], dtype=np.int64)
-        places = np.flatnonzero((asked >= 0) & (rated.scores[asked] > -np.inf)) if len(row_of) else asked[:0]
-        if not len(places):
-            return {}
-        rows = asked[places]
-        scores, ties = rated.scores[rows], rated.ties[rows]
+    def choice(self, names: Sequence[str], pod: PodRequest, uid: str, *, most: int = 0) -> NodeChoice:
+        """Return where the pod fits: of more nodes than `most` the best ones alone; 0 = all."""
+        # kube-scheduler asks twice: of all nodes, and then, for their scores, of those that were the answer.
+        is_same = self._answered == self._state(pod, uid) and names == self._answer[0]
+        if is_same and (not most or len(names) <= most):
+            return NodeChoice(self._answer[1], ())
+        rated, asked = self._placer.rated(pod, uid), self._rows(names)
+        fits = (asked >= 0) & (rated.scores[asked] > -np.inf) if len(self._names) else asked >= 0
+        places = np.flatnonzero(fits)
+        wanted = self._scaled(names, places, asked[places], rated, most) if len(places) else {}
+        unfit = () if len(places) == len(names) else [names[place] for place in np.flatnonzero(~fits).tolist()]
+        self._answered, self._answer = self._state(pod, uid), (tuple(wanted), wanted)
+        return NodeChoice(wanted, unfit)
+
+    def _scaled(
+        self, names: Sequence[str], places: Ints, rows: Ints, rated: RatedNodes, most: int
+    ) -> Mapping[str, int]:
+        """Return the preferences of the best nodes, given the places in `names` and the rows of those that fit."""
+        best = self._best(rows, rated)
+        if most and len(places) > most:
+            # The first ones among equal nodes; where a tie decided, the best one may not be among the highest.
+            kept = np.lexsort((rows, -rated.scores[rows]))[:most]
+            kept = np.sort(kept if best in kept else np.append(kept[:-1], best))
+            best, places, rows = int(np.flatnonzero(kept == best)[0]), places[kept], rows[kept]
+        scores = rated.scores[rows]
         lowest, highest = scores.min(), scores.max()
-        equal = scores >= highest - (self._rater.tolerance if isinstance(self._rater, TieBreaking) else 0.0)
-        wanted = np.where(equal, HIGHEST - 1, np.floor((HIGHEST - 1) * (scores - lowest) / max(highest - lowest, 1e-9)))
-        # As everywhere, the first of equal nodes wins.
+        steps = np.floor((HIGHEST - 1) * (scores - lowest) / max(highest - lowest, 1e-9))
+        wanted = np.where(self._equal(scores), HIGHEST - 1, steps).astype(int)
+        wanted[best] = HIGHEST
+        return dict(zip([names[place] for place in places.tolist()], wanted.tolist(), strict=True))
+
+    def _best(self, rows: Ints, rated: RatedNodes) -> int:
+        """Return the place of the best of some rows: as everywhere, the first of equal nodes wins."""
+        ties = rated.ties[rows]
+        equal = self._equal(rated.scores[rows])
         best = np.flatnonzero(equal & (ties >= ties[equal].max()))
-        wanted[best[rows[best].argmin()]] = HIGHEST
-        fitting = [names[place] for place in places.tolist()]
-        return dict(zip(fitting, wanted.astype(int).tolist(), strict=True))
+        return int(best[rows[best].argmin()])
+
+    def _equal(self, scores: Floats) -> Bools:
+        """Return which scores are as good as the highest."""
+        tolerance = self._rater.tolerance if isinstance(self._rater, TieBreaking) else 0.0
+        return np.asarray(scores >= scores.max() - tolerance)
+
+    def _rows(self, names: Sequence[str]) -> Ints:
+        """Return the rows of nodes, -1 of those that are not known."""
+        row_of = self._fleet.row_of
+        try:
+            return np.fromiter(map(row_of.__getitem__, names), dtype=np.int64, count=len(names))
+        except KeyError:
+            return np.array([row_of.get(name, -1) for name in names], dtype=np.int64)
+
+    def _state(self, pod: PodRequest, uid: str) -> object:
+        """Return what an answer depends on, besides the nodes that were asked about."""
+        return pod, uid, self._placer, self._fleet.changes
 
     def refusals(self, names: Sequence[str], pod: PodRequest, asked: str) -> Mapping[str, CardRefusal]:
         """Return why a pod does not fit on nodes that `preferences` left out; `asked` is what it asks for, in words."""
@@ -112,6 +153,8 @@ class CardChooser:
         none = CardRefusal(_NO_CARDS, is_final=True)
         final = CardRefusal(f"the node's cards are too few or too small for {asked}", is_final=True)
         full = CardRefusal(f"too little is left of the node's cards for {asked}", is_final=False)
+        if not names:
+            return {}
         unused, row_of, counts = self._unused.rated(pod), self._fleet.row_of, self._fleet.hardware.device_counts
         return {
             name: none
@@ -154,16 +197,20 @@ class CardChooser:
             GpuNode(name=name, cpu_milli=_ENDLESS, memory_mib=_ENDLESS, devices=each)
             for name, each in zip(names, devices, strict=True)
         ]
-        self._fleet, self._changes_left = Fleet(nodes), 0
+        self._fleet, self._empty, self._changes_left = Fleet(nodes), Fleet(nodes), 0
         self._names, self._devices, self._versions = names, devices, [-1] * len(names)
 
     def _expect(self, accounts: Mapping[str, SharingNode], pod: PodRequest) -> None:
         """Expect pods like those that have shares now; like this one where none has any."""
         held = [_request(each.containers) for account in accounts.values() for each in account.pods.values()]
-        hardware = self._fleet.hardware
-        self._context = RatingContext(demand=Demand(held or [pod], hardware))
-        self._placer = PodPlacer(self._fleet, self._rater, self._context)
-        self._unused = PodPlacer(Fleet(hardware.nodes), self._rater, self._context)
+        was_heeded = self._context.demand.is_measured
+        self._context = RatingContext(demand=Demand(held or [pod], self._fleet.hardware))
+        if was_heeded or self._placer.fleet is not self._fleet:
+            self._placer = PodPlacer(self._fleet, self._rater, self._context)
+            self._unused = PodPlacer(self._empty, self._rater, self._context)
+        else:
+            # This rater goes by what is free alone: its scores still hold.
+            self._placer.context = self._unused.context = self._context
         self._changes_left = max(_FEWEST_CHANGES, len(held) // 10)
 
 

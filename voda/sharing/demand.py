@@ -22,6 +22,11 @@ class Demand:
         self.counts = Counter(pods)
         self._hardware = hardware
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether a rater has asked for any of the measures."""
+        return not {"fragmentation", "stranding"}.isdisjoint(vars(self))
+
     @cached_property
     def fragmentation(self) -> Fragmentation:
         """Return FGD's measure for the typical kinds."""

@@ -30,9 +30,10 @@ class PodPlacer:
     """Places pods on a fleet by a rater, and takes what they get."""
 
     def __init__(self, fleet: Fleet, rater: Rater, context: RatingContext) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
+        self.context = context
+        """May be replaced by one of which the rater reads nothing: kept scores stay."""
         self._rater = rater
-        self._context = context
         self._tolerance = rater.tolerance if isinstance(rater, TieBreaking) else 0.0
         self._kept: OrderedDict[PodRequest, _Kept] = OrderedDict()
 
@@ -40,7 +41,7 @@ class PodPlacer:
         """Return where the pod goes, and take it from the fleet; None where it fits nowhere."""
         chosen = self.choose(pod, uid)
         if chosen is not None:
-            self._fleet.take(chosen)
+            self.fleet.take(chosen)
         return chosen
 
     def choose(self, pod: PodRequest, uid: str = "") -> PodPlacement | None:
@@ -52,25 +53,25 @@ class PodPlacer:
         equal = np.flatnonzero(rated.scores >= highest - self._tolerance)
         best = int(equal[rated.ties[equal].argmax()])
         devices = tuple(tuple(np.flatnonzero(row).tolist()) for row in rated.picked[:, best])
-        return PodPlacement(node=self._fleet.hardware.nodes[best].name, request=pod, devices=devices)
+        return PodPlacement(node=self.fleet.hardware.nodes[best].name, request=pod, devices=devices)
 
     def rated(self, pod: PodRequest, uid: str = "") -> RatedNodes:
         """Return the score of every node for a pod, and the devices that it would get there."""
         if self._rater.heeds_uid:
-            return rate(self._fleet.rows(), pod, self._rater, replace(self._context, uid=uid))
+            return rate(self.fleet.rows(), pod, self._rater, replace(self.context, uid=uid))
         kept = self._kept.get(pod)
         if kept is None:
-            rated = rate(self._fleet.rows(), pod, self._rater, self._context)
-            self._kept[pod] = _Kept(rated, self._fleet.changes)
+            rated = rate(self.fleet.rows(), pod, self._rater, self.context)
+            self._kept[pod] = _Kept(rated, self.fleet.changes)
             if len(self._kept) > _MOST_KINDS:
                 self._kept.popitem(last=False)
             return rated
         self._kept.move_to_end(pod)
-        stale = np.flatnonzero(self._fleet.changed_at > kept.at)
+        stale = np.flatnonzero(self.fleet.changed_at > kept.at)
         if len(stale):
-            anew = rate(self._fleet.rows(stale), pod, self._rater, self._context)
+            anew = rate(self.fleet.rows(stale), pod, self._rater, self.context)
             kept.rated.scores[stale] = anew.scores
             kept.rated.ties[stale] = anew.ties
             kept.rated.picked[:, stale] = anew.picked
-            kept.at = self._fleet.changes
+            kept.at = self.fleet.changes
         return kept.rated

@@ -9,8 +9,10 @@ from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
 from voda.domain.shares import FreeCard, PodShares, SharingNode
 from voda.sharing.card_chooser import HIGHEST, CardChooser
+from voda.sharing.nodes import Floats, NodeRows
 from voda.sharing.pod import PodRequest
-from voda.sharing.raters import RATERS
+from voda.sharing.raters import RATERS, RatingContext
+from voda.sharing.raters.binpack import Binpack
 
 CARD = GpuDevice(memory_mib=16_000)
 
@@ -55,6 +57,48 @@ def test_first_of_equal_nodes_is_preferred_whatever_the_order_of_the_question() 
     pod = a_request(share(300))
     chooser = chooser_of(accounts(), pod)
     assert chooser.preferences(["n2", "n1", "n0"], pod, "u") == {"n2": 9, "n1": 9, "n0": 10}
+
+
+@pytest.mark.parametrize("rater", list(RATERS))
+@pytest.mark.parametrize("most", [1, 3])
+def test_choice_of_so_many_nodes_has_the_one_that_is_best_of_all(rater: str, most: int) -> None:
+    found, pod = accounts(6, 2), a_request(share(300))
+    for number, milli in enumerate((100, 600, 900, 300, 600, 900)):
+        give(found[f"n{number}"], f"u{number}", share(milli), number % 2)
+    chooser = chooser_of(found, pod, rater)
+    everywhere = chooser.preferences(list(found), pod, "u")
+    chosen = chooser_of(found, pod, rater).choice(list(found), pod, "u", most=most)
+    assert len(chosen.wanted) == most
+    assert not chosen.unfit
+    assert [name for name, each in chosen.wanted.items() if each == HIGHEST] == [
+        name for name, each in everywhere.items() if each == HIGHEST
+    ]
+
+
+class CountingBinpack(Binpack):
+    """Counts the nodes that it scores."""
+
+    def __init__(self) -> None:
+        self.scored = 0
+
+    def score(self, before: NodeRows, after: NodeRows, context: RatingContext) -> Floats:
+        self.scored += len(before.index)
+        return super().score(before, after, context)
+
+
+def test_scores_that_do_not_depend_on_the_expected_pods_are_kept_when_others_are_expected() -> None:
+    found, pod, changes, rater = accounts(50, 8), a_request(share(100)), ChangedKeys(), CountingBinpack()
+    chooser = CardChooser(rater)
+    for number in range(300):
+        chooser.follow(found, pod, changes)
+        wanted = chooser.preferences(tuple(found), pod, "u")
+        best = max(wanted, key=lambda name: wanted[name])
+        cards = chooser.cards(best, pod, "u")
+        assert cards is not None
+        give(found[best], f"u{number}", share(100), *cards[0])
+        changes.add(best)
+    # Each node once, and then those that changed; full ones have no score.
+    assert rater.scored <= len(found) + 299
 
 
 def test_accounts_that_are_followed_by_their_changes_are_rated_as_if_all_were_compared() -> None:

@@ -135,6 +135,8 @@ class SharingSettings(_SettingsPart, frozen=True):
     """Whether voda is kube-scheduler's extender for those that ask by extended resources."""
     rater: str = "fgd"
     """What chooses node and card, of voda/sharing/raters."""
+    nodes_to_score: int = 100
+    """So many nodes filter answers with at most, the best ones, and kube-scheduler scores no others; 0 = all."""
     core_resources: tuple[str, ...] = SHARE_RESOURCES.core
     """Names of hundredths of a card; a container uses one of them."""
     memory_resources: tuple[str, ...] = SHARE_RESOURCES.memory
@@ -252,6 +254,8 @@ def _check_sharing(sharing: SharingSettings) -> None:
         RATERS.choose(sharing.rater)
     except InvalidInput as error:
         raise InvalidInput(f"sharing.rater: {error}") from error
+    if sharing.nodes_to_score < 0:
+        raise InvalidInput(f"sharing.nodesToScore is {sharing.nodes_to_score}, expected 0 (all) or more")
     for name, resources in (("coreResources", sharing.core_resources), ("memoryResources", sharing.memory_resources)):
         if not resources:
             raise InvalidInput(f"sharing.{name} is empty, expected the name of an extended resource")

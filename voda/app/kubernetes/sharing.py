@@ -47,6 +47,7 @@ class Sharing:
                 pods=pods,
                 chooser=CardChooser(rater),
                 is_synced=lambda: mirror.is_synced,
+                most_nodes=settings.nodes_to_score,
             )
             self._reconciler = ShareReconciler(backend=backend, binding=binding, pods=pods, rater=rater)
         if settings.claims:

@@ -44,6 +44,8 @@ class ShareExtender:
     chooser: CardChooser
     is_synced: Callable[[], bool]
     """Whether the mirror has read the cluster."""
+    most_nodes: int = 0
+    """So many nodes are the answer to filter at most, the best ones; 0 = all."""
     _asked_at: int = field(default=-1, init=False)
     """Changes of the pods up to which the log has been read to its end."""
 
@@ -121,4 +123,5 @@ class ShareExtender:
             # The mirror may be ahead of the fold: another replica may have bound a pod just now.
             await self.backend.view.wait_for(await self.backend.store.position())
             self._asked_at, closed = changes, self._closed.now(self._accounts)
-        return ShareVerbs(self.chooser, self._accounts.nodes, closed, self._accounts.changes)
+        accounts = self._accounts
+        return ShareVerbs(self.chooser, accounts.nodes, closed, accounts.changes, most=self.most_nodes)

@@ -86,6 +86,7 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("pools: {a100: {policy: lifo}}", "pools.a100.policy: policy 'lifo' is not known"),
         ("pools: {a100: {placer: anywhere}}", "pools.a100.placer: placer 'anywhere' is not known"),
         ("sharing: {rater: tight}", "sharing.rater: rater 'tight' is not known"),
+        ("sharing: {nodesToScore: -1}", r"sharing.nodesToScore is -1, expected 0 \(all\) or more"),
         ("sharing: {coreResources: []}", "sharing.coreResources is empty, expected the name of an extended resource"),
         ("sharing: {memoryResources: [a b]}", r"sharing.memoryResources\[0\] is 'a b', expected the name of an"),
         ("sharing: {coreResources: [a/b], memoryResources: [a/b]}", "sharing.memoryResources both have a/b"),
