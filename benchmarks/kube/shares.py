@@ -22,9 +22,13 @@ class Shares:
     """
 
     def __init__(self, plane: ControlPlane, replicas: Sequence[Replica], rest: str = "stand-ins and load") -> None:
-        self._plane = plane
+        self.plane = plane
         self._replicas = replicas
         self._rest = rest
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
         self._begun = time.perf_counter()
         self._before = self._used()
 
@@ -53,7 +57,7 @@ class Shares:
     def _used(self) -> Mapping[str, float]:
         voda = sum(_cpu_s(pid) for replica in self._replicas for pid in replica.pids())
         own = os.times()
-        used = {**self._plane.cpu_s(), "voda": voda, self._rest: own.user + own.system}
+        used = {**self.plane.cpu_s(), "voda": voda, self._rest: own.user + own.system}
         return {name: seconds for name, seconds in used.items() if seconds}
 
 

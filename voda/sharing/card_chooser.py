@@ -197,7 +197,8 @@ class CardChooser:
             GpuNode(name=name, cpu_milli=_ENDLESS, memory_mib=_ENDLESS, devices=each)
             for name, each in zip(names, devices, strict=True)
         ]
-        self._fleet, self._empty, self._changes_left = Fleet(nodes), Fleet(nodes), 0
+        self._fleet, self._changes_left = Fleet(nodes), 0
+        self._empty = self._fleet.emptied()
         self._names, self._devices, self._versions = names, devices, [-1] * len(names)
 
     def _expect(self, accounts: Mapping[str, SharingNode], pod: PodRequest) -> None:

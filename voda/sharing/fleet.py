@@ -4,6 +4,7 @@ Rule: `release` returns exactly what `take` took, and `take` refuses what is not
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -23,6 +24,12 @@ class Fleet:
         self.changes = 0
         self.changed_at: Ints = np.zeros(len(nodes), dtype=np.int64)
         """(n,): the number of the change that touched each node last."""
+
+    def emptied(self) -> "Fleet":
+        """Return the same nodes, of which nothing is taken; what they are made of is shared."""
+        fleet = copy(self)
+        fleet.free, fleet.changes, fleet.changed_at = self.hardware.total.copy(), 0, np.zeros_like(self.changed_at)
+        return fleet
 
     def rows(self, index: Ints | None = None) -> NodeRows:
         """Return what is free on the nodes of an index, all by default; the answer is a copy."""

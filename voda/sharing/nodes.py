@@ -91,7 +91,7 @@ def _padded(rows: Sequence[Sequence[int]], width: int) -> Ints:
 def _groups(nodes: Sequence[GpuNode], width: int) -> Ints:
     levels = max((len(device.groups) for node in nodes for device in node.devices), default=0)
     groups = np.broadcast_to(-1 - np.arange(width), (len(nodes), levels, width)).copy()
-    for row, node in enumerate(nodes):
+    for row, node in enumerate(nodes if levels else ()):
         for column, device in enumerate(node.devices):
             groups[row, : len(device.groups), column] = device.groups
     return groups

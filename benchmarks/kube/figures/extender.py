@@ -5,7 +5,7 @@ Latency is what one who asks for one pod after the other waits for filter, prior
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -101,9 +101,7 @@ class _Placed(Struct, frozen=True):
         ]
 
 
-async def _placed(
-    plane: ControlPlane, client: Client, name: str, count: int, config: str, shares: Callable[[], Shares]
-) -> _Placed:
+async def _placed(client: Client, name: str, count: int, config: str, shares: Shares) -> _Placed:
     """Let kube-scheduler place pods that are there already; the rate is from the first to the last."""
     bodies = [
         a_sharing_pod(f"{name}-{number}", "default", 50, scheduler="default-scheduler", labels={_LABEL: name})
@@ -112,12 +110,13 @@ async def _placed(
     await in_parallel([partial(client.create, api.PODS, body) for body in bodies])
     pods = Pods(client, _LABEL)
     async with pods.followed():
-        used, began = shares(), time.perf_counter()
-        plane.start_scheduler(config)
+        shares.begin()
+        began = time.perf_counter()
+        shares.plane.start_scheduler(config)
         await pods.until(lambda: len(pods.bound.get(name, {})) == count, f"{count} pods are bound")
-        cpu_s, span_s = used.seconds(), time.perf_counter() - began
+        cpu_s, span_s = shares.seconds(), time.perf_counter() - began
         instants = pods.bound[name].values()
-        plane.stop("kube-scheduler")
+        shares.plane.stop("kube-scheduler")
         names = [body["metadata"]["name"] for body in bodies]
         await in_parallel([partial(client.delete, api.PODS, each, "default", grace_s=0) for each in names])
         await pods.until_gone()
