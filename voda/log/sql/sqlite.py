@@ -18,8 +18,8 @@ from typing import Any, Self, TypeVar
 import aiosqlite
 
 from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
-from voda.events.envelope import Head
-from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
+from voda.events.envelope import Head, Sealed
+from voda.log.append_plan import Append, EventRow, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.sql import schema, sqlite_file
 from voda.log.sql.rows import StoredHead
 from voda.log.sql.sqlite_file import is_busy, translate_error, translate_errors
@@ -35,6 +35,9 @@ run in the thread."""
 INLINE_FACTS = 128
 """An append of more facts always runs in the thread."""
 HEADS_CACHED = 100_000
+REMEMBERED = 64
+"""Of the last events written, so many are kept in memory for tails; more than that at once are read from the file."""
+_LARGEST_REMEMBERED_BYTES = 65_536
 STOP_WITHIN_S = 5.0
 """A thread that hangs in opening the file is left behind after this time."""
 
@@ -79,6 +82,12 @@ class SqliteDatabase(Database):
 
     async def fetch(self, sql: str, params: Params) -> Sequence[tuple[Any, ...]]:
         return await self._reader.fetch(sql, params)
+
+    def recent(self, after: int) -> Sequence[Sealed]:
+        found = self._writer.recent if self._writer else ()
+        behind = tuple(sealed for sealed in found if sealed.position > after)
+        is_whole = all(sealed.position == expected for expected, sealed in enumerate(behind, after + 1))
+        return behind if is_whole else ()
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         await self._in_writer(lambda writer: writer.write(statements))
@@ -222,6 +231,8 @@ class _Writer:
         self._data_version = -1
         self._position = 0
         self._heads: dict[str, Head] = {}
+        self.recent: tuple[Sealed, ...] = ()
+        """The last events written; replaced as a whole, because another thread reads it."""
 
     def commit_at_once(self, group: Sequence[Append]) -> list[Outcome] | None:
         """Write the group; if another thread or process is writing, return None and write nothing."""
@@ -245,6 +256,8 @@ class _Writer:
             for sql, params in statements:
                 self._connection.execute(sql, params)
             self._connection.execute("COMMIT")
+        # Events may be among what was deleted.
+        self.recent = ()
 
     def restore(self, batches: Iterator[GroupPlan]) -> None:
         with self._waiting_for_locks(), _Transaction(self):
@@ -297,7 +310,15 @@ class _Writer:
             self._position += len(plan.rows)
             self._mark.reached(self._position)
             self._heads.update(plan.heads)
+            self._remember(plan.rows)
         return plan.outcomes
+
+    def _remember(self, rows: Sequence[EventRow]) -> None:
+        if len(rows) > REMEMBERED or any(len(row[6]) > _LARGEST_REMEMBERED_BYTES for row in rows):
+            self.recent = ()
+        else:
+            new = [Sealed(row[0], row[6], row[7]) for row in rows]
+            self.recent = (*self.recent[len(new) - REMEMBERED :], *new) if len(new) < REMEMBERED else tuple(new)
 
     def _insert(self, plan: GroupPlan) -> None:
         in_hundreds = len(plan.rows) - len(plan.rows) % _HUNDRED

@@ -40,6 +40,13 @@ class Database(Committer, Protocol):
     async def fetch(self, sql: str, params: Params) -> Sequence[Any]:
         """Return the rows of one query, all read at one instant."""
 
+    def recent(self, after: int) -> Sequence[Sealed]:
+        """Return the events behind position `after` that this process has just written, as far as it remembers them.
+
+        Without a gap from `after` on; empty where it would have one. Others may have appended more behind them.
+        """
+        return ()
+
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """Run the statements in one durable transaction."""
 
@@ -160,6 +167,9 @@ class SqlStore(DurableStore):
     def tail(self, after: int) -> AsyncIterator[Event]:
         async def following(after: int) -> Sequence[Event]:
             await self.database.listen(self._growth.wake)
+            # Whoever has appended waits to read it back. Behind it others' appends may be missing: these wake the tail.
+            if recent := self.database.recent(after):
+                return [unseal(sealed) for sealed in recent]
             return await self.read(after, TAIL_PAGE)
 
         return self._growth.tail(after, following, poll_s=self.database.poll_s)
