@@ -44,14 +44,12 @@ async def run(options: Options) -> Sequence[Row]:
         home = Path(folder)
         async with Client(plane) as client:
             await add_nodes(client, [a_card_node(f"gpu-{number:04}", _CARDS) for number in range(nodes)])
-            bare = await _placed(
-                plane, client, "bare", count, _configuration(plane, home, ""), lambda: Shares(plane, [])
-            )
+            bare = await _placed(client, "bare", count, _configuration(plane, home, ""), Shares(plane, []))
             with serving(plane, home, str(home / "voda.db"), settings=settings, program=options.program) as replica:
                 await replica.until_leads()
                 latencies = await _latencies(client, replica, tries)
                 config = _configuration(plane, home, f"{replica.url}/scheduler")
-                extended = await _placed(plane, client, "extended", count, config, lambda: Shares(plane, [replica]))
+                extended = await _placed(client, "extended", count, config, Shares(plane, [replica]))
                 return _rows(nodes, bare, extended, latencies)
 
 
