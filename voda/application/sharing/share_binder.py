@@ -9,8 +9,10 @@ between two steps leaves a share of a pod without a node; the next try uses it, 
 an unbound pod only once no earlier try can bind the pod any more: its version was changed.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+from weakref import WeakValueDictionary
 
 from voda.application.backend import Backend
 from voda.cluster.kubernetes.objects import Pod
@@ -44,6 +46,7 @@ class ShareBinder:
         self._pods = pods
         self._mirror = mirror
         self._placement = placement
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     async def bind(self, arguments: ExtenderBindingArgs) -> None:
         """Bind a pod to the node that kube-scheduler chose.
@@ -81,8 +84,17 @@ class ShareBinder:
             pod = await self._pods.withdraw(pod, self._backend.clock.new_id())
             await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
         asking = SharingPod(uid=uid, key=pod.metadata.key, requests=requests)
-        shares = await self._assign(asking, node)
+        async with self._turn(node):
+            shares = await self._assign(asking, node)
         await self._pods.bind(pod, node, card_annotations(shares))
+
+    def _turn(self, node: str) -> asyncio.Lock:
+        """Return the lock of a node's account within this process; it lasts for an append, and for no call elsewhere.
+
+        kube-scheduler binds several pods at once, and most raters fill one node after the other: without it all but one
+        of these appends would be refused, and decided again.
+        """
+        return self._turns.setdefault(node, asyncio.Lock())
 
     async def _assign(self, pod: SharingPod, node: str) -> Mapping[str, CardShare]:
         """Have the pod's share of a node in the log, and return it."""

@@ -17,9 +17,11 @@ from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.sharing import ASSUMED, CARDS_OF, CardBreaches, HandScheduler, a_card_node, a_sharing_pod, cards_of
 from voda.application.sharing.share_extender import ShareExtender
 from voda.cluster.kubernetes.pod_binding import FREED
+from voda.domain.errors import VersionConflict
 from voda.domain.gpus import CardShare, GpuRequest
 from voda.domain.shares import PodShares
 from voda.events.types import ShareAssigned, ShareReleased
+from voda.log import append_plan
 
 SHARING = {"enabled": True, "rater": "binpack"}
 pytestmark = pytest.mark.virtual_time
@@ -95,6 +97,28 @@ async def test_two_pods_share_a_card_and_a_third_is_refused_in_a_sentence() -> N
         assert it.shares("a") is not None
         pod = await it.world.client.get(PODS, "a", "ns")
         assert (pod["metadata"]["labels"][ASSUMED], pod["metadata"]["annotations"][ASSUMED]) == ("true", "true")
+
+
+async def test_pods_that_are_bound_to_one_node_at_once_do_not_refuse_one_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = list[Exception]()
+    check = append_plan.check_append
+
+    def checked(*arguments: Any) -> None:
+        try:
+            check(*arguments)
+        except VersionConflict as error:
+            refused.append(error)
+            raise
+
+    async with a_story(cards=4) as it:
+        pods = [await it.pod(f"p{number}", 100) for number in range(4)]
+        monkeypatch.setattr(append_plan, "check_append", checked)
+        said = await asyncio.gather(*(it.scheduler.bind(it.extender, pod, "n0") for pod in pods))
+        assert said == ["", "", "", ""]
+        assert {cards for number in range(4) for _, cards in [await it.got(f"p{number}")]} == {"0", "1", "2", "3"}
+    assert refused == []
 
 
 async def test_share_when_its_pod_ends_or_is_deleted_is_released() -> None:
