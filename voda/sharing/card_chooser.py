@@ -51,6 +51,7 @@ class CardChooser:
 
     def __init__(self, rater: Rater) -> None:
         self._rater = rater
+        self._tolerance = rater.tolerance if isinstance(rater, TieBreaking) else 0.0
         self._names: list[str] = []
         self._devices: list[tuple[GpuDevice, ...]] = []
         self._versions: list[int] = []
@@ -132,8 +133,7 @@ class CardChooser:
 
     def _equal(self, scores: Floats) -> Bools:
         """Return which scores are as good as the highest."""
-        tolerance = self._rater.tolerance if isinstance(self._rater, TieBreaking) else 0.0
-        return np.asarray(scores >= scores.max() - tolerance)
+        return np.asarray(scores >= scores.max() - self._tolerance)
 
     def _rows(self, names: Sequence[str]) -> Ints:
         """Return the rows of nodes, -1 of those that are not known."""
