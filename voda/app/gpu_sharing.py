@@ -16,7 +16,7 @@ from voda.manifests.parse import ParsedManifest
 from voda.manifests.replicas import share_path, share_request
 
 GpuSharing = Literal["auto", "plain", "off"]
-_ALONE: Final = "its workers get whole GPUs: "
+_ALONE: Final = "its workers get whole {}: {}"
 
 
 class GpuShares:
@@ -43,8 +43,8 @@ class GpuShares:
         if request.devices:
             return _without_warning(replace(parsed, spec=replace(parsed.spec, gpus_per_replica=request.devices)), path)
         if why := self._why_alone(parsed, request):
-            warnings = (*_without_warning(parsed, path).warnings, FieldWarning(field=path, message=_ALONE + why))
-            return replace(parsed, warnings=warnings)
+            alone = FieldWarning(field=path, message=_ALONE.format("GPUs" if self._has_gpus else "CPU slots", why))
+            return replace(parsed, warnings=(*_without_warning(parsed, path).warnings, alone))
         return _without_warning(
             replace(parsed, spec=replace(parsed.spec, share=request, gpus_per_replica=NO_GPUS)), path
         )

@@ -123,9 +123,11 @@ class Shortage:
     available: int
 
     def __str__(self) -> str:
+        cells = "cell" if self.owed == 1 else "cells"
+        there = "1 is available" if self.available == 1 else f"{self.available} are available"
         return (
-            f"the virtual clusters are owed {self.owed} cells of type {self.cell_type} (level {self.level}) in chain"
-            f" {self.chain}, and {self.available} are available"
+            f"the virtual clusters are owed {self.owed} {cells} of type {self.cell_type} (level {self.level}) in chain"
+            f" {self.chain}, and {there}"
         )
 
 

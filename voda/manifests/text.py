@@ -18,8 +18,8 @@ MOST_BYTES = 1_048_576
 """Of a manifest's text; Kubernetes takes no more either."""
 
 
-def read(body: bytes) -> dict[str, Any]:
-    """Return the mapping that a text of JSON or YAML holds.
+def read(body: bytes, expected: str = "a mapping with apiVersion and kind") -> dict[str, Any]:
+    """Return the mapping that a text of JSON or YAML holds; `expected` says what it is a mapping of.
 
     Raises:
         InvalidInput: it cannot be read, or holds something else than one mapping of plain values.
@@ -31,7 +31,7 @@ def read(body: bytes) -> dict[str, Any]:
     value = yaml_text.read(text)
     if not isinstance(value, dict):
         got = "a list" if isinstance(value, list) else "a single value"
-        raise InvalidInput(f"the manifest: expected a mapping with apiVersion and kind, got {got}")
+        raise InvalidInput(f"expected {expected}, got {got}")
     return value
 
 
@@ -59,7 +59,7 @@ def _decoded(body: bytes) -> str:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InvalidInput(f"line {line}: a NUL character, expected text only")
     if not text.strip():
-        raise InvalidInput("the manifest is empty: expected YAML or JSON")
+        raise InvalidInput("the file is empty: expected YAML or JSON")
     return text
 
 

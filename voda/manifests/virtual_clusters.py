@@ -100,7 +100,7 @@ def read_virtual_clusters(body: bytes) -> VirtualClustersFile:
         InvalidInput: it is neither.
         InvalidField: a key is unknown, a value wrong or missing; it says in which line.
     """
-    document = text.read(body)
+    document = text.read(body, expected="a mapping with virtualClusters")
     try:
         file = msgspec.convert(document, _ClustersFile)
     except msgspec.ValidationError as error:

@@ -69,7 +69,7 @@ def read(text: str) -> Any:
     finally:
         loader.dispose()
     if not documents:
-        raise InvalidInput("the manifest is empty: expected YAML or JSON")
+        raise InvalidInput("the file is empty: expected YAML or JSON")
     if len(documents) > 1:
         listed = ", ".join(f"{_kind_of(value)} at line {line}" for line, value in documents[:5])
         raise InvalidInput(

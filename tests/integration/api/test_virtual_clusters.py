@@ -112,7 +112,7 @@ async def test_reconfiguration_when_a_job_that_runs_would_lose_guarantees_needs_
         refused = await apply(service, smaller)
         assert (refused.status, refused.as_a(Problem).detail.partition(":")[0]) == (
             409,
-            "a would lose guarantees for workers that run, and go on without",
+            "a would lose guarantees for workers that run, which then go on only while GPUs are idle",
         )
         told = (await apply(service, smaller, "?dry_run=true")).as_a(ApplyView)
         assert [(each.job_id, each.before, each.after) for each in told.downgraded] == [("a", 12, 0)]
@@ -418,6 +418,24 @@ async def test_apply_when_hiveds_own_keys_or_absent_nodes_are_in_the_file_warns(
             "webServerAddress is for HiveD's own processes: voda does not use it",
             "declared, but not in the pool: 10.0.0.9; their cells are bad until they join",
         )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "warning"),
+    [
+        (4, "declared with more GPUs than are there: n1 (4 of 8); what is guaranteed of the others, no job gets"),
+        (12, "declared with fewer GPUs than are there: n1 (12, declared 8); no job gets the others"),
+    ],
+)
+async def test_apply_when_a_node_has_another_number_of_gpus_than_declared_warns(gpus: int, warning: str) -> None:
+    text = (
+        "physicalCluster:\n"
+        "  cellTypes: {node: {childCellType: gpu, childCellNumber: 8, isNodeLevel: true}}\n"
+        "  physicalCells: [{cellType: node, cellAddress: n1}]\n"
+        "virtualClusters: {a: {cells: {node: 1}}}\n"
+    )
+    async with a_service(nodes={"n1": gpus}) as service:
+        assert (await apply(service, text)).as_a(ApplyView).warnings == (warning,)
 
 
 async def test_virtual_cluster_when_unknown_or_in_several_pools_is_asked_for_otherwise() -> None:

@@ -65,7 +65,7 @@ def test_job_that_cannot_have_a_part_gets_whole_gpus_and_is_told_why(
     found = counted(a_manifest({CORE: 25}, **fields), **where)
     assert (found.spec.share, found.spec.gpus_per_replica) == (None, 1)
     (message,) = {warning.message for warning in found.warnings if warning.message.startswith("its workers get")}
-    assert message.startswith(f"its workers get whole GPUs: {why}")
+    assert message.startswith(f"its workers get whole {'GPUs' if where.get('has_gpus', True) else 'CPU slots'}: {why}")
 
 
 def test_parts_without_mps_are_given_where_the_operator_lets_jobs_share() -> None:

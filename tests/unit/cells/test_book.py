@@ -24,8 +24,8 @@ from voda.domain.errors import InvalidInput
             r"the virtual clusters are owed 3 cells of type node \(level 3\) in chain rack, and 2 are available",
         ),
         ({"a": {"rack": 2}, "b": {"rack": 1}}, "", r"owed 3 cells of type rack \(level 4\) in chain rack, and 2 are"),
-        ({"a": {"rack": 2}}, "a", r"owed 2 cells of type rack \(level 4\) in chain rack, and 1 are available"),
-        ({"a": {"box": 1, "box.gpu": 1}}, "", r"owed 1 cells of type gpu \(level 1\) in chain box, and 0 are"),
+        ({"a": {"rack": 2}}, "a", r"owed 2 cells of type rack \(level 4\) in chain rack, and 1 is available"),
+        ({"a": {"box": 1, "box.gpu": 1}}, "", r"owed 1 cell of type gpu \(level 1\) in chain box, and 0 are"),
     ],
 )
 def test_book_when_quotas_do_not_fit_says_type_level_owed_and_available(

@@ -58,8 +58,8 @@ def test_text_when_it_is_json_or_yaml_is_read(body: bytes, value: dict[str, Any]
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", "the manifest is empty"),
-        (b" \n# nothing\n", "the manifest is empty"),
+        (b"", "the file is empty"),
+        (b" \n# nothing\n", "the file is empty"),
         (b"hello", "expected a mapping with apiVersion and kind, got a single value"),
         (b"[1]", "expected a mapping with apiVersion and kind, got a list"),
         (b"a: 1\nb: \xff", "line 2: the manifest is not UTF-8"),

@@ -95,6 +95,8 @@ def test_file_when_in_our_words_means_the_same() -> None:
             "line 6: virtualClusters.b.cells.rack: expected `int` >= 0",
         ),
         ("virtualClusters:\n  a: {cells: {node: many}}", "line 2: virtualClusters.a.cells.node: expected `int`, got"),
+        ("[a]", "expected a mapping with virtualClusters, got a list"),
+        ("# nothing", "the file is empty: expected YAML or JSON"),
         ("virtualClusters: [a]", "line 1: virtualClusters: expected `object`, got `array`"),
         (
             "physicalCluster:\n  physicalCells:\n  - cellType: a\n    pinnedCells: []",

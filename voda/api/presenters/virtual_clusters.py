@@ -1,7 +1,7 @@
 """Virtual clusters and cells as the API shows them: what is guaranteed, what is in use, what is lent and borrowed."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from voda.api.schemas.base import view_of
 from voda.api.schemas.virtual_clusters import (
@@ -110,5 +110,15 @@ def _warnings(outcome: ApplyOutcome, file: VirtualClustersFile) -> Iterator[str]
     for key in file.left_out:
         yield f"{key} is for HiveD's own processes: voda does not use it"
     if nodes := outcome.absent_nodes:
-        named = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
-        yield f"declared, but not in the pool: {named}; their cells are bad until they join"
+        yield f"declared, but not in the pool: {_named(nodes)}; their cells are bad until they join"
+    sizes = outcome.other_sizes
+    if few := [f"{name} ({there} of {declared})" for name, (declared, there) in sizes.items() if there < declared]:
+        yield f"declared with more GPUs than are there: {_named(few)}; what is guaranteed of the others, no job gets"
+    if many := [
+        f"{name} ({there}, declared {declared})" for name, (declared, there) in sizes.items() if there > declared
+    ]:
+        yield f"declared with fewer GPUs than are there: {_named(many)}; no job gets the others"
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -45,6 +45,8 @@ class ApplyOutcome(NamedTuple):
     downgraded: Sequence[LostGuarantee]
     absent_nodes: Sequence[str]
     """Declared, but not in the pool: until they join, their cells are bad."""
+    other_sizes: Mapping[str, tuple[int, int]]
+    """Node -> the GPUs that are declared there, and those that it has, where they differ."""
 
 
 class ApplyOptions(Struct, frozen=True, kw_only=True):
@@ -82,8 +84,8 @@ async def apply_virtual_clusters(
         jobs = ", ".join(each.job_id for each in outcome.downgraded[:5])
         more = f" and {len(outcome.downgraded) - 5} more" if len(outcome.downgraded) > 5 else ""
         raise WrongState(
-            f"{jobs}{more} would lose guarantees for workers that run, and go on without: see it with a dry run, and"
-            " apply it with force"
+            f"{jobs}{more} would lose guarantees for workers that run, which then go on only while GPUs are idle:"
+            " see it with --dry-run (dry_run=true), and apply it with --force (force=true)"
         )
     fact = VirtualClustersApplied(pool=pool, cells=outcome.cells)
     try:
@@ -102,13 +104,20 @@ def _outcome(state: ClusterState, spec: CellsSpec) -> ApplyOutcome:
         open_pool(cells, state.nodes.values())
     after = replace(state, cells=cells if cells.virtual_clusters else None)
     old, new = (book_of(view) if view.cells is not None else None for view in (state, after))
+    declared = {} if new is None else {name: len(leafs) for name, leafs in new.topology.leafs_on.items()}
+    there = {name: int(node.gpus) for name, node in state.nodes.items()}
     return ApplyOutcome(
         cells=cells,
         revision=state.cells_revision,
         is_applied=False,
         quotas=_changed_quotas(old, new),
         downgraded=_downgraded(state, after),
-        absent_nodes=() if new is None else sorted(new.topology.leafs_on.keys() - state.nodes.keys()),
+        absent_nodes=sorted(declared.keys() - there.keys()),
+        other_sizes={
+            name: (declared[name], there[name])
+            for name in sorted(declared.keys() & there.keys())
+            if declared[name] != there[name]
+        },
     )
 
 

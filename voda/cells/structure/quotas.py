@@ -119,7 +119,9 @@ def quota_type(cluster: str, path: str, topology: Topology) -> tuple[Chain, int]
     chain = topology.chains.get(first)
     if chain is None:
         known = ", ".join(topology.chains) or "none"
-        paths = ", ".join(f"{name}.{last}" for name, each in topology.chains.items() if last in each.levels)
+        paths = ", ".join(
+            name if name == last else f"{name}.{last}" for name, each in topology.chains.items() if last in each.levels
+        )
         raise InvalidInput(
             f"virtual cluster {cluster}: quota {path} begins with {first}, and no topmost physical cell has that type"
             f" (there are: {known})" + (f"; write {paths}" if paths else "")

@@ -62,7 +62,7 @@ def apply_text(view: ApplyView, *, is_dry_run: bool) -> str:
     """Return which guarantees and jobs a specification changes."""
     lines = [f"  {_change(each)}" for each in view.quotas]
     lines += [
-        f"  job {plain(each.job_id)}: {each.before} -> {each.after} workers guaranteed, and all go on"
+        f"  job {plain(each.job_id)}: {each.before} -> {each.after} workers guaranteed, others only on idle GPUs"
         for each in view.downgraded
     ]
     if is_dry_run:

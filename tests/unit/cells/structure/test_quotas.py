@@ -29,6 +29,7 @@ def test_quotas_when_a_cell_is_pinned_have_it_apart() -> None:
     ("quota", "sentence"),
     [
         ("tower.node", r"virtual cluster a: quota tower.node begins with tower, .* \(there are: rack\)"),
+        ("tower.rack", r"begins with tower, and .* \(there are: rack\); write rack$"),
         ("rack.box", "virtual cluster a: quota rack.box ends with box, expected a type of chain rack: gpu, switch"),
     ],
 )

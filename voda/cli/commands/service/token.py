@@ -31,7 +31,7 @@ def create(
 
     \b
     Roles:
-      user    submits, changes and deletes own jobs; reads everything (the default)
+      user    submits, changes and deletes own jobs; reads all (default)
       viewer  reads everything except the output of jobs
       admin   may do everything
 

@@ -14,7 +14,9 @@ app = CommandGroup("vc", help="Virtual clusters: which GPUs teams are guaranteed
 PoolOption = Annotated[str, Option("--pool", help="By default all, or the first.", autocompletion=complete_pools)]
 FileArgument = Annotated[str, Argument(help="The file; - is standard input.")]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Say what would change, and change nothing.")]
-ForceOption = Annotated[bool, Option("--force", help="Even if jobs that run lose guarantees; they go on.")]
+ForceOption = Annotated[
+    bool, Option("--force", help="Even if jobs that run lose guarantees; they go on while GPUs are idle.")
+]
 RevisionOption = Annotated[
     int | None, Option("--revision", metavar="N", min=0, help="Only if they are still at this revision.")
 ]
