@@ -247,7 +247,12 @@ def _changes(fact: facts.PlanAdopted) -> str:
     changes = [f"{job_id} on {per_node(nodes)}" for job_id, nodes in sorted(fact.placed.items())]
     changes += [f"{job_id} released" for job_id in fact.released]
     moved = {*fact.placed, *fact.released}
-    changes += [f"{job_id} waits" for job_id in sorted(fact.reasons) if job_id not in moved]
+    # A job whose guarantee alone changes keeps its workers.
+    changes += [
+        f"{job_id} stays" if job_id in fact.guaranteed else f"{job_id} waits"
+        for job_id in sorted(fact.reasons)
+        if job_id not in moved
+    ]
     more = f" and {len(changes) - _LISTED} more" if len(changes) > _LISTED else ""
     return "; ".join(changes[:_LISTED]) + more if changes else "no change"
 

@@ -1,6 +1,7 @@
 """Every type of event has a sentence and a subject."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
@@ -183,6 +184,10 @@ TOLD: list[tuple[AnyFact, str]] = [
     ),
     (LeaderElected(pool="default", leader="voda-0"), "voda-0 leads"),
     (A_PLAN, "plan 7 after job.submitted (fifo, steady): a on n1 x2, n2; b released; c waits"),
+    (
+        replace(A_PLAN, released=(), placed={}, reasons={"b": "keeps 1 worker", "c": "waits"}, guaranteed={"b": ()}),
+        "plan 7 after job.submitted (fifo, steady): b stays; c waits",
+    ),
     (
         JobQueueLevelChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
         "a moved to queue 1: served long",

@@ -59,7 +59,7 @@ class PlanChange:
     at: datetime
     job_id: str
     size: str
-    """Replicas: 1 -> 3, -> 3 where the number before is unknown, 3 moved, waits."""
+    """Replicas: 1 -> 3, -> 3 where the number before is unknown, 3 moved, 3 kept, waits."""
     reason: str
 
 
@@ -90,8 +90,11 @@ class PlanChanges:
             )
 
     def _size(self, job_id: str, plan: PlanAdopted) -> str:
-        after = len(plan.placed.get(job_id, ()))
         before = self._sizes.get(job_id, self._unknown)
+        if job_id in plan.guaranteed and job_id not in plan.placed and job_id not in plan.released:
+            # Its guarantee alone changes.
+            return "kept" if before is None else f"{before} kept"
+        after = len(plan.placed.get(job_id, ()))
         self._sizes[job_id] = after
         if job_id not in plan.placed and job_id not in plan.released:
             return "waits"

@@ -105,6 +105,18 @@ def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
     assert [change.size for change in changes] == ["0 -> 1"]
 
 
+def test_change_of_a_guarantee_alone_keeps_the_size() -> None:
+    log, changes = Log(), PlanChanges()
+    for fact in (
+        a_plan(1, guaranteed={"a": ()}, reasons={"a": "keeps 2 workers"}),
+        a_plan(2, placed={"a": ("n1", "n1")}, reasons={"a": "starts"}),
+        a_plan(3, guaranteed={"a": ()}, reasons={"a": "keeps 2 workers"}),
+        a_plan(4, placed={"a": ("n1",)}, reasons={"a": "shrinks"}),
+    ):
+        changes.add(event_of(log.add(fact, at=0)))
+    assert [change.size for change in changes] == ["2 -> 1", "2 kept", "-> 2", "kept"]
+
+
 def test_changes_tell_sizes_before_and_after_newest_first() -> None:
     log, changes = Log(), PlanChanges()
     for fact in (
