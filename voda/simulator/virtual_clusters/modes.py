@@ -54,6 +54,7 @@ BASELINES: Final = {
     Mode.CELLS_ELASTIC: Mode.PRIVATE_ELASTIC,
 }
 """Shared mode -> the private clusters of the same jobs."""
+_WHY_DEFAULT: Final = " (jobs of a workload without a column virtual_cluster are in it)"
 
 
 class SharedWorkload(Struct, frozen=True, kw_only=True):
@@ -85,8 +86,10 @@ def shared_workload(workload: Workload, cells: CellsSpec) -> SharedWorkload:
     for arrival in workload.arrivals:
         name = arrival.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER
         if not nodes.get(name):
+            why = _WHY_DEFAULT if name == DEFAULT_VIRTUAL_CLUSTER else ""
             raise InvalidInput(
-                f"job {arrival.spec.job_id} is in virtual cluster {name}, to which the file gives no nodes"
+                f"job {arrival.spec.job_id} is in virtual cluster {name}, to which the file gives no nodes: give it"
+                f" some, such as {name}: {{cells: {{node: 2}}}}{why}"
             )
         if (gpus := arrival.spec.requested * arrival.spec.gpus_per_replica) > nodes[name] * shared.node_gpus:
             raise InvalidInput(

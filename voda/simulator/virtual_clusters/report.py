@@ -110,7 +110,10 @@ def tables(results: Sequence[PolicyFigures]) -> Group:
         parts.append(_table(f"{each.policy}: mean queueing", queueing_heads(each), queueing_rows(each)))
         if rows := anomaly_rows(each):
             parts.append(_table(f"{each.policy}: {anomaly_title(each)}", anomaly_heads(each), rows))
-    return Group(*parts, _table("All virtual clusters", MODE_HEADS, mode_rows(results), texts=2))
+        parts.append(
+            _table(f"{each.policy}: all virtual clusters", MODE_HEADS[1:], [row[1:] for row in mode_rows([each])])
+        )
+    return Group(*parts)
 
 
 def anomaly_title(figures: PolicyFigures) -> str:
@@ -118,10 +121,13 @@ def anomaly_title(figures: PolicyFigures) -> str:
     return f"jobs that start over {span(figures.reclaim_s)} later than in their private cluster (worst job)"
 
 
-def _table(title: str, heads: Row, rows: Sequence[Row], texts: int = 1) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", title=Text(title, style="bold"))
+def _table(title: str, heads: Row, rows: Sequence[Row]) -> Table:
+    table = Table(
+        box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left", title=Text(title, style="bold")
+    )
     for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number < texts else "right", no_wrap=number < texts)
+        # All six modes fit 80 columns.
+        table.add_column(head.replace(" ", "\n"), justify="right" if number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
     return table

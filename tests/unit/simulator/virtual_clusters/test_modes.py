@@ -53,3 +53,10 @@ def test_virtual_clusters_when_they_do_not_fit_are_refused(cells: CellsSpec, nod
     workload = Workload(name="w", source="test", arrivals=arrivals, nodes=parse_nodes(nodes))
     with pytest.raises(InvalidInput, match=sentence):
         shared_workload(workload, cells)
+
+
+def test_virtual_cluster_default_without_nodes_is_said_to_have_the_jobs_that_name_none() -> None:
+    arrivals = (an_arrival("job", "", 0.0, gpus=8, runs_s=60.0),)
+    workload = Workload(name="w", source="test", arrivals=arrivals, nodes=parse_nodes("2x8"))
+    with pytest.raises(InvalidInput, match=r"such as default: \{cells: .*without a column virtual_cluster are in it"):
+        shared_workload(workload, some_cells({"a": 1}))

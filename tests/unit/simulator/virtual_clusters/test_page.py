@@ -54,11 +54,19 @@ def test_simulate_when_it_writes_a_page_draws_every_mode(voda: Voda, files: list
     assert json.loads((tmp_path / "out" / "results.json").read_text())["workload"] == "jobs"
 
 
+def test_tables_of_all_modes_fit_80_columns(voda: Voda, files: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = voda("simulate", *files, "--private")
+    assert "elastic-fifo: all virtual clusters" in said.out
+    assert "reclaims" in said.out
+    assert "…" not in said.out
+
+
 def test_simulate_when_one_mode_is_named_runs_it_with_its_private_clusters(voda: Voda, files: list[object]) -> None:
     said = voda("simulate", *files, "--private", "--mode", "cells", "-o", "json")
     (policy,) = json.loads(said.out)["virtual_clusters"]
     assert [each["mode"] for each in policy["modes"]] == ["private", "cells"]
-    assert "anomalies" not in voda("simulate", *files, "--mode", "cells").out.partition("All virtual")[0]
+    assert "jobs that start over" not in voda("simulate", *files, "--mode", "cells").out
 
 
 @pytest.mark.parametrize(
