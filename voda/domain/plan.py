@@ -1,6 +1,7 @@
 """Plans: how many (`Allocation`), where (`Placement`), both together with reasons (`Plan`), and the actions."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -50,12 +51,17 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The allocation part: job id -> replicas > 0."""
         return {job_id: len(nodes) for job_id, nodes in self.placement.items()}
 
-    def beside(self, job_id: str) -> tuple[str, ...] | None:
-        """Return the jobs that share the card of one, sorted; None where the plan names no devices of it."""
-        if (devices := self.devices.get(job_id)) is None:
-            return None
-        same = [other for other, each in self.devices.items() if each == devices and other != job_id]
-        return tuple(sorted(other for other in same if self.placement.get(other) == self.placement.get(job_id)))
+    def beside(self, job_ids: Iterable[str]) -> Mapping[str, tuple[str, ...] | None]:
+        """Return for each of these jobs those on the same card, sorted; None: the plan names no devices of it."""
+        wanted, same = list(job_ids), defaultdict[object, list[str]](list)
+        for other in sorted(self.devices) if wanted else ():
+            same[self.placement.get(other), self.devices[other]].append(other)
+        return {
+            job_id: tuple(other for other in same[self.placement.get(job_id), self.devices[job_id]] if other != job_id)
+            if job_id in self.devices
+            else None
+            for job_id in wanted
+        }
 
 
 StopReason = Literal["completed", "failed", "canceled", "unknown"]

@@ -76,7 +76,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
 def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set[str], known: Iterable[str]) -> Placed:
     """Return what is decided of a pool with virtual clusters; `known` are all its jobs, those that are held too."""
     # A card that jobs share is one cell: something like a job of one GPU.
-    shares = with_share_cards(view, known)
+    shares = with_share_cards(view, known, last)
     candidates, impossible = feasible_view(shares.view)
     placed = decide_in_cells(candidates, policy, now, last=shares.stand_ins(last), steady=shares.at_work)
     placed = replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)

@@ -11,7 +11,7 @@ as it can; time counts only while its GPUs are free, and anew under a new leader
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -108,16 +108,17 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
         for node in each.workers.values():
             if node in held:
                 held[node] += each.spec.gpus_per_replica
+    beside = view.plan.beside(job.spec.job_id for job, _ in absent if job.spec.share is not None)
     for job, nodes in absent:
-        needed = {node: count * _gpus_per_worker(view, job) for node, count in Counter(nodes).items()}
+        gpus = _gpus_per_worker(view, job, beside.get(job.spec.job_id))
+        needed = {node: count * gpus for node, count in Counter(nodes).items()}
         if all(node in view.nodes and view.nodes[node].own_gpus - held[node] >= needed[node] for node in needed):
             freed_at = max(view.freed_at.get(node, -math.inf) for node in needed)
             yield Unused(job, len(nodes), max(freed_at, _waits_since(view, job)), 0, _why_absent(view, job))
 
 
-def _gpus_per_worker(view: ClusterState, job: Job) -> Gpus:
+def _gpus_per_worker(view: ClusterState, job: Job, beside: Collection[str] | None) -> Gpus:
     """Return the GPUs that each worker of a job waits for; one of a card of which it is to get a part alone."""
-    beside = view.plan.beside(job.spec.job_id) if job.spec.share is not None else None
     if beside is None:
         return job.spec.gpus_per_replica
     return Gpus(0 if any(other in view.jobs and view.jobs[other].workers for other in beside) else 1)

@@ -172,7 +172,7 @@ def _ends(state: ClusterState, observed: Observed) -> list[HaltJob | StopJob]:
 
 def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
     """Return the planned jobs whose workers differ from the plan, the earliest submitted first."""
-    gaps: list[_JobGap] = []
+    wanting: dict[str, tuple[Job, Mapping[int, str]]] = {}
     at_work = observed.workers
     for job_id, planned in state.plan.placement.items():
         workers = at_work.get(job_id, _NOBODY)
@@ -186,10 +186,14 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
             continue
         # The log does not know yet that a job has ended: do not start it for a plan that still has it.
         if job is not None and not job.is_canceling and job_id not in observed.ended:
-            beside = state.plan.beside(job_id) if job.spec.share is not None else None
-            gpus = _gpus_per_worker(job, planned, observed, beside)
-            if gpus is not None:
-                gaps.append(_JobGap(job_id, gpus, planned, workers, done, beside))
+            wanting[job_id] = job, workers
+    beside = state.plan.beside(job_id for job_id, (job, _) in wanting.items() if job.spec.share is not None)
+    gaps: list[_JobGap] = []
+    for job_id, (job, workers) in wanting.items():
+        planned, mates = state.plan.placement[job_id], beside.get(job_id)
+        gpus = _gpus_per_worker(job, planned, observed, mates)
+        if gpus is not None:
+            gaps.append(_JobGap(job_id, gpus, planned, workers, job.done, mates))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 
 

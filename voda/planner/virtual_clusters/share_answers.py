@@ -3,14 +3,17 @@
 Rule: all jobs of a card have its node and its cell, those of its virtual cluster its guarantee; each has one sentence.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
 from voda.planner.share_jobs import card_text
+from voda.planner.virtual_clusters.card_cells import CardCell, Owner, owner_of, request_of_share
 from voda.planner.virtual_clusters.cell_plan import Placed
-from voda.planner.virtual_clusters.share_cards import CardCell, ShareCards, owner_of, request_of_share
+from voda.planner.virtual_clusters.share_cards import ShareCards
 
 
 def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -> Placed:
@@ -19,11 +22,18 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
         return placed
     placement, left_out = shares.by_job(placed.placement), shares.by_job(placed.left_out)
     reasons = shares.by_job(placed.reasons)
+    emptiest = _emptiest(cards.values())
     for card in cards.values():
+        # One of two at most is its own.
+        others = [each for each in emptiest.get(card.owner, ()) if each is not card]
         for job in card.jobs:
             job_id = job.spec.job_id
             nodes, reason = placement.get(job_id), reasons.get(job_id, "")
-            why = _why(view, job, nodes[0], reason, card) if nodes else _why_none(view, job, reason, cards)
+            why = (
+                _why(view, job, nodes[0], reason, card)
+                if nodes
+                else _why_none(job, reason, others if owner_of(job) == card.owner else emptiest.get(owner_of(job), ()))
+            )
             reasons[job_id] = why
             if job_id in left_out:
                 left_out[job_id] = why
@@ -39,16 +49,25 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
 def _why(view: ClusterState, job: Job, node: str, reason: str, card: CardCell) -> str:
     standing = reason.partition(": ")[2]
     if (account := view.shares.get(node)) is not None and job.spec.job_id in account.pods and job.workers:
-        return f"has {card_text(view.shares, job.spec.job_id)}; {standing}"
+        return f"has {card_text({node: account}, job.spec.job_id)}; {standing}"
     which = "a card that others share" if len(card.jobs) > 1 else "a card that was whole"
     return f"gets {request_text(request_of_share(job))} of {which}, on {node}; {standing}"
 
 
-def _why_none(view: ClusterState, job: Job, reason: str, cards: Mapping[str, CardCell]) -> str:
-    """Return what a job lacks: room on the cards of its virtual cluster, and a cell for one more."""
+def _why_none(job: Job, reason: str, emptiest: Sequence[CardCell]) -> str:
+    """Return what a job lacks: room on the other cards of its virtual cluster, and a cell for one more."""
     outcome, _, why = reason.partition(": ")
-    cluster = owner_of(job)[0]
-    left = [card.left for card in cards.values() if card.node and owner_of(job) == card.owner and job not in card.jobs]
-    milli, memory_mib = max(left, default=(0, 0))
-    shared = f"a shared one of virtual cluster {cluster} has at most {milli} milli and {memory_mib:,} MiB left; "
-    return f"{outcome}: needs {request_text(request_of_share(job))} of one card; {shared if left else ''}{why}"
+    milli, memory_mib = emptiest[0].left if emptiest else (0, 0)
+    shared = (
+        f"a shared one of virtual cluster {owner_of(job)[0]} has at most {milli} milli and {memory_mib:,} MiB left; "
+    )
+    return f"{outcome}: needs {request_text(request_of_share(job))} of one card; {shared if emptiest else ''}{why}"
+
+
+def _emptiest(cards: Iterable[CardCell]) -> Mapping[Owner, Sequence[CardCell]]:
+    """Return the two cards of each owner of which most is left, of those that have a node."""
+    by_owner = defaultdict[Owner, list[CardCell]](list)
+    for card in cards:
+        if card.node:
+            by_owner[card.owner].append(card)
+    return {owner: nlargest(2, each, key=lambda card: card.left) for owner, each in by_owner.items()}

@@ -1,5 +1,7 @@
 """Jobs that ask for a part of a card in a pool with virtual clusters: each shared card is one cell of theirs."""
 
+import sys
+
 from msgspec.structs import replace
 
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
@@ -7,11 +9,14 @@ from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_po
 from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
+from voda.cluster.port import Observed
 from voda.domain.cells import CellTypeSpec, PhysicalCellSpec, PhysicalClusterSpec
 from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.job import StartBackoff
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.share_cards import with_share_cards
+from voda.reconcilers.diff import diff
 
 HALVES = {"vision": {"node.gpu": 2}, "speech": {"node.gpu": 2}}
 
@@ -81,6 +86,60 @@ def test_share_when_the_quota_is_full_and_no_cell_is_idle_waits_and_says_what_is
     assert state.plan.reasons["nb"] == (
         "gets 250 milli of a card that was whole, on n1; on idle cells, without a guarantee"
     )
+
+
+def test_share_that_backs_off_leaves_its_part_to_others_and_takes_it_again_where_nobody_wants_it() -> None:
+    state = carried_out(replanned(shared(a_machine({"vision": {"node.gpu": 1}}), "runs", "vision", 300)))
+    state = replanned(shared(state, "stuck", "vision", 500))
+    others = submitted(state, "train", "default", min_replicas=3, max_replicas=3)
+    backoff = StartBackoff(reason="x", at_work=0, planned=1, failures=1, retry_at=600.0, retry_after_s=600.0)
+    jobs = {**others.jobs, "stuck": replace(others.jobs["stuck"], backoff=backoff)}
+    state = carried_out(replanned(replace(others, jobs=jobs)))
+    state = replace(state, jobs={**state.jobs, "stuck": replace(state.jobs["stuck"], workers={})})
+    account = state.shares["n1"]
+    del account.pods["stuck"]
+    assert state.plan.devices["stuck"] == state.plan.devices["runs"]
+    state = replanned(shared(state, "late", "vision", 500))
+    assert state.plan.devices["late"] == state.plan.devices["runs"]
+    assert "stuck" not in state.plan.placement
+    assert state.plan.reasons["stuck"].endswith("others go first for 10m 00s")
+
+
+def test_share_that_has_not_started_when_its_node_is_cordoned_goes_elsewhere_and_its_neighbour_stays() -> None:
+    state = a_sharing_pool({"vision": {"node.gpu": 4}}, cards={"n1": 2, "n2": 2})
+    state = carried_out(replanned(shared(state, "runs", "vision", 250)))
+    state = replanned(shared(state, "comes", "vision", 250))
+    assert state.plan.placement["comes"] == state.plan.placement["runs"]
+    (node,) = state.plan.placement["runs"]
+    nodes = {**state.nodes, node: replace(state.nodes[node], is_schedulable=False)}
+    state = replanned(replace(state, nodes=nodes))
+    assert state.plan.placement["runs"] == (node,)
+    assert state.plan.placement["comes"] != (node,)
+
+
+def test_decision_on_many_shares_takes_time_in_proportion() -> None:
+    def calls(jobs: int) -> int:
+        state = a_sharing_pool(
+            {f"vc{each}": {"node.gpu": 8} for each in range(4)}, cards={f"n{at}": 8 for at in range(4)}
+        )
+        for number in range(jobs):
+            state = shared(state, f"j{number}", f"vc{number % 4}", 700)
+        count = 0
+
+        def counted(_frame: object, event: str, _value: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(counted)
+        try:
+            state = replanned(state)
+            diff(state, Observed(nodes=state.nodes, workers={}, gpus_per_replica={}, shares=state.shares))
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(50)
+    assert calls(400) < 5 * calls(100)
 
 
 def test_share_when_those_of_its_virtual_cluster_leave_too_little_says_how_much_is_left() -> None:

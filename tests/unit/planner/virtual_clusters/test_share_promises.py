@@ -19,7 +19,7 @@ from voda.cells.scheduling import decide
 from voda.domain.cells import CellsSpec
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.state import ClusterState
-from voda.planner.virtual_clusters.share_cards import owner_of
+from voda.planner.virtual_clusters.card_cells import owner_of
 
 CLUSTERS = ("vision", "speech", "default")
 NODES = ("n1", "n2")
