@@ -236,8 +236,8 @@ class ClaimPlacer:
         self._tries.named(pod)
 
     async def _make(self, template: TemplateName) -> None:
-        async with self._calls:
-            await succeeds(self._templates.make(template), template.key)
+        # Not among the calls for pods: these are not to wait for templates of others.
+        await succeeds(self._templates.make(template), template.key)
 
     async def _tidy(self) -> None:
         """Delete the claims of pods on nodes whose place was taken by those that select cards."""

@@ -1,5 +1,8 @@
 """When templates are made; what is written is in test_claims_in_cluster."""
 
+import asyncio
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -16,24 +19,41 @@ from voda.kubernetes_client.api import Api
 SIZED = "voda-gpu-core-25-memory-4096"
 
 
-def a_pod(template: str = SIZED, claim: str = "", gate: str = "voda.dev/share", uid: str = "a") -> Pod:
+def a_pod(
+    template: str = SIZED, claim: str = "", gate: str = "voda.dev/share", uid: str = "a", namespace: str = "ns"
+) -> Pod:
     spec = {
         "schedulingGates": [{"name": gate}],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
     }
     statuses = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
-    metadata = {"name": "a", "namespace": "ns", "uid": uid}
+    metadata = {"name": "a", "namespace": namespace, "uid": uid}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"resourceClaimStatuses": statuses}}, Pod)
 
 
 @pytest.fixture
 def maker() -> TemplateMaker:
     devices: DeviceStock = an_inventory([a_card("n1", 0)]).stock.devices
-    return TemplateMaker(binding=ClaimBinding(Api.__new__(Api)), devices=devices, pods=ClaimingPods())
+    return TemplateMaker(binding=ClaimBinding(AnyApi()), devices=devices, pods=ClaimingPods())
 
 
-def due(maker: TemplateMaker, now: float = 0.0) -> list[str]:
-    return [each.key for each in maker.due(now)]
+def due(maker: TemplateMaker, now: float = 0.0, *, answers: bool = True) -> list[str]:
+    """Return what is due, once the API server has answered, or is slow to."""
+    found = list(maker.due(now))
+    if answers:
+        for each in found:
+            asyncio.run(maker.make(each))
+    return [each.key for each in found]
+
+
+class AnyApi(Api):
+    """One that takes everything."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def create(self, *_: object, **__: object) -> Any:
+        return None
 
 
 def test_template_is_made_once_for_all_pods_and_again_only_where_it_is_gone_after_a_while(maker: TemplateMaker) -> None:
@@ -66,3 +86,16 @@ def test_obstacle_is_why_no_pod_can_have_a_size(maker: TemplateMaker) -> None:
     assert maker.obstacle(a_pod("voda-gpu-core-150-memory-0")).startswith(told)
     maker.devices.put_class(CLASS, None)
     assert maker.obstacle(a_pod()).endswith("no device class of cluster.gpuDeviceClasses is there")
+
+
+def test_templates_are_made_a_few_at_once_of_each_namespace_in_turn(maker: TemplateMaker) -> None:
+    for number in range(1_000):
+        namespace = f"many-{number % 20:02}"
+        maker.pods.put(None, a_pod(f"voda-gpu-core-25-memory-{number}", uid=str(number), namespace=namespace))
+    maker.pods.put(None, a_pod(uid="one", namespace="quiet"))
+    rounds = [due(maker, 0.0), due(maker, 0.05)]
+    assert [len(each) for each in rounds] == [16, 16]
+    assert f"quiet/{SIZED}" in rounds[1]
+    # None is begun before the API server has answered.
+    assert len(due(maker, 0.1, answers=False)) == 16
+    assert due(maker, 0.15) == []
