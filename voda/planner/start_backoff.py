@@ -110,7 +110,10 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
                 held[node] += each.spec.gpus_per_replica
     beside = view.plan.beside(job.spec.job_id for job, _ in absent if job.spec.share is not None)
     for job, nodes in absent:
-        gpus = _gpus_per_worker(view, job, beside.get(job.spec.job_id))
+        mates = beside.get(job.spec.job_id)
+        if mates and not _leaves_room(view, job, nodes[0], mates):
+            continue
+        gpus = _gpus_per_worker(view, job, mates)
         needed = {node: count * gpus for node, count in Counter(nodes).items()}
         if all(node in view.nodes and view.nodes[node].own_gpus - held[node] >= needed[node] for node in needed):
             freed_at = max(view.freed_at.get(node, -math.inf) for node in needed)
@@ -122,6 +125,14 @@ def _gpus_per_worker(view: ClusterState, job: Job, beside: Collection[str] | Non
     if beside is None:
         return job.spec.gpus_per_replica
     return Gpus(0 if any(other in view.jobs and view.jobs[other].workers for other in beside) else 1)
+
+
+def _leaves_room(view: ClusterState, job: Job, node: str, beside: Collection[str]) -> bool:
+    """Return whether the card that others of these jobs have parts of has so much left as a job asks for."""
+    account = view.shares.get(node)
+    if job.spec.share is None or account is None or not account.cards_of(beside):
+        return True
+    return account.has_room_beside_others(job.spec.share, beside)
 
 
 def _why_absent(view: ClusterState, job: Job) -> str:

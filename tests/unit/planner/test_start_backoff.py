@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
-from voda.domain.gpus import GpuRequest, Gpus
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
+from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState, Settings
 from voda.events.types import (
     AnyFact,
@@ -137,6 +138,19 @@ def test_job_with_a_part_of_a_card_is_not_overdue_until_a_card_is_free_or_others
     assert [each.job_id for each in overdue(free, NOW + 9_999)] == ["a", "b"]
     runs = {**view.jobs, "b": replace(view.jobs["b"], workers={0: "n1"})}
     assert [each.job_id for each in overdue(replace(view, jobs=runs), NOW + 9_999)] == ["a"]
+
+
+def test_job_whose_card_another_one_still_leaves_is_not_overdue() -> None:
+    jobs = [a_job(name, share=GpuRequest(milli=500), gpus_per_replica=Gpus(0)) for name in "ab"]
+    view = a_view(replace(jobs[0], workers={0: "n1"}), jobs[1], placement={"a": ("n1",), "b": ("n1",)})
+    view = replace(view, plan=replace(view.plan, devices={"a": ((0,),), "b": ((0,),)}))
+    held = {"share": CardShare(cards=(0,), request=GpuRequest(milli=500))}
+    pods = {uid: PodShares(pod=uid, containers=held, assigned_at=0.0) for uid in ("a", "leaving")}
+    account = SharingNode(devices=(GpuDevice(memory_mib=16_000),), pods=pods)
+    full = replace(view, shares={"n1": account})
+    assert overdue(full, NOW + 9_999) == []
+    account.pods.pop("leaving")
+    assert [each.job_id for each in overdue(full, NOW + 9_999)] == ["b"]
 
 
 def test_time_counts_anew_under_a_new_leader() -> None:

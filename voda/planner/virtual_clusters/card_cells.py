@@ -215,5 +215,7 @@ def _held_card(account: SharingNode | None, job_id: str) -> tuple[int, int] | No
     pod = None if account is None else account.pods.get(job_id)
     if account is None or pod is None:
         return None
-    card = next(card for share in pod.containers.values() for card in share.cards)
+    card = next((card for share in pod.containers.values() for card in share.cards), None)
+    if card is None:
+        return None
     return card, account.devices[card].memory_mib if card < len(account.devices) else 0
