@@ -11,11 +11,11 @@ from tests.unit.cells.clusters import a_book, a_cluster, a_gang
 from tests.unit.cells.running import nodes_of, run, running
 from voda.cells.adoption import reconfigure
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
+from voda.cells.gangs import OPPORTUNISTIC, Gang, GangBatch, GangRequest, WorkerCells, batches
 from voda.cells.health import set_node_bad
 from voda.cells.preemption import end
 from voda.cells.recovery import occupy, regain, stay
-from voda.cells.resumption import GangBatch, KeptCells, batches, resume
+from voda.cells.resumption import KeptCells, resume
 from voda.cells.structure.trees import NONE
 
 SPEC = a_cluster(racks=2, quotas={"a": {"rack.node": 2}, "b": {"rack.node": 2}})

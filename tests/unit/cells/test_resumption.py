@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells
+from voda.cells.gangs import OPPORTUNISTIC, Gang, GangRequest, WorkerCells, batches
 from voda.cells.pool_cells import open_pool
 from voda.cells.recovery import occupy
-from voda.cells.resumption import KeptCells, batches, resume
+from voda.cells.resumption import KeptCells, resume
 from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.cells.book import CellBook
-from voda.cells.gangs import Gang, WorkerCells
-from voda.cells.resumption import GangBatch, KeptCells, batches
+from voda.cells.gangs import Gang, GangBatch, WorkerCells, batches
+from voda.cells.resumption import KeptCells
 from voda.cells.structure.trees import NONE
 from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node

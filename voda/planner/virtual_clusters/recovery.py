@@ -14,10 +14,10 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from voda.cells.book import CellBook
-from voda.cells.gangs import OPPORTUNISTIC, GangRequest, WorkerCells
+from voda.cells.gangs import OPPORTUNISTIC, GangBatch, GangRequest, WorkerCells, alone, batches
 from voda.cells.health import set_node_bad
 from voda.cells.recovery import occupy
-from voda.cells.resumption import GangBatch, alone, batches, resume
+from voda.cells.resumption import resume
 from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
