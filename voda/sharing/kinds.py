@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from voda.domain.gpus import GpuRequest
 from voda.sharing.pod import PodRequest
 
 
@@ -26,8 +27,13 @@ class TypicalKind(Struct, frozen=True, kw_only=True):
 
 def kind_of(pod: PodRequest) -> tuple[int, int, int, tuple[str, ...]]:
     """Return CPU, compute of each device, devices and models; of a pod of several containers, the largest of them."""
-    largest = max(pod.containers, key=lambda container: container.total_milli, default=None)
+    largest = largest_container(pod)
     return pod.cpu_milli, largest.milli_each if largest else 0, largest.count if largest else 0, pod.models
+
+
+def largest_container(pod: PodRequest) -> GpuRequest | None:
+    """Return what the container asks for that asks for the most compute; None: the pod has no containers."""
+    return max(pod.containers, key=lambda container: container.total_milli, default=None)
 
 
 def typical_kinds(pods: Mapping[PodRequest, int], coverage: float) -> Sequence[TypicalKind]:

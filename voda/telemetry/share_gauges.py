@@ -1,10 +1,11 @@
 """Reads the gauges of shared cards off the accounts of the log: what is free of each node's cards, and of use to none.
 
-Rules: only nodes with cards have these, or with pods that have shares; O(shares + cards) per look, in a thread.
+Rules: only nodes with cards have these, or with pods that have shares; O(live jobs + shares + cards) per look, most of
+it in a thread.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -13,8 +14,8 @@ from prometheus_client.registry import Collector
 from voda.application.backend import Backend
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.shares import SharingNode
-from voda.sharing.accounts import fleet_of, requests_in
-from voda.sharing.demand import Demand
+from voda.domain.state import ClusterState
+from voda.sharing.fragment_report import fragments
 
 _OF_A_NODE: Final = ("pool", "node")
 _BY_STATE: Final = (*_OF_A_NODE, "state")
@@ -31,8 +32,9 @@ class ShareGauges(Collector):
     async def refresh(self) -> None:
         """Look at the accounts of all pools."""
         live = self._backend.view.live.cluster
-        pools = {pool: live.shares.accounts(live.nodes(pool)) for pool in self._backend.pools}
-        self._families = await asyncio.to_thread(_families, pools) if any(pools.values()) else ()
+        states = [live.state(pool) for pool in self._backend.pools]
+        is_any = any(state.shares for state in states)
+        self._families = await asyncio.to_thread(_families, states) if is_any else ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield from self._families
@@ -42,10 +44,10 @@ class ShareGauges(Collector):
         yield from _CardFamilies().all
 
 
-def _families(pools: Mapping[str, Mapping[str, SharingNode]]) -> Sequence[GaugeMetricFamily]:
+def _families(states: Sequence[ClusterState]) -> Sequence[GaugeMetricFamily]:
     families = _CardFamilies()
-    for pool, accounts in pools.items():
-        families.add(pool, dict(sorted(accounts.items())))
+    for state in states:
+        families.add(state)
     return families.all
 
 
@@ -65,11 +67,11 @@ class _CardFamilies:
             "share_pods_without_card", "Pods with shares of cards that the node has no more.", _OF_A_NODE
         )
 
-    def add(self, pool: str, accounts: Mapping[str, SharingNode]) -> None:
-        for name, account in accounts.items():
-            self._add_node([pool, name], account)
-        for name, milli in fragments(accounts).items():
-            self.fragment.add_metric([pool, name], milli)
+    def add(self, state: ClusterState) -> None:
+        for name, account in sorted(state.shares.items()):
+            self._add_node([state.pool, name], account)
+        for name, milli in fragments(state).items():
+            self.fragment.add_metric([state.pool, name], milli)
 
     def _add_node(self, node: Sequence[str], account: SharingNode) -> None:
         free = account.free()
@@ -91,19 +93,6 @@ class _CardFamilies:
         family = GaugeMetricFamily(f"voda_node_{name}", meaning, labels=labels)
         self.all.append(family)
         return family
-
-
-def fragments(accounts: Mapping[str, SharingNode]) -> Mapping[str, float]:
-    """Return node -> free milli of its cards that pods cannot use, if they ask for what those with shares have.
-
-    It is FGD's measure (voda/sharing/fragmentation.py). Empty while no pod has compute of a card: nothing is typical.
-    """
-    requests = requests_in(accounts.values())
-    if not any(request.total_milli for request in requests):
-        return {}
-    fleet = fleet_of(accounts)
-    measured = Demand(requests.elements(), fleet.hardware).fragmentation.of(fleet.rows())
-    return dict(zip(accounts, measured.tolist(), strict=True))
 
 
 def _without_card(account: SharingNode) -> int:

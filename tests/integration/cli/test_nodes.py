@@ -5,7 +5,7 @@ import pytest
 
 from tests.builders import a_node
 from tests.served import Server
-from voda.domain.errors import NotFound
+from voda.domain.errors import InvalidInput, NotFound
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
 from voda.events.types import NodeJoined, ShareAssigned, ShareReleased
 
@@ -51,3 +51,32 @@ def test_events_of_shares_read_as_sentences(sharing: Server) -> None:
         "node g1: ml/notebook gets 250 milli and 4,096 MiB of card 1",
         "node g1: ml/notebook has no card any more: the pod is gone",
     ]
+
+
+def test_nodes_fragmentation_shows_what_is_free_and_of_no_use_by_node_and_by_kind(sharing: Server) -> None:
+    shown = sharing.voda("nodes", "--fragmentation").stdout.splitlines()
+    assert shown[:5] == [
+        "NODE  CARDS  WHOLE FREE  FREE MILLI  FRAGMENT  OF FREE",
+        "g1        2           1       1,750         0       0%",
+        "",
+        "ASKS FOR              PODS  CAN USE  LOST  OF FREE  ROOM FOR",
+        "250 milli, 4,096 MiB     1    1,750     0       0%         7",
+    ]
+    assert max(map(len, shown)) <= 80
+    told = msgspec.json.decode(sharing.voda("nodes", "list", "--fragmentation", "-o", "json").stdout)
+    assert [node["free_milli"] for node in told["items"][0]["nodes"]] == [1_750]
+    assert sharing.voda("nodes", "--fragmentation", "--pool", "default", "-o", "name").stdout == "g1\n"
+
+
+def test_nodes_fragmentation_where_no_cards_are_shared_says_how_to_share_some(empty: Server) -> None:
+    assert "Pool default: no node has cards that pods may share" in empty.voda("nodes", "--fragmentation").stdout
+
+
+def test_nodes_fragmentation_of_single_nodes_or_as_a_watch_is_refused(empty: Server) -> None:
+    for arguments in (("list", "g1", "--fragmentation"), ("--fragmentation", "-w")):
+        with pytest.raises(InvalidInput, match="--fragmentation tells of whole pools"):
+            empty.voda("nodes", *arguments)
+
+
+def test_help_of_nodes_list_has_an_example_of_fragmentation(empty: Server) -> None:
+    assert "voda nodes --fragmentation" in empty.voda("nodes", "list", "--help").stdout

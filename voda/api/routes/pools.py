@@ -10,8 +10,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
+from voda.api.presenters.fragmentation import fragmentation_of
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
 from voda.api.requests import body_of, cached_response, is_expected, json_response, printable_reason, query_of
+from voda.api.schemas.fragmentation import FragmentationList
 from voda.api.schemas.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
@@ -29,6 +31,12 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which nodes."""
 
     pool: Annotated[str, Meta(description="Only those of this pool.")] = ""
+
+
+class FragmentationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of which pool."""
+
+    pool: Annotated[str, Meta(description="By default all of them.")] = ""
 
 
 class DrainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +102,23 @@ class NodeRoutes(Routes):
         """Let workers come to a node again."""
         await undrain(self.backend, request.match_info["name"], caller)
         return json_response(self._node(request.match_info["name"]))
+
+    # Not under /nodes: a node may have this name.
+    @Operation(
+        "GET",
+        "/api/v1/fragmentation",
+        description="Of the cards that pods share; the same figures as the metric `voda_node_card_fragment_milli`.",
+        query=FragmentationQuery,
+        answers=[Response(of=FragmentationList)],
+        problems=[404],
+    )
+    async def get_fragmentation(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
+        """Get what is free of cards and of no use, by node and by kind of pod."""
+        pool = query_of(request, FragmentationQuery).pool
+        names = [known_pool(self.backend, pool)] if pool else pool_names(self.backend)
+        states = [pool_state(self.backend, name) for name in names]
+        items = await asyncio.to_thread(lambda: tuple(map(fragmentation_of, states)))
+        return json_response(FragmentationList(items=items))
 
     @property
     def _shares(self) -> Mapping[str, SharingNode]:

@@ -1,4 +1,4 @@
-"""`voda nodes`: list nodes, show one with its cards, drain and undrain them."""
+"""`voda nodes`: list nodes, show one with its cards or what is free of no use, drain and undrain them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -37,13 +37,16 @@ app.add_command(built(undrain, "undrain"))
 
 
 @command(_LIST)
-def list_nodes(
+def list_nodes(  # noqa: PLR0913 - which nodes, and how they are shown
     where: ServerOptions,
     names: Annotated[
         list[str] | None, Argument(metavar="NODE", help="By default all.", autocompletion=complete_nodes)
     ] = None,
     pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
     watch: Annotated[bool, Option("--watch", "-w", help="Show it again whenever it changes.")] = False,
+    fragmentation: Annotated[
+        bool, Option("--fragmentation", help="What is free of cards that pods share, and of use to which pods.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """List nodes with their GPUs and who holds them, as voda get nodes does; the word list may be left out.
@@ -51,14 +54,26 @@ def list_nodes(
     Of nodes whose cards pods share it says how many cards are shared, and how
     many milli (of 1,000 for each card) are left on those.
 
+    With --fragmentation: how many milli of each node's cards are free, how many
+    of these the next pod cannot use if it asks for what those with shares have
+    (the fragment), and which kinds of pods can use how much.
+
     \b
     Examples:
       voda nodes
       voda nodes -o wide --watch
+      voda nodes --fragmentation
     """
     from voda.cli.http.client import call_server
     from voda.cli.watch import lists, refresh
 
+    if fragmentation:
+        if names or watch:
+            raise InvalidInput(
+                "--fragmentation tells of whole pools, once: leave out names and --watch; --pool POOL is one"
+            )
+        call_server(where, lambda client: _fragmentation(client, pool, output))
+        return
     if watch and output == "yaml":
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
     chosen: Sequence[str] = names or ()
@@ -99,4 +114,19 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
         print_answer(body, output, [node.name])
         return
     for line in node_text(node, width=screen.width if screen.is_terminal and output == "table" else None):
+        screen.print(line, soft_wrap=True)
+
+
+async def _fragmentation(client: "Client", pool: str, output: Output) -> None:
+    from voda.api.schemas.fragmentation import FragmentationList
+    from voda.cli.http.client import decode
+    from voda.cli.render.fragmentation import fragmentation_text
+    from voda.cli.render.terminal import console, print_answer
+
+    body = await client.get("/fragmentation", {"pool": pool} if pool else None)
+    items, screen = decode(body, FragmentationList).items, console()
+    if output not in ("table", "wide"):
+        print_answer(body, output, [node.node for each in items for node in each.nodes])
+        return
+    for line in fragmentation_text(items, width=screen.width if screen.is_terminal and output == "table" else None):
         screen.print(line, soft_wrap=True)
