@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
-BY_HAND = "tests/e2e/node"
+BY_HAND = ("tests/e2e/node", "tests/e2e/gpu")
 
 
 def runs_of_pytest(target: str) -> Sequence[Sequence[str]]:
@@ -36,7 +36,7 @@ def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:
     assert slow[-2:] == ["-m", "slow"]
     # The folders that both leave out are all that the third runs, without a choice, and those by hand.
     assert kubernetes[:4:2] == ["-n", "--dist"]
-    apart = [*kubernetes[4:], BY_HAND]
+    apart = [*kubernetes[4:], *BY_HAND]
     assert {f"--ignore={folder}" for folder in apart} == {word for word in slow if word.startswith("--ignore")}
     assert all((ROOT / folder).is_dir() for folder in apart)
     # Beside those they only say how many processes share the work.
