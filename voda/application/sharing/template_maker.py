@@ -77,8 +77,8 @@ class TemplateMaker:
             body = sized_template(template.name, template.namespace, self.devices.card_classes, self.devices.shared)
             await self.binding.make_template(template.namespace, body)
         except ActionRefused as error:
-            told = f"the API server refuses ResourceClaimTemplate {template.name}: {error}"
-            self._refused[template.key] = told
+            why = f"the API server refuses ResourceClaimTemplate {template.name}: {error}"
+            self._refused[template.key] = why
             raise
         finally:
             self._under_way.discard(template.key)

@@ -19,7 +19,7 @@ from voda.cluster.kubernetes.state.shared_cards import SharedCards
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest, request_of_core
 
-_NAME: Final = re.compile(r"voda-gpu-core-([0-9]{1,19})-memory-([0-9]{1,19})")
+_NAME: Final = re.compile(r"voda-gpu-core-(0|[1-9][0-9]{0,18})-memory-(0|[1-9][0-9]{0,18})")
 _REQUEST: Final = "gpu"
 _MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "voda"}
 

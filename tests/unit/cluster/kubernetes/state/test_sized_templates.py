@@ -79,7 +79,14 @@ def test_part_of_a_capacity_that_no_card_has_and_whole_cards_of_a_driver_that_gi
 
 
 @pytest.mark.parametrize(
-    "name", ["voda-gpu-core-25-memory-4096-x", "voda-gpu-core--memory-1", "mine", "voda-gpu-core-٣-memory-1"]
+    "name",
+    [
+        "voda-gpu-core-025-memory-0",
+        "voda-gpu-core-25-memory-4096-x",
+        "voda-gpu-core--memory-1",
+        "mine",
+        "voda-gpu-core-٣-memory-1",
+    ],
 )
 def test_other_names_are_no_business_of_ours(name: str) -> None:
     assert not missing_templates(gated(name))
