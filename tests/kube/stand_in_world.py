@@ -13,6 +13,9 @@ from tests.kube.kubelet import Kubelet
 from tests.kube.operators.base import Operator
 from tests.kube.world import World
 
+_LONGEST_DELAY_S = 5.0
+"""Of operators' queues, up to 1,000 s in mpi-operator: what such stalls do is seen where time is virtual."""
+
 
 class StandInWorld(World):
     """See the module.
@@ -36,7 +39,7 @@ class StandInWorld(World):
     ) -> None:
         super().__init__(plane, client or Client(plane), [operator.resource for operator in operators])
         self.kubelet = kubelet(self.client)
-        self.operators = [operator(self.client) for operator in operators]
+        self.operators = [operator(self.client, longest_delay_s=_LONGEST_DELAY_S) for operator in operators]
 
     async def lose_node(self, node: str) -> None:
         """See World."""

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import ClassVar
 
 from tests.kube.client import EVENTS, PODS, Client, Key, Object, Refused, Resource, controller_of, key_of, now_text
-from tests.kube.mirror import Mirror, Queue
+from tests.kube.mirror import LONGEST_DELAY_S, Mirror, Queue
 
 JOB_NAME = "training.kubeflow.org/job-name"
 JOB_ROLE = "training.kubeflow.org/job-role"
@@ -24,6 +24,7 @@ class Operator:
     Args:
         client: the API server's.
         workers: how many jobs at once.
+        longest_delay_s: after failures, of a job.
     """
 
     resource: ClassVar[Resource]
@@ -37,10 +38,10 @@ class Operator:
     owned: ClassVar[Mapping[Resource, str]] = {}
     """Resource -> label selector of what it makes, beside pods."""
 
-    def __init__(self, client: Client, workers: int = 16) -> None:
+    def __init__(self, client: Client, workers: int = 16, *, longest_delay_s: float = LONGEST_DELAY_S) -> None:
         self.client = client
         self._at_once = workers
-        self._queue = Queue(limits_events=self.limits_events)
+        self._queue = Queue(limits_events=self.limits_events, longest_s=longest_delay_s)
         self._deleted: set[str] = set()
         self.jobs = Mirror(client, self.resource)
         self.pods = Mirror(client, PODS, labels=f"{OPERATOR_NAME}={self.name}", group=_labelled)

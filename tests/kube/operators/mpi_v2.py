@@ -20,6 +20,7 @@ from tests.kube.client import (
     key_of,
     now_text,
 )
+from tests.kube.mirror import LONGEST_DELAY_S
 from tests.kube.operators import mpi_v2_objects as objects
 from tests.kube.operators.base import (
     JOB_ROLE,
@@ -48,8 +49,8 @@ class MpiOperatorV2(Operator):
     limits_events = True
     owned: ClassVar = {JOBS: "", SERVICES: "", CONFIG_MAPS: "", SECRETS: ""}
 
-    def __init__(self, client: Client, workers: int = 16) -> None:
-        super().__init__(client, workers)
+    def __init__(self, client: Client, workers: int = 16, *, longest_delay_s: float = LONGEST_DELAY_S) -> None:
+        super().__init__(client, workers, longest_delay_s=longest_delay_s)
         self._gone_at: dict[Key, float] = {}
         """Launchers' Jobs that are gone, and since when by the event loop's time."""
         launchers = self.children[JOBS]

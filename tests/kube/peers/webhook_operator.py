@@ -7,6 +7,7 @@ import base64
 import json
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import yaml
@@ -89,13 +90,20 @@ class WebhookOperator(Program):
         self.check()
         found = json.loads(self.plane.get(f"/api/v1/namespaces/{self.namespace}/secrets/{self.secret}"))
         data = found.get("data") or {}
-        # It goes on as soon as it sees the last of them.
+        # It goes on as soon as it sees the last of them. One that is replaced while it begins to watch it may end it:
+        # fsnotify 1.7.0 panics.
         for name in ("ca.crt", "ca.key", "tls.key", "tls.crt") if "tls.crt" in data else ():
-            draft = self.folder / name
-            draft.write_bytes(base64.b64decode(data[name]))
-            draft.replace(self.folder / "certificates" / name)
+            _put(self.folder / "certificates" / name, base64.b64decode(data[name]))
         return "tls.crt" in data and self._is_listening()
 
     def _is_listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.webhook_port)) == 0
+
+
+def _put(file: Path, content: bytes) -> None:
+    """Have a file with this content, all of it at once; one that has it is left alone."""
+    if not (file.exists() and file.read_bytes() == content):
+        draft = file.parent.parent / file.name
+        draft.write_bytes(content)
+        draft.replace(file)
