@@ -13,6 +13,7 @@ MAY_SKIP = {
     "test_pod_commands.py": "what the older Kubernetes does not serve yet",
     "test_device_claims.py": "as test_pod_commands.py",
     "test_shared_claims.py": "as test_pod_commands.py",
+    "test_jobs_beside_shares.py": "as test_pod_commands.py",
     "test_gpu_claims_policy.py": "as test_pod_commands.py",
     "test_hostile_jobs.py": "control groups that the kernel does not delegate",
     "test_limits_of_jobs.py": "as test_hostile_jobs.py",

@@ -19,6 +19,15 @@ class PodShares(Struct, frozen=True, kw_only=True):
     assigned_at: float
 
 
+class ShareRequest(Struct, frozen=True, kw_only=True):
+    """What a pod waits for that jobs can spare."""
+
+    pod: str
+    """`namespace/name`."""
+    containers: Mapping[str, GpuRequest]
+    requested_at: float
+
+
 class FreeCard(Struct, frozen=True, kw_only=True):
     """What is left of a card."""
 
@@ -36,6 +45,8 @@ class SharingNode(Struct, kw_only=True):
     """Of its stream in the log: who appends to it at this version knows all shares of the node."""
     pods: dict[str, PodShares] = {}
     """By uid."""
+    requests: dict[str, ShareRequest] = {}
+    """By uid of the pod; of those that have no cards yet."""
 
     @property
     def is_claimed(self) -> bool:
@@ -84,7 +95,9 @@ class SharingNode(Struct, kw_only=True):
 
     def copy(self) -> "SharingNode":
         """Return the account as it is now."""
-        return SharingNode(devices=self.devices, version=self.version, pods=dict(self.pods))
+        return SharingNode(
+            devices=self.devices, version=self.version, pods=dict(self.pods), requests=dict(self.requests)
+        )
 
     def has_room_beside_others(self, request: GpuRequest, beside: Collection[str] | None = None) -> bool:
         """Return whether a card of which somebody has a share, and nobody all, has so much left; `beside`: of which one

@@ -75,7 +75,7 @@ def describe(event: Event) -> str:
             return _virtual_clusters(fact)
         case facts.NodeJoined() | facts.NodeChanged() | facts.NodeLeft() | facts.WorkerRefused():
             return _on_node(fact)
-        case facts.ShareAssigned() | facts.ShareReleased():
+        case facts.ShareAssigned() | facts.ShareReleased() | facts.ShareRequested() | facts.ShareRequestWithdrawn():
             return _of_share(fact)
         case facts.GangPlaced() | facts.GangJoined() | facts.GangLeft():
             return _of_gang(fact)
@@ -104,6 +104,11 @@ def _of_share(fact: facts.ShareFact) -> str:
             return f"{fact.pod} gets {shares_text(fact.containers)}"
         case facts.ShareReleased():
             return f"{fact.pod or fact.pod_uid} has no card any more{_because(fact.reason)}"
+        case facts.ShareRequested():
+            asked = ", ".join(f"{name} ({request_text(each)})" for name, each in fact.containers.items())
+            return f"{fact.pod} waits for cards that jobs can spare: {asked}"
+        case facts.ShareRequestWithdrawn():
+            return f"{fact.pod or fact.pod_uid} waits for none of its cards any more{_because(fact.reason)}"
         case _:
             assert_never(fact)
 

@@ -20,6 +20,7 @@ from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
+from voda.planner.requested_cards import with_requested_cards
 from voda.planner.share_jobs import place_shares
 from voda.planner.start_backoff import with_backed_off_last
 from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
@@ -85,8 +86,8 @@ def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Se
 
 def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
     """Return what the policy and the placer say of a pool without virtual clusters."""
-    # Jobs with a part of a card come before policies: the cards that they share are not for others.
-    view, shares = place_shares(view)
+    # Pods and jobs with a part of a card come before policies: the cards that they share are not for others.
+    view, shares = place_shares(with_requested_cards(view))
     view, impossible = feasible_view(view)
     left_out = dict(impossible)
     caps: dict[str, tuple[int, str]] = {}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
-from voda.domain.shares import PodShares, SharingNode
+from voda.domain.shares import PodShares, ShareRequest, SharingNode
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
@@ -28,6 +28,8 @@ class ShareAccounts(Projection):
         self._nodes: dict[str, SharingNode] = {}
         self._node_of: dict[str, str] = {}
         """uid of a pod -> its node."""
+        self._requested_of: dict[str, str] = {}
+        """uid of a pod that waits -> the node whose cards it has requested."""
         self.changes = ChangedKeys()
         """The nodes of which something changed. Not part of the state."""
 
@@ -49,6 +51,10 @@ class ShareAccounts(Projection):
         """Return what a pod has."""
         return self.pods(self.node_of(pod_uid)).get(pod_uid)
 
+    def requests(self) -> Mapping[str, str]:
+        """Return uid of a pod that waits for cards which jobs can spare -> their node; read-only."""
+        return self._requested_of
+
     def accounts(self, nodes: Collection[str]) -> dict[str, SharingNode]:
         """Return the accounts of these nodes as they are now."""
         return {name: account.copy() for name, account in self._nodes.items() if name in nodes}
@@ -69,6 +75,7 @@ class ShareAccounts(Projection):
         before = self._nodes
         self._nodes = msgspec.msgpack.decode(state, type=dict[str, SharingNode])
         self._node_of = {uid: name for name, node in self._nodes.items() for uid in node.pods}
+        self._requested_of = {uid: name for name, node in self._nodes.items() for uid in node.requests}
         self._changed(*before, *self._nodes)
 
     def rebase(self) -> None:
@@ -81,6 +88,11 @@ class ShareAccounts(Projection):
         for name in names:
             self.changes.add(name)
 
+    def _end_request(self, pod_uid: str) -> None:
+        if node := self._requested_of.pop(pod_uid, ""):
+            del self._nodes[node].requests[pod_uid]
+            self._changed(node)
+
     def _whole(self, node: Node) -> Node:
         found = self._nodes.get(node.name)
         used = found.used_cards() if found and node.gpus else 0
@@ -89,7 +101,7 @@ class ShareAccounts(Projection):
     def _tidy(self, name: str) -> None:
         # The version stays with the account: without pods and cards nobody appends, and a new account reads it anew.
         node = self._nodes.get(name)
-        if node is not None and not node.devices and not node.pods and not node.version:
+        if node is not None and not (node.devices or node.pods or node.version):
             del self._nodes[name]
 
 
@@ -119,6 +131,7 @@ def _assigned(accounts: ShareAccounts, fact: facts.ShareAssigned, event: Event) 
         shares = PodShares(pod=fact.pod, containers=fact.containers, assigned_at=event.recorded_at)
         node.pods[fact.pod_uid] = shares
         accounts._node_of[fact.pod_uid] = fact.node
+        accounts._end_request(fact.pod_uid)
 
 
 @ShareAccounts.folds
@@ -128,3 +141,24 @@ def _released(accounts: ShareAccounts, fact: facts.ShareReleased, event: Event) 
     accounts._changed(fact.node)
     if node.pods.pop(fact.pod_uid, None) is not None:
         del accounts._node_of[fact.pod_uid]
+
+
+@ShareAccounts.folds
+def _requested(accounts: ShareAccounts, fact: facts.ShareRequested, event: Event) -> None:
+    node = accounts._nodes.setdefault(fact.node, SharingNode())
+    node.version = event.version
+    accounts._changed(fact.node)
+    if fact.containers and not (accounts.node_of(fact.pod_uid) or fact.pod_uid in accounts._requested_of):
+        node.requests[fact.pod_uid] = ShareRequest(
+            pod=fact.pod, containers=fact.containers, requested_at=event.recorded_at
+        )
+        accounts._requested_of[fact.pod_uid] = fact.node
+
+
+@ShareAccounts.folds
+def _withdrawn(accounts: ShareAccounts, fact: facts.ShareRequestWithdrawn, event: Event) -> None:
+    node = accounts._nodes.setdefault(fact.node, SharingNode())
+    node.version = event.version
+    accounts._changed(fact.node)
+    if fact.pod_uid in node.requests:
+        accounts._end_request(fact.pod_uid)

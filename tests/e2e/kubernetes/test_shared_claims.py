@@ -98,7 +98,9 @@ async def cards(world: JobsWorld) -> Mapping[str, str]:
     for claim in claims.values():
         for result in results(claim):
             assert result["shareID"]
-            taken[f"{result['pool']}/{result['device']}"] += int(result["consumedCapacity"]["milli"])
+            taken[f"{result['pool']}/{result['device']}"] += int(
+                str(result["consumedCapacity"]["milli"]).replace("k", "000")
+            )
     assert max(taken.values(), default=0) <= MILLI_PER_DEVICE
     for pod in await world.client.list(api.PODS, world.namespace):
         if phase_of(pod) == "Running" and pod["spec"].get("resourceClaims"):

@@ -40,6 +40,8 @@ from voda.events.types import (
     RetentionChanged,
     ShareAssigned,
     ShareReleased,
+    ShareRequested,
+    ShareRequestWithdrawn,
     VirtualClustersApplied,
     WorkerExited,
     WorkerRefused,
@@ -148,6 +150,14 @@ TOLD: list[tuple[AnyFact, str]] = [
     (
         GangLeft(pool="default", gang="g", pod_uid="u", pod="ml/p", reason="the pod is gone"),
         "ml/p has left gang g: the pod is gone",
+    ),
+    (
+        ShareRequested(node="n1", pod_uid="u1", pod="ml/nb", containers={"gpu": GpuRequest(milli=250)}),
+        "ml/nb waits for cards that jobs can spare: gpu (250 milli)",
+    ),
+    (
+        ShareRequestWithdrawn(node="n1", pod_uid="u1", pod="ml/nb", reason="the pod does not wait any more"),
+        "ml/nb waits for none of its cards any more: the pod does not wait any more",
     ),
     (JobRegistered(job_id="a", uid="6f-1", kind="MPIJob"), "its MPIJob is 6f-1"),
     (JobRegistered(job_id="a", uid=""), "its object in the cluster is gone and will be created again"),

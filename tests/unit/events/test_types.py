@@ -50,6 +50,8 @@ def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -
         "retention.changed",
         "share.assigned",
         "share.released",
+        "share.request_withdrawn",
+        "share.requested",
         "virtual_clusters.applied",
         "worker.refused",
     }

@@ -41,6 +41,8 @@ from voda.events.types import (
     RatelimitChanged,
     ShareAssigned,
     ShareReleased,
+    ShareRequested,
+    ShareRequestWithdrawn,
     VirtualClustersApplied,
     WorkerExited,
     WorkerRefused,
@@ -443,6 +445,8 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
         containers=st.dictionaries(JOBS, st.sampled_from(SHARES), min_size=1),
     ),
     st.builds(ShareReleased, node=NODES, pod_uid=JOBS),
+    st.builds(ShareRequested, node=NODES, pod_uid=JOBS, pod=JOBS, containers=st.just({"gpu": GpuRequest(milli=250)})),
+    st.builds(ShareRequestWithdrawn, node=NODES, pod_uid=JOBS),
     st.builds(GangPlaced, pool=st.just("default"), request=st.just(GANG), placement=st.just(PLACES)),
     st.builds(
         GangJoined,

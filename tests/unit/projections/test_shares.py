@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from tests.builders import Log, a_node
 from tests.unit.projections.test_live import folded
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
-from voda.events.types import NodeChanged, NodeJoined, NodeLeft, ShareAssigned, ShareReleased
+from voda.events.types import (
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    ShareAssigned,
+    ShareReleased,
+    ShareRequested,
+    ShareRequestWithdrawn,
+)
 from voda.projections.live import LiveCluster
 
 CARD = GpuDevice(memory_mib=16_000)
@@ -130,3 +138,37 @@ def test_cards_whatever_is_recorded_never_give_more_than_they_have(steps: list[t
     again = LiveCluster()
     again.load(live.dump())
     assert again.dump() == live.dump()
+
+
+def a_request(uid: str, *, node: str = "n1", milli: int = 250) -> ShareRequested:
+    return ShareRequested(node=node, pod_uid=uid, pod=f"ml/{uid}", containers={"gpu": GpuRequest(milli=milli)})
+
+
+def test_request_lasts_until_the_pod_has_cards_anywhere_or_it_is_withdrawn() -> None:
+    log = a_log()
+    log.add(NodeJoined(node=a_node("n2", devices=(CARD,))), at=2)
+    for uid in ("u1", "u2"):
+        log.add(a_request(uid), at=3)
+    assert dict(folded(log).shares.requests()) == {"u1": "n1", "u2": "n1"}
+    log.add(an_assignment("u1", a_share(250), node="n2"), at=4)
+    log.add(ShareRequestWithdrawn(node="n1", pod_uid="u2"), at=5)
+    live = folded(log)
+    assert not live.shares.requests()
+    assert not live.shares.nodes["n1"].requests
+    assert live.shares.node_of("u1") == "n2"
+
+
+def test_request_of_a_pod_that_has_cards_or_has_requested_others_is_void() -> None:
+    log = a_log(an_assignment("u1", a_share(250)))
+    for fact in (a_request("u1"), a_request("u2"), a_request("u2", node="n2")):
+        log.add(fact, at=2)
+    assert dict(folded(log).shares.requests()) == {"u2": "n1"}
+
+
+def test_request_of_a_snapshot_is_there_still() -> None:
+    log = a_log()
+    log.add(a_request("u1"), at=2)
+    loaded = LiveCluster()
+    loaded.load(folded(log).dump())
+    assert dict(loaded.shares.requests()) == {"u1": "n1"}
+    assert loaded.shares.nodes["n1"].requests["u1"].requested_at == 2

@@ -51,13 +51,8 @@ class Sharing:
             )
             self._reconciler = ShareReconciler(backend=backend, binding=binding, pods=pods, rater=rater)
         if settings.claims:
-            accounts = ClaimAccounts(
-                backend=backend,
-                binding=ClaimBinding(mirror.api),
-                pods=inventory.claiming,
-                cards=inventory.stock.devices.shared,
-            )
-            claimants = Claimants(accounts=accounts, inventory=inventory)
+            accounts = ClaimAccounts(backend=backend, binding=ClaimBinding(mirror.api), inventory=inventory)
+            claimants = Claimants(accounts=accounts)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
         self.pods = PodExplanations(
             inventory=inventory,

@@ -5,7 +5,7 @@ Rule: each pod is placed in the accounts that the ones before it leave; nodes wh
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -63,6 +63,14 @@ class ChosenCards(Struct, frozen=True, kw_only=True):
     """When the log had them first; 0: it has them not yet."""
 
 
+class RefusedClaimant(NamedTuple):
+    """A pod that finds no room."""
+
+    claimant: Claimant
+    nodes: Sequence[str]
+    """Where it could be, were there room."""
+
+
 class OpenNode(Struct, frozen=True, kw_only=True):
     """A node whose cards can be chosen."""
 
@@ -84,21 +92,22 @@ class CardAllotment:
         self._nodes = nodes
         self._accounts = {name: self._account(each) for name, each in nodes.items()}
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
-        self._refused: dict[_Asked, str] = {}
-        """Many pods ask for the same, in the same words: these are what they are told."""
+        self.refused: list[RefusedClaimant] = []
+        self._refusals: dict[_Asked, tuple[str, Sequence[str]]] = {}
+        """Many pods ask for the same, in the same words: what they are told, and the nodes where they could be."""
 
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""
         asked = _asked(claimant)
-        if reason := self._refused.get(asked):
-            return reason
+        if (known := self._refusals.get(asked)) is not None:
+            return self._refuse(claimant, *known)
         left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
         names = [name for name, node in self._nodes.items() if name not in left_out and _matches(claimant.pod, node)]
         self._chooser.follow(self._accounts, claimant.request)
         wanted = self._chooser.preferences(names, claimant.request, claimant.uid)
         if not wanted:
-            self._refused[asked] = self._refusal(claimant, names)
-            return self._refused[asked]
+            self._refusals[asked] = self._refusal(claimant, names), names
+            return self._refuse(claimant, *self._refusals[asked])
         node = max(wanted, key=lambda name: wanted[name])
         found = self._chooser.cards(node, claimant.request, claimant.uid)
         assert found is not None
@@ -108,6 +117,10 @@ class CardAllotment:
         }
         self._give(node, claimant, containers)
         return ChosenCards(claimant=claimant, node=node, containers=containers)
+
+    def _refuse(self, claimant: Claimant, reason: str, nodes: Sequence[str]) -> str:
+        self.refused.append(RefusedClaimant(claimant, nodes))
+        return reason
 
     def _account(self, node: OpenNode) -> SharingNode:
         account = node.account.copy()

@@ -1,11 +1,12 @@
 """Keeps the accounts of nodes whose cards pods claim as the API server has them: what claims were given there.
 
 Rules: a node is looked at when its cards or claims have changed, and now and then; facts are appended at the version of
-the account that they follow from; a share is taken from a pod that is not there only once the API server has said so.
+the account that they follow from; a share is taken from a pod that is not there only once the API server has said so;
+what workers have is no share: plans count it.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,8 @@ from voda.application.sharing.claim_decisions import GivenShares, Standing, node
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.state.claim_requests import given_cards
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_pods import worker_of
 from voda.cluster.kubernetes.state.shared_cards import SharedCards
 from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods
 from voda.concurrency import log_unexpected
@@ -40,8 +43,16 @@ class ClaimAccounts:
 
     backend: Backend
     binding: ClaimBinding
-    pods: ClaimingPods
-    cards: SharedCards
+    inventory: Inventory
+
+    @property
+    def pods(self) -> ClaimingPods:
+        """Return those for whose claims voda chooses cards."""
+        return self.inventory.claiming
+
+    @property
+    def cards(self) -> SharedCards:
+        return self.inventory.stock.devices.shared
 
     def mark_all(self) -> None:
         """Have the next round look at all nodes, those too whose cards are gone while pods still have them."""
@@ -59,6 +70,13 @@ class ClaimAccounts:
         """Say whether the log has the cards of a node that the mirror has: then their indices are the same."""
         account = self.shares.nodes.get(node)
         return account is not None and account.is_claimed and account.devices == self.cards.devices(node)
+
+    def used_by_workers(self, node: str) -> Collection[int]:
+        """Return the cards of a node, by index, of which claims have some that the account does not count."""
+        pods, cards = self.shares.pods(node), self.cards.nodes.get(node, ())
+        skipped = [claim for claim in self.cards.claims_on(node).values() if self._is_skipped(claim, pods)]
+        taken = {device for claim in skipped for device in claim.devices}
+        return [index for index, card in enumerate(cards) if card.id in taken]
 
     def is_given(self, uid: str) -> bool:
         """Say whether any claim of a pod was given a part of a card."""
@@ -87,6 +105,8 @@ class ClaimAccounts:
 
     def _standing(self, node: str) -> Callable[[str], Standing]:
         def standing(uid: str) -> Standing:
+            if any(map(self._is_of_worker, self._claims_of(uid))):
+                return "planned"
             if any(self.cards.nodes_of(claim) - {node} for claim in self._claims_of(uid)):
                 return "elsewhere"
             return "lost" if self.is_given(uid) else "nothing"
@@ -97,6 +117,8 @@ class ClaimAccounts:
         """Return uid of a pod, or of a claim of its own -> what it has of a node."""
         found = dict[str, GivenShares]()
         for key, claim in self.cards.claims_on(node).items():
+            if self._is_skipped(claim, account.pods):
+                continue
             if not (shares := given_cards(claim, self.cards.nodes[node], self.cards.names)):
                 continue
             owner = claim.owner if self._is_near(claim) else claim.metadata.uid
@@ -115,6 +137,19 @@ class ClaimAccounts:
             if pod is not None and meant is not None and not pod.spec.node_name:
                 found[uid] = GivenShares(key=each.key, containers={**meant.containers, **each.containers})
         return found
+
+    def _is_skipped(self, claim: ResourceClaim, recorded: Container[str]) -> bool:
+        """Say whether a claim is none of the account's business: a worker's, or its pod is not there yet, or gone."""
+        pods = self.inventory.pods_by_key
+        is_unseen = bool(claim.pod) and claim.pod not in pods and claim.owner not in self.pods.by_uid
+        return self._is_of_worker(claim) or (is_unseen and claim.owner not in recorded)
+
+    def _is_of_worker(self, claim: ResourceClaim) -> bool:
+        """Say whether a claim is that of a job's worker: plans count what it has."""
+        pod = self.inventory.pods_by_key.get(claim.pod)
+        if pod is None or claim.owner in self.pods.by_uid:
+            return False
+        return claim.pod in self.inventory.workers(worker_of(pod))
 
     def _has_some(self, uid: str, node: str) -> bool:
         """Say whether the claims of a pod were given cards of a node."""

@@ -16,9 +16,9 @@ from voda.domain.gpus import CardShare
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
 
-Standing = Literal["nothing", "elsewhere", "lost"]
-"""What the claims of a pod have that have nothing of a node: nothing at all, cards of another node, or cards that no
-driver publishes any more."""
+Standing = Literal["nothing", "elsewhere", "lost", "planned"]
+"""What the claims of a pod have that have nothing of a node: nothing at all, cards of another node, cards that no
+driver publishes any more, or those of a worker, which plans count."""
 UNALLOCATED_S: Final = 60.0
 """For so long a pod on a node may have shares of which its claims know nothing: watches are behind one another."""
 
@@ -87,7 +87,9 @@ def stale_claimants(
         if uid in given:
             continue
         pod, has = pods.get(uid), standing(uid)
-        if has == "elsewhere":
+        if has == "planned":
+            yield uid, "the pod is a job's worker", True
+        elif has == "elsewhere":
             yield uid, "its claims were given cards of another node", True
         elif pod is None:
             yield uid, "the pod has ended or is gone", False

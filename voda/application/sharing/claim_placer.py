@@ -5,7 +5,8 @@
 2. Pods with the gate get node and cards, the oldest first; so do those that kube-scheduler could not place where voda
    chose, if there is room elsewhere.
 3. `share.assigned` is appended; then the pod's claims select these cards, and its gate is lifted.
-4. A pod that finds no room is told in an Event what is left. Claims that nothing uses any more are deleted.
+4. A pod that finds no room is told in an Event what is left, and requests cards that jobs can spare (`card_requests`).
+   Claims that nothing uses any more are deleted.
 
 Level-triggered: each round looks at what there is. Rule: a share is in the log before a claim selects its card, at the
 version of the account that it was chosen by; whoever dies in between leaves a share by which the next round goes on.
@@ -21,7 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.sharing.bind_failures import KEPT_S, BindFailures
-from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant
+from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant, RefusedClaimant
+from voda.application.sharing.card_requests import CardRequests
 from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claimants import Claimants
 from voda.application.sharing.scheduling_tries import SchedulingTries, unseen_reason
@@ -31,7 +33,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, InvalidInput
-from voda.events.types import ShareAssigned, ShareReleased
+from voda.events.types import ShareAssigned, ShareReleased, ShareRequested, ShareRequestWithdrawn
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import Rater
@@ -67,6 +69,8 @@ class ClaimPlacer:
     _under_way: set[str] = field(default_factory=set, init=False)
     """Uids of pods whose claims are being bound."""
     _failures: BindFailures = field(default_factory=BindFailures, init=False)
+    _refused: Sequence[RefusedClaimant] = field(default=(), init=False)
+    """Pods that found no room in the last round."""
     _version: int = field(default=-2, init=False)
     """Of accounts that rounds only imagined; ever lower."""
 
@@ -76,6 +80,7 @@ class ClaimPlacer:
         self._backend = self.accounts.backend
         devices = self.claimants.inventory.stock.devices
         self._templates = TemplateMaker(binding=self.accounts.binding, devices=devices, pods=self.accounts.pods)
+        self._requests = CardRequests(self.claimants)
         self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)
 
     async def run(self) -> None:
@@ -97,12 +102,15 @@ class ClaimPlacer:
                     with log_unexpected("placing pods that claim cards", "shares"):
                         for each in await self._place(now):
                             group.create_task(self._bind(each))
+                        for fact in list(self._requests.due(self._refused, now)):
+                            await succeeds(self._record(fact), fact.pod)
                         for template in self._templates.due(now):
                             group.create_task(self._make(template))
                 await asyncio.sleep(_LOOK_S)
 
     async def _place(self, now: float) -> Sequence[ChosenCards]:
         """Record the cards of pods that wait, and return those whose claims are to select them."""
+        self._refused = ()
         if not (waiting := self.accounts.pods.waiting()):
             return ()
         self._forget(now)
@@ -140,6 +148,7 @@ class ClaimPlacer:
             elif found is not None:
                 chosen.append(found)
         self._version = allotment.version
+        self._refused = allotment.refused
         return chosen, unused
 
     def _look(self, pod: Pod, allotment: CardAllotment, now: float) -> ChosenCards | _UnusedCards | str | None:
@@ -204,6 +213,9 @@ class ClaimPlacer:
     async def _release(self, claimant: Claimant, node: str, reason: str) -> None:
         fact = ShareReleased(node=node, pod_uid=claimant.uid, pod=claimant.key, reason=reason)
         await self._backend.record(fact, actor=ACTOR, version=self._shares.nodes[node].version)
+
+    async def _record(self, fact: ShareRequested | ShareRequestWithdrawn) -> None:
+        await self._backend.record(fact, actor=ACTOR, version=self._shares.nodes[fact.node].version)
 
     async def _bind(self, chosen: ChosenCards) -> None:
         """Have the claims of a pod select its cards; where that fails, a later round tries again."""

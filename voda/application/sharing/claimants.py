@@ -3,7 +3,8 @@
 Rule: nothing is written; every replica can ask.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,11 +16,15 @@ from voda.cluster.kubernetes.quantities import milli, pod_requests
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, chosen_claims, claims_of_pod
 from voda.cluster.kubernetes.state.claim_requests import asked_of_cards, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.domain.errors import InvalidInput
+from voda.planner.requested_cards import SpareCards
 from voda.projections.shares import ShareAccounts
 
 _LIMITING: Final = ("cpu", "memory")
 """Resources of which a node never has more than it says, so that a pod which requests more never runs there."""
+_IN_USE: Final = "in use by jobs"
+_PLANNED: Final = "planned for jobs"
 _GATED: Final = "SchedulingGated"
 
 
@@ -28,7 +33,10 @@ class Claimants:
     """See the module."""
 
     accounts: ClaimAccounts
-    inventory: Inventory
+
+    @property
+    def inventory(self) -> Inventory:
+        return self.accounts.inventory
 
     def of(self, pod: Pod, avoided: Collection[str] = ()) -> Claimant | None:
         """Return what a pod asks for; None: its claims are still to be made.
@@ -89,16 +97,49 @@ class Claimants:
     def open_nodes(self) -> Mapping[str, OpenNode]:
         """Return the nodes whose cards can be chosen."""
         stock, cards, found = self.inventory.stock, self.accounts.cards, {}
+        planned = self._planned()
         for name, there in cards.nodes.items():
             node = stock.node(name)
             if node is not None and node.is_open and self.accounts.is_known(name):
-                reasons = enumerate(map(cards.obstacle, there))
                 found[name] = OpenNode(
                     account=self.shares.nodes[name],
                     labels=stock.nodes[name].metadata.labels,
-                    closed_cards={index: reason for index, reason in reasons if reason},
+                    closed_cards=self._closed_cards(name, there, planned.get(name, 0)),
                     amounts=_amounts(stock.nodes[name]),
                 )
+        return found
+
+    def spare_cards(self) -> Sequence[SpareCards]:
+        """Return what jobs can spare of the cards of each pool; where virtual clusters share a pool, pods get none."""
+        cluster = self.accounts.backend.view.live.cluster
+        pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
+        there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
+        return [SpareCards(cluster.state(pool)) for pool in there]
+
+    def _closed_cards(self, node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
+        """Return the cards that no pod can be given -> why.
+
+        Which cards workers get is kube-scheduler's choice: until it has chosen, so many whole ones are kept for them.
+        """
+        reasons = map(self.accounts.cards.obstacle, cards)
+        closed = {index: reason for index, reason in enumerate(reasons) if reason}
+        closed |= dict.fromkeys(used := self.accounts.used_by_workers(node), _IN_USE)
+        awaited = planned - len(used) - self.inventory.stock.devices.unshared(node)
+        if awaited > 0:
+            free = enumerate(self.shares.nodes[node].free())
+            whole = [index for index, left in free if left.is_whole and index not in closed]
+            closed |= dict.fromkeys(whole[-awaited:], _PLANNED)
+        return closed
+
+    def _planned(self) -> Mapping[str, int]:
+        """Return node -> GPUs that plans give to workers there."""
+        view, found = self.accounts.backend.view.live.cluster, Counter[str]()
+        for pool in view.pools():
+            jobs = view.jobs(pool)
+            for job_id, nodes in view.plan(pool).placement.items():
+                if job_id in jobs and not jobs[job_id].spec.share:
+                    for node in nodes:
+                        found[node] += jobs[job_id].spec.gpus_per_replica
         return found
 
     @property

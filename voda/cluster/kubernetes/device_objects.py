@@ -61,6 +61,12 @@ class PublishedDevice(KubeRecord, frozen=True):
         """Whether a taint keeps it from being allocated."""
         return any(taint.effect in _CLOSING for taint in self.taints)
 
+    @property
+    def is_claimed_whole(self) -> bool:
+        """Whether a claim that says nothing of its capacities gets all of it; of devices that claims share."""
+        policies = (each.request_policy.default for each in self.capacity.values())
+        return not self.consumes_counters and all(default is None for default in policies)
+
 
 class SlicePool(KubeRecord, frozen=True):
     name: str = ""
@@ -204,15 +210,11 @@ class ResourceClaim(OwnObject, WatchedObject, frozen=True):
 
     @property
     def devices(self) -> frozenset[tuple[str, str, str]]:
-        """Driver, pool and name of each device that it has, and that no other claim can have meanwhile."""
-        return frozenset((each.driver, each.pool, each.device) for each in self.results if not each.share_id)
+        """Driver, pool and name of each device that it has, or has some of."""
+        return frozenset((each.driver, each.pool, each.device) for each in self.results)
 
     @property
     def pod(self) -> str:
         """Key (namespace/name) of the pod that it was made for; empty: it was made by itself."""
         owners = self.metadata.owner_references
         return next((f"{self.metadata.namespace}/{each.name}" for each in owners if each.kind == "Pod"), "")
-
-    def is_of_pod(self, uid: str) -> bool:
-        """Say whether it was made for a pod."""
-        return any(each.uid == uid for each in self.metadata.owner_references)

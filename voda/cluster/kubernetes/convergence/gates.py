@@ -127,7 +127,7 @@ class GateLifter:
                 return f"node {node} is not there any more"
             free = max(0, self.reservations.free_milli(node))
             if amount > free:
-                what = "GPUs" if stock.devices.holders(node) else stock.rule.resource
+                what = "GPUs" if stock.devices.taken(node) else stock.rule.resource
                 return f"node {node} has {free / 1000:g} {what} free, workers on it need {amount / 1000:g}"
         return ""
 

@@ -1,14 +1,14 @@
 """GPUs as devices of dynamic resource allocation: which nodes have them, who holds them, and what claims ask for.
 
-Rules: no I/O; a device is a GPU where a class of the settings selects it, whole and on one node; while a driver writes
-a new generation of its slices, those of the last complete one stand; a device that a taint closes counts for as long as
-a claim has it, so that nothing is moved for it.
+Rules: no I/O; a device is a GPU where a class of the settings selects it, on one node, and a claim that says no more
+gets all of it; while a driver writes a new generation of its slices, those of the last complete one stand; a device
+that a taint closes counts for as long as a claim has it, so that nothing is moved for it.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -43,6 +43,9 @@ class _ClaimableGpu(Struct, frozen=True):
     """Value of the attribute by which the settings form pools."""
 
 
+_NONE: Final[Mapping[DeviceId, _ClaimableGpu]] = {}
+
+
 class DeviceStock:
     """See the module; `touch` is called with each node of which plans may see something else than before."""
 
@@ -59,8 +62,8 @@ class DeviceStock:
         self._slices: defaultdict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
         self._gpus: dict[PoolId, Mapping[DeviceId, _ClaimableGpu]] = {}
         self._by_node: defaultdict[str, dict[DeviceId, _ClaimableGpu]] = defaultdict(dict)
-        self._holders: dict[DeviceId, str] = {}
-        """Device -> key of the claim that has it; of any device."""
+        self._holders: defaultdict[DeviceId, set[str]] = defaultdict(set)
+        """Device -> keys of the claims that have it, or some of it; of any device."""
 
     # ---- changes
 
@@ -87,13 +90,13 @@ class DeviceStock:
         _put(self.claims, key, now)
         self.shared.put_claim(key, before, now)
         had, has = (each.devices if each is not None else frozenset() for each in (before, now))
-        if had == has:
-            return
-        for device in had:
-            if self._holders.get(device) == key:
+        for device in had - has:
+            self._holders[device].discard(key)
+            if not self._holders[device]:
                 del self._holders[device]
-        self._holders.update(dict.fromkeys(has, key))
-        found = (self._gpus.get(device[:2], {}).get(device) for device in had | has)
+        for device in has - had:
+            self._holders[device].add(key)
+        found = (self._gpus.get(device[:2], {}).get(device) for device in had ^ has)
         for node in {gpu.node for gpu in found if gpu is not None}:
             self._touch(node)
 
@@ -110,12 +113,13 @@ class DeviceStock:
             if (node := device.node_name or each.spec.node_name)
             and any(selector.selects(pool[0], device) for selector in selectors)
         ]
+        names = self.rule.card_capacities
         now = {
             (*pool, device.name): _ClaimableGpu(device, node, self._product(pool[0], device))
             for node, device in selected
-            if not device.allow_multiple_allocations
+            if not device.allow_multiple_allocations or (names is not None and device.is_claimed_whole)
         }
-        if (names := self.rule.card_capacities) is not None:
+        if names is not None:
             cards = (shared_card(pool, node, device, names) for node, device in selected)
             self.shared.put_pool(pool, {card.id: card for card in cards if card is not None})
         before = self._gpus.pop(pool, {})
@@ -160,10 +164,25 @@ class DeviceStock:
         return next(filter(None, (self._product(card.id[0], card.device) for card in cards)), "")
 
     def holders(self, node: str) -> Mapping[str, int]:
-        """Return key of a claim -> how many GPUs of a node it has."""
-        if node not in self._by_node:
-            return {}
-        return Counter(self._holders[key] for key in self._by_node[node] if key in self._holders)
+        """Return key of a claim -> how many GPUs of a node it has, of those that claims do not share."""
+        unshared = (key for key, gpu in self._on(node).items() if not gpu.device.allow_multiple_allocations)
+        return Counter(claim for key in unshared for claim in self._holders.get(key, ()))
+
+    def taken(self, node: str) -> int:
+        """Return how many GPUs of a node claims have, or have some of."""
+        return len(self._on(node).keys() & self._holders.keys())
+
+    def taken_by(self, pod_uid: str, node: str) -> int:
+        """Return how many GPUs of a node the claims of a pod have, or have some of."""
+        claims = self.shared.claims_of(pod_uid).values()
+        return len(self._on(node).keys() & {device for claim in claims for device in claim.devices})
+
+    def unshared(self, node: str) -> int:
+        """Return how many GPUs of a node there are that claims do not share."""
+        return sum(not gpu.device.allow_multiple_allocations for gpu in self._on(node).values())
+
+    def _on(self, node: str) -> Mapping[DeviceId, _ClaimableGpu]:
+        return self._by_node.get(node, _NONE)
 
     def requested(self, pod: Pod) -> int:
         """Return how many GPUs a pod's claims ask for; 0 where that is not known."""

@@ -255,7 +255,7 @@ class NodeStock:
         """Return the thousandths of a node's GPUs that no pod has, or has room made for, and no claim."""
         resource = self.rule.resource
         taken = sum(taken_milli(pod, resource) for pod in self.pods_on(name).values())
-        claimed = 1000 * sum(self.devices.holders(name).values())
+        claimed = 1000 * self.devices.taken(name)
         return offered_milli(self.nodes[name], self.rule, self.devices.of(name)) - taken - claimed
 
     def needed_milli(self, pod: Pod) -> int:
@@ -264,9 +264,7 @@ class NodeStock:
 
     def awaited_milli(self, pod: Pod, name: str) -> int:
         """Return what a pod will take of a node beyond what its claims have there: they get it before the pod does."""
-        claims, uid = self.devices.claims, pod.metadata.uid
-        held = sum(gpus for key, gpus in self.devices.holders(name).items() if claims[key].is_of_pod(uid))
-        return max(0, self.needed_milli(pod) - 1000 * held)
+        return max(0, self.needed_milli(pod) - 1000 * self.devices.taken_by(pod.metadata.uid, name))
 
     def pools(self) -> frozenset[str]:
         if self._pools is None:
@@ -297,7 +295,7 @@ class NodeStock:
 
     def _takes_some(self, name: str, pod: Pod) -> bool:
         """Say whether a pod may take GPUs of its node: without it, the node is the same for plans."""
-        return bool(self.devices.holders(name) or pod.spec.resource_claims or taken_milli(pod, self.rule.resource))
+        return bool(self.devices.taken(name) or pod.spec.resource_claims or taken_milli(pod, self.rule.resource))
 
     def _forget(self, name: str) -> None:
         if name not in self.nodes and not self._pods.get(name):

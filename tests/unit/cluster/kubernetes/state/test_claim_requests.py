@@ -85,7 +85,7 @@ def test_cards_of_a_node_are_devices_that_claims_share_in_the_order_of_their_num
     assert node is not None
     names = [f"{DRIVER}/n1/gpu-2", f"{DRIVER}/n1/gpu-10"]
     assert node.devices == tuple(GpuDevice(memory_mib=81_920, name=name) for name in names)
-    assert node.gpus == 1
+    assert node.gpus == 3
     put_slice(inventory, "n1", [])
     assert inventory.stock.node("n1") is None
 

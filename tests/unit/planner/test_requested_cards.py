@@ -1,0 +1,131 @@
+"""Pods that wait for cards which jobs can spare: elastic jobs shrink for them, and never below what they need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.builders import a_job, a_node, a_state
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.job import Job
+from voda.domain.plan import Plan
+from voda.domain.shares import PodShares, ShareRequest, SharingNode
+from voda.domain.state import ClusterState
+from voda.placement import PLACERS
+from voda.planner.decide import decide
+from voda.planner.requested_cards import SpareCards, with_requested_cards
+from voda.policies import POLICIES
+
+CARD = GpuDevice(memory_mib=16_000)
+HALF = GpuRequest(milli=500, memory_mib=4_000)
+TWO = GpuRequest(devices=Gpus(2))
+
+
+def running(job_id: str, *, workers: int, least: int = 1, node: str = "n1") -> Job:
+    return a_job(job_id, workers=dict.fromkeys(range(workers), node), min_replicas=least, max_replicas=8)
+
+
+def a_request(*containers: GpuRequest, at: float = 50.0) -> ShareRequest:
+    return ShareRequest(
+        pod="ml/nb",
+        containers={f"c{number}": each for number, each in enumerate(containers)},
+        requested_at=at,
+    )
+
+
+def a_pool(
+    *jobs: Job,
+    requests: Mapping[str, ShareRequest],
+    cards: int = 4,
+    shared: Mapping[str, tuple[int, GpuRequest]] | None = None,
+    **node: Any,
+) -> ClusterState:
+    """Return a node of cards; `shared` is pod -> the card of which it has some."""
+    pods = {
+        uid: PodShares(pod=uid, containers={"c": CardShare(cards=(card,), request=request)}, assigned_at=0.0)
+        for uid, (card, request) in (shared or {}).items()
+    }
+    account = SharingNode(devices=(CARD,) * cards, pods=pods, requests=dict(requests))
+    there = a_node("n1", gpus=cards, devices=account.devices, foreign_gpus=account.used_cards(), **node)
+    placement = {job.spec.job_id: tuple(job.workers.values()) for job in jobs if job.workers}
+    return replace(a_state(jobs=jobs, nodes=[there], placement=placement), shares={"n1": account})
+
+
+def planned(state: ClusterState) -> Plan:
+    return decide(state, POLICIES["elastic-fifo"], PLACERS["steady"], 100.0, cause="test")
+
+
+def sizes(plan: Plan) -> Mapping[str, int]:
+    return {job_id: len(nodes) for job_id, nodes in plan.placement.items()}
+
+
+def test_elastic_job_gives_one_card_up_for_two_pods_that_share_it() -> None:
+    requests = {"u1": a_request(HALF), "u2": a_request(HALF)}
+    assert sizes(planned(a_pool(running("train", workers=4), requests=requests))) == {"train": 3}
+
+
+def test_pod_that_has_room_beside_others_takes_no_card_from_a_job() -> None:
+    state = a_pool(running("train", workers=3), requests={"u1": a_request(HALF)}, shared={"u0": (0, HALF)})
+    assert sizes(planned(state)) == {"train": 3}
+
+
+def test_pod_of_several_containers_and_whole_cards_gets_as_many() -> None:
+    state = a_pool(running("train", workers=4), requests={"u1": a_request(TWO, HALF)})
+    assert sizes(planned(state)) == {"train": 1}
+
+
+def test_job_keeps_its_minimum_and_the_request_changes_nothing() -> None:
+    state = a_pool(running("train", workers=4, least=4), requests={"u1": a_request(HALF)})
+    assert with_requested_cards(state) == state
+    assert sizes(planned(state)) == {"train": 4}
+
+
+def test_job_that_waited_before_the_pod_comes_first_and_one_after_it_does_not() -> None:
+    def waiting(at: float) -> Job:
+        return a_job("late", min_replicas=3, max_replicas=3, submitted_at=at)
+
+    train = running("train", workers=4)
+    before = a_pool(train, waiting(at=40.0), requests={"u1": a_request(HALF, at=50.0)})
+    assert sizes(planned(before)) == {"train": 1, "late": 3}
+    after = a_pool(train, waiting(at=60.0), requests={"u1": a_request(HALF, at=50.0)})
+    assert sizes(planned(after)) == {"train": 3}
+
+
+def test_request_for_a_node_that_takes_nobody_changes_nothing() -> None:
+    state = a_pool(running("train", workers=4), requests={"u1": a_request(HALF)}, is_schedulable=False)
+    assert with_requested_cards(state) == state
+
+
+def test_node_is_chosen_where_the_fewest_whole_cards_are_needed_and_most_can_be_spared() -> None:
+    one = a_pool(running("a", workers=2), requests={}, shared={"u0": (0, HALF)})
+    nodes = {**one.nodes, "n2": a_node("n2", gpus=8, devices=(CARD,) * 8)}
+    state = replace(one, nodes=nodes, shares={**one.shares, "n2": SharingNode(devices=(CARD,) * 8)})
+    spare = SpareCards(state)
+    assert spare.node_for({"c": HALF}, ["n1", "n2"]) == "n1"
+    assert spare.node_for({"c": GpuRequest(milli=600)}, ["n1", "n2"]) == "n2"
+    assert spare.node_for({"c": GpuRequest(milli=600)}, ["n1"]) == "n1"
+    assert spare.node_for({"c": GpuRequest(memory_mib=17_000)}, ["n1", "n2"]) == ""
+    spare.take("n1", {"c": HALF})
+    assert spare.taken == {"n1": 0}
+
+
+REQUESTS = st.lists(
+    st.sampled_from([HALF, TWO, GpuRequest(milli=300), GpuRequest(memory_mib=9_000), GpuRequest(milli=900)]),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(st.lists(REQUESTS, max_size=6), st.integers(0, 8), st.integers(1, 8))
+def test_whatever_is_requested_every_running_job_keeps_its_minimum(
+    requested: list[list[GpuRequest]], workers: int, least: int
+) -> None:
+    jobs = [running("train", workers=workers, least=min(workers, least))] if workers else []
+    requests = {f"u{number}": a_request(*each) for number, each in enumerate(requested)}
+    state = a_pool(*jobs, requests=requests, cards=8)
+    left = with_requested_cards(state).nodes["n1"].usable_gpus
+    assert 0 <= left <= 8
+    assert left >= (min(workers, least) if workers else 0)
+    assert sizes(planned(state)).get("train", 0) >= (min(workers, least) if workers else 0)
