@@ -131,7 +131,10 @@ class PodExplanations:
                 # The leader alone remembers whether it is to wait, though there is room.
                 return f"it holds no cards any more; {_without_cards(pod)}"
             gone = "" if meant is None else "its card is gone; "
-            return f"{gone}{chosen if isinstance(chosen, str) else self._next(pod, chosen)}"
+            if isinstance(chosen, ChosenCards):
+                return f"{gone}{self._next(pod, chosen)}"
+            node = self.shares().requests().get(claimant.uid)
+            return f"{gone}{chosen}{f'; jobs are to give up cards of {node} for it' if node else ''}"
         if claimants.accounts.is_given(claimant.uid):
             return f"kube-scheduler has given it its cards, and is about to bind it to {meant.node}"
         if not claimants.is_bound(meant):

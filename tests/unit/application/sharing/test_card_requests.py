@@ -1,0 +1,115 @@
+"""Requests that jobs give up cards: who makes them, when they end, and how many there are; on virtual time."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.kube.client import CLAIM_TEMPLATES, PODS
+from tests.kube.devices import a_claim_template, claims_of
+from tests.kube.objects import an_mpijob
+from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story
+from voda.application.sharing import card_requests
+from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
+
+F = TypeVar("F", bound=AnyFact)
+pytestmark = pytest.mark.virtual_time
+GONE = "the pod does not wait any more"
+IN_VAIN = "no card was given up for it within 60 s"
+
+
+async def facts(it: Story, kind: type[F]) -> Sequence[F]:
+    found = [event.data for event in await it.world.store.read(0, 100_000)]
+    return [each for each in found if isinstance(each, kind)]
+
+
+async def train(it: Story, **limits: int) -> None:
+    """Submit a job whose workers claim a whole card each, and wait until the plan has as many as it may have."""
+    await it.world.client.create(CLAIM_TEMPLATES, a_claim_template("one", "ns"))
+    await it.world.submit(an_mpijob("train", "ns", 1, gpus=0, worker_spec=claims_of("one"), **limits))
+    await it.world.until(lambda: planned(it) == limits["most"], what="the job is planned")
+
+
+def planned(it: Story) -> int:
+    cluster = it.replica.service.view.live.cluster
+    return sum(len(nodes) for pool in cluster.pools() for nodes in cluster.plan(pool).placement.values())
+
+
+def requests(it: Story) -> int:
+    return len(it.replica.service.view.live.cluster.shares.requests())
+
+
+async def test_pod_gets_the_card_that_a_job_can_spare_and_its_successors_come_beside_it() -> None:
+    async with a_story({"n1": 2}) as it:
+        await train(it, least=1, most=2)
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        assert planned(it) == 1
+        await it.submit("b")
+        await it.until_selects("b", "n1-0")
+        assert [fact.pod for fact in await facts(it, ShareRequested)] == ["ns/a"]
+        assert not await facts(it, ShareRequestWithdrawn)
+        for name in "ab":
+            await it.world.client.delete(PODS, name, "ns", grace_s=0)
+        await it.world.until(lambda: planned(it) == 2, what="the job has its card again")
+
+
+async def test_pod_that_waits_only_for_a_moment_requests_nothing() -> None:
+    async with a_story({"n1": 2}) as it:
+        await train(it, least=1, most=2)
+        await it.submit("a")
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await it.wait(30)
+        assert not await facts(it, ShareRequested)
+
+
+async def test_job_that_needs_its_cards_is_asked_for_none() -> None:
+    async with a_story({"n1": 2}) as it:
+        await train(it, least=2, most=2)
+        await it.submit("a")
+        await it.wait(300)
+        assert not await facts(it, ShareRequested)
+        assert planned(it) == 2
+
+
+async def test_request_ends_when_its_pod_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_story({"n1": 2}) as it:
+        await train(it, least=1, most=2)
+        withhold(it, monkeypatch)
+        await it.submit("a")
+        await it.world.until(lambda: requests(it) == 1)
+        assert "; jobs are to give up cards of n1 for it" in it.replica.service.shares.pods.explain("ns", "a").reason
+        await it.world.client.delete(PODS, "a", "ns", grace_s=0)
+        await it.world.until(lambda: requests(it) == 0)
+        assert [fact.reason for fact in await facts(it, ShareRequestWithdrawn)] == [GONE]
+        await it.world.until(lambda: planned(it) == 2, what="the job has its card again")
+
+
+async def test_request_in_vain_is_withdrawn_and_made_again_ever_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_story({"n1": 2}) as it:
+        await train(it, least=1, most=2)
+        withhold(it, monkeypatch)
+        await it.submit("a")
+        await it.wait(1200)
+        assert {fact.reason for fact in await facts(it, ShareRequestWithdrawn)} == {IN_VAIN}
+        assert 2 <= len(await facts(it, ShareRequested)) <= 4
+
+
+async def test_only_so_many_requests_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_requests, "MOST_OPEN", 2)
+    async with a_story({"n1": 8}) as it:
+        await train(it, least=1, most=8)
+        withhold(it, monkeypatch)
+        for number in range(5):
+            await it.submit(f"p{number}")
+        await it.world.until(lambda: requests(it) > 0)
+        await it.wait(20)
+        assert requests(it) == 2
+
+
+def withhold(it: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the leader find all cards in use, so that no pod gets what is given up for it."""
+    placer = it.replica.service.shares._placer
+    assert placer is not None
+    closed: Any = lambda node, cards, planned: dict.fromkeys(range(len(cards)), "in use by jobs")  # noqa: E731
+    monkeypatch.setattr(placer.claimants, "_closed_cards", closed)
