@@ -1,7 +1,7 @@
 """What is expected of the next pods: they ask for what pods have asked for lately, each as often as it came."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -16,9 +16,14 @@ COVERAGE: Final = 0.95
 
 
 class Demand:
-    """The pods of a span of time, as seen from the nodes they may come to; measures are made when they are needed."""
+    """The pods of a span of time, as seen from the nodes they may come to; measures are made when they are needed.
 
-    def __init__(self, pods: Iterable[PodRequest], hardware: Hardware) -> None:
+    Args:
+        pods: what they ask for, or that -> how many do.
+        hardware: of the nodes.
+    """
+
+    def __init__(self, pods: Iterable[PodRequest] | Mapping[PodRequest, int], hardware: Hardware) -> None:
         self.counts = Counter(pods)
         self._hardware = hardware
 

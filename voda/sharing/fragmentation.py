@@ -8,6 +8,7 @@ Kinds that ask for equally many devices, with equally much of each, are one size
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,7 @@ class Fragmentation:
     def __init__(self, kinds: Sequence[TypicalKind], hardware: Hardware) -> None:
         asking = [kind for kind in kinds if kind.milli]
         sizes = sorted({(kind.milli, kind.devices) for kind in asking})
-        milli = np.array([size for size, _ in sizes], dtype=np.int64)
-        free = np.arange(MILLI_PER_DEVICE + 1)[:, None]
-        self._device = np.hstack([np.where(free < milli, free, 0), free >= milli]).astype(np.float32)
-        """Free compute of a device -> what of it is lost to each size, and whether it serves the size: (1001, 2 s)."""
+        self._device = _device_table(tuple(milli for milli, _ in sizes))
         self._devices = np.array([devices for _, devices in sizes], dtype=np.int64)
         self._cpu = np.unique([kind.cpu_milli for kind in asking])
         self._fitting = _fitting(asking, sizes, self._cpu, hardware)
@@ -49,6 +47,15 @@ class Fragmentation:
         fitting = self._fitting[nodes.model, self._cpu.searchsorted(nodes.cpu, side="right")]
         usable = total[:, None] - devices[:, :size_count]
         return np.asarray(total - (usable * fitting * (devices[:, size_count:] >= self._devices)).sum(axis=1))
+
+
+# Where shares are given one after the other, the kinds stay and only their frequencies change.
+@lru_cache(maxsize=16)
+def _device_table(sizes: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return shape (1001, 2 s): for free compute of a device, what is lost to each size, and whether it serves it."""
+    milli = np.array(sizes, dtype=np.int64)
+    free = np.arange(MILLI_PER_DEVICE + 1)[:, None]
+    return np.hstack([np.where(free < milli, free, 0), free >= milli]).astype(np.float32)
 
 
 def _fitting(kinds: Sequence[TypicalKind], sizes: Sequence[tuple[int, int]], cpu: Ints, hardware: Hardware) -> Floats:

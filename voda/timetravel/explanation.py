@@ -13,9 +13,9 @@ from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement import Placer
+from voda.planner.card_texts import card_text
 from voda.planner.decide import decide
 from voda.planner.eligibility import held_jobs
-from voda.planner.share_jobs import card_text
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
 from voda.text import counted

@@ -1,8 +1,10 @@
 """Jobs that ask for a part of a card: who gets one, which whole cards that takes from others, and why one waits."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
@@ -12,6 +14,8 @@ from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
+from voda.planner import card_texts, share_jobs
+from voda.planner.card_texts import card_text
 from voda.planner.decide import decide
 from voda.policies import POLICIES
 
@@ -122,3 +126,42 @@ def test_share_that_runs_without_an_account_as_in_a_simulation_comes_first() -> 
     runs = a_share_job("nb", 250, workers={0: "n1"}, submitted_at=9.0)
     plan = planned(a_machine(runs, a_job("big", min_replicas=2, max_replicas=2, priority=5)))
     assert plan.placement == {"nb": ("n1",)}
+
+
+def test_many_shares_read_each_account_twice_and_each_pod_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {f"r{number:03}": (number // 10, 100) for number in range(100)}
+    jobs = [a_share_job(job_id, 100, workers={0: "n1"}) for job_id in runs]
+    jobs += [a_share_job(f"w{number:03}", 100 + number) for number in range(200)]
+    state = a_machine(*jobs, cards=20, held=runs)
+    calls = Counter[str]()
+    counted(monkeypatch, calls, SharingNode, "free")
+    counted(monkeypatch, calls, card_texts, "shares_text")
+    _, placed = share_jobs.place_shares(state)
+    assert calls == {"free": 2, "shares_text": 100}
+    assert Counter(reason.split()[0] for reason in placed.reasons.values()) == {"has": 100, "gets": 70, "waits:": 130}
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], owner: Any, name: str) -> None:
+    """Let a function count its calls."""
+    function = getattr(owner, name)
+
+    def counting(*arguments: Any) -> Any:
+        calls[name] += 1
+        return function(*arguments)
+
+    monkeypatch.setattr(owner, name, counting)
+
+
+def test_shares_on_several_cards_are_beside_those_of_all_of_them_in_the_order_in_which_these_came() -> None:
+    state = a_machine(held={"b": (1, 100), "a": (0, 100), "nb": (0, 250)})
+    nb = PodShares(
+        pod="default/nb",
+        containers={str(card): CardShare(cards=(card,), request=GpuRequest(milli=250)) for card in range(2)},
+        assigned_at=0.0,
+    )
+    state.shares["n1"].pods["nb"] = nb
+    assert card_text(state.shares, "nb") == (
+        "for 0 250 milli of card 0; for 1 250 milli of card 1 of n1,"
+        " beside default/b (100 milli of card 1), default/a (100 milli of card 0)"
+    )
+    assert card_text(state.shares, "other") == ""

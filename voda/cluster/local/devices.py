@@ -93,7 +93,7 @@ class Slots:
         Raises:
             ActionRefused: none has so much left.
         """
-        from voda.sharing.accounts import choose_card
+        from voda.sharing.accounts import OpenCards
 
         closed = {*barred, *self._holders}
         if beside is not None:
@@ -101,7 +101,7 @@ class Slots:
             cards_shut = (card not in mates if mates else name in shared for card, name in enumerate(self.devices))
             closed |= {name for name, is_shut in zip(self.devices, cards_shut, strict=True) if is_shut}
         cards = [card for card, name in enumerate(self.devices) if name in closed]
-        chosen = choose_card({node: self._shares}, request, closed={node: cards})
+        chosen = OpenCards({node: self._shares}, {node: cards}).choose(request)
         if chosen is None:
             raise ActionRefused(f"job {job_id}: needs {request_text(request)} of one card of node {node}, none has it")
         return [*self.devices][chosen[1]]

@@ -10,7 +10,7 @@ from heapq import nlargest
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
-from voda.planner.share_jobs import card_text
+from voda.planner.card_texts import CardTexts
 from voda.planner.virtual_clusters.card_cells import CardCell, Owner, owner_of, request_of_share
 from voda.planner.virtual_clusters.cell_plan import Placed
 from voda.planner.virtual_clusters.share_cards import ShareCards
@@ -22,7 +22,7 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
         return placed
     placement, left_out = shares.by_job(placed.placement), shares.by_job(placed.left_out)
     reasons = shares.by_job(placed.reasons)
-    emptiest = _emptiest(cards.values())
+    emptiest, texts = _emptiest(cards.values()), CardTexts(view.shares)
     for card in cards.values():
         # One of two at most is its own.
         others = [each for each in emptiest.get(card.owner, ()) if each is not card]
@@ -30,7 +30,7 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
             job_id = job.spec.job_id
             nodes, reason = placement.get(job_id), reasons.get(job_id, "")
             why = (
-                _why(view, job, nodes[0], reason, card)
+                _why(job, nodes[0], reason, card, texts)
                 if nodes
                 else _why_none(job, reason, others if owner_of(job) == card.owner else emptiest.get(owner_of(job), ()))
             )
@@ -46,10 +46,10 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
     )
 
 
-def _why(view: ClusterState, job: Job, node: str, reason: str, card: CardCell) -> str:
+def _why(job: Job, node: str, reason: str, card: CardCell, texts: CardTexts) -> str:
     standing = reason.partition(": ")[2]
-    if (account := view.shares.get(node)) is not None and job.spec.job_id in account.pods and job.workers:
-        return f"has {card_text({node: account}, job.spec.job_id)}; {standing}"
+    if job.workers and (has := texts.of(node, job.spec.job_id)):
+        return f"has {has}; {standing}"
     which = "a card that others share" if len(card.jobs) > 1 else "a card that was whole"
     return f"gets {request_text(request_of_share(job))} of {which}, on {node}; {standing}"
 
