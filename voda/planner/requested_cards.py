@@ -19,6 +19,7 @@ from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
+from voda.planner.spare_gpus import spare_gpus, takes_shares
 
 Containers = Mapping[str, GpuRequest]
 _Turn = tuple[int, float, str]
@@ -35,15 +36,6 @@ def with_requested_cards(view: ClusterState) -> ClusterState:
     return replace(view, nodes=nodes)
 
 
-def spare_gpus(view: ClusterState) -> Mapping[str, int]:
-    """Return node -> its GPUs that no running job needs for its minimum."""
-    kept = Counter[str]()
-    for job in view.jobs.values():
-        for index, node in () if job.is_canceling else job.workers.items():
-            kept[node] += job.spec.gpus_per_replica if index < job.spec.min_replicas else 0
-    return {name: max(0, node.usable_gpus - kept[name]) for name, node in view.nodes.items()}
-
-
 class SpareCards:
     """What jobs of a pool can spare, beyond what the requests that there are get."""
 
@@ -53,11 +45,7 @@ class SpareCards:
         self._spare = dict(spare_gpus(view))
         self._left = sum(self._spare.values())
         """Of the pool, less what waiting jobs need that come before."""
-        self._nodes = {
-            name: _NodeCards(account)
-            for name, account in view.shares.items()
-            if view.nodes[name].is_open and name not in view.closed_nodes
-        }
+        self._nodes = {name: _NodeCards(account) for name, account in view.shares.items() if takes_shares(view, name)}
         waiting = [job for job in view.jobs.values() if not (job.workers or job.is_canceling or job.spec.share)]
         turns: list[tuple[_Turn, Job | tuple[str, Containers]]] = [
             ((-job.spec.priority, job.submitted_at, job.spec.job_id), job) for job in waiting

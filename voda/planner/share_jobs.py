@@ -9,7 +9,6 @@ Rules: pure; the card is chosen anew, by the same rater, where the worker starts
 workers of others hold. Pools with virtual clusters go another way (voda/planner/virtual_clusters/share_cards.py).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -22,6 +21,7 @@ from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
 from voda.planner.card_texts import CardTexts
 from voda.planner.feasibility import without_jobs
+from voda.planner.spare_gpus import spare_gpus, takes_shares
 
 
 class PlacedShares(Struct, frozen=True, kw_only=True):
@@ -56,8 +56,8 @@ class _ShareDraft:
         self._view = view
         self._node_of = {uid: name for name in reversed([*view.shares]) for uid in view.shares[name].pods}
         self._texts = CardTexts(view.shares)
-        accounts = {name: account for name, account in view.shares.items() if _is_open(view, name)}
-        spare = _spare(view)
+        accounts = {name: account for name, account in view.shares.items() if takes_shares(view, name)}
+        spare = spare_gpus(view)
         self._cards = OpenCards(accounts)
         self._spare = {name: spare[name] for name in accounts}
         """Node -> whole cards that no running job needs for its minimum, where shares may still come to them."""
@@ -75,7 +75,7 @@ class _ShareDraft:
             self._close_whole()
             return
         name = self._node_of.get(spec.job_id, "")
-        if name and (name in self._view.closed_nodes or _is_open(self._view, name)):
+        if name and (name in self._view.closed_nodes or takes_shares(self._view, name)):
             self.placement[spec.job_id] = (name,)
             self.reasons[spec.job_id] = f"has {self._texts.of(name, spec.job_id)}"
         else:
@@ -120,19 +120,3 @@ def _in_order(view: ClusterState) -> Sequence[Job]:
     """Return the jobs with a part of a card, and those that wait for whole GPUs, in the order in which they come."""
     jobs = (job for job in view.jobs.values() if not job.is_canceling and (job.spec.share or not job.workers))
     return sorted(jobs, key=lambda job: (not job.workers, -job.spec.priority, job.submitted_at, job.spec.job_id))
-
-
-def _spare(view: ClusterState) -> Mapping[str, int]:
-    """Return node -> its cards that no running job needs for its minimum."""
-    kept = Counter[str]()
-    for job in view.jobs.values():
-        for index, node in () if job.is_canceling else job.workers.items():
-            kept[node] += job.spec.gpus_per_replica if index < job.spec.min_replicas else 0
-    return {name: max(0, node.usable_gpus - kept[name]) for name, node in view.nodes.items()}
-
-
-def _is_open(view: ClusterState, name: str) -> bool:
-    """Return whether new workers may come to a node."""
-    node = view.nodes.get(name)
-    takes = node is not None and node.is_ready and node.is_schedulable and not node.is_draining
-    return takes and name not in view.closed_nodes
