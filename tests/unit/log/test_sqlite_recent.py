@@ -70,3 +70,39 @@ async def test_tails_get_every_event_once_and_in_order_while_another_process_app
     assert found[0] == found[1] == await store.read(0, 10 * ends)
     await store.close()
     await other.close()
+
+
+async def test_reader_at_the_end_or_of_what_this_process_wrote_last_needs_no_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path / "log.db")
+    await append(store, 3)
+    whole = await store.read(0, 10)
+    monkeypatch.delattr(type(store.database), "fetch")
+    assert await store.read(3, 10) == []
+    assert await store.read(1, 10) == whole[1:]
+    assert await store.read(1, 1) == whole[1:2]
+    monkeypatch.undo()
+    await store.close()
+
+
+async def test_reader_when_another_process_has_written_gets_all_that_is_there_at_once(tmp_path: Path) -> None:
+    store, other = await opened(tmp_path / "log.db"), await opened(tmp_path / "log.db")
+    for position in range(1, 20, 3):
+        await append(store)
+        await append(other)
+        assert [event.position for event in await store.read(position - 1, 10)] == [position, position + 1]
+        assert await store.read(position + 1, 10) == await store.read(position + 7, 10) == []
+        await append(store)
+        assert [event.position for event in await store.read(position - 1, 10)] == list(range(position, position + 3))
+        assert await other.read(0, 100) == await store.read(0, 100)
+    await store.close()
+    await other.close()
+
+
+async def test_reader_while_a_transaction_is_under_way_asks_the_file(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "log.db")
+    await append(store)
+    await asyncio.gather(*(append(store, 2) for _ in range(20)), *(store.read(0, 100) for _ in range(20)))
+    assert [event.position for event in await store.read(0, 100)] == list(range(1, 42))
+    await store.close()

@@ -89,6 +89,13 @@ class SqliteDatabase(Database):
         is_whole = all(sealed.position == expected for expected, sealed in enumerate(behind, after + 1))
         return behind if is_whole else ()
 
+    def newest(self, after: int) -> Sequence[Sealed] | None:
+        # Most readers are at the log's end: a query would take two threads' turns to find nothing.
+        if self._writer is None or (end := self._writer.known_end()) is None or after > end:
+            return None
+        behind = self.recent(after)
+        return behind if len(behind) == end - after else None
+
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         await self._in_writer(lambda writer: writer.write(statements))
 
@@ -247,6 +254,17 @@ class _Writer:
         finally:
             self._in_use.release()
 
+    def known_end(self) -> int | None:
+        """Return the position of the log's last event; None where another process, or a thread, may have written."""
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            return self._position if self._read_data_version() == self._data_version else None
+        except sqlite3.Error:
+            return None
+        finally:
+            self._in_use.release()
+
     def commit(self, group: Sequence[Append]) -> list[Outcome]:
         with self._waiting_for_locks():
             return self._commit(group)
@@ -347,11 +365,15 @@ class _Writer:
 
     def _catch_up(self) -> None:
         """Empty the cache if another process has written."""
-        data_version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        data_version = self._read_data_version()
         if data_version != self._data_version or len(self._heads) > HEADS_CACHED:
             self._heads.clear()
             self._position = self._connection.execute(schema.POSITION).fetchone()[0]
             self._data_version = data_version
+
+    def _read_data_version(self) -> int:
+        """Return a number that changes when another connection has committed."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     @contextmanager
     def _waiting_for_locks(self) -> Iterator[None]:
