@@ -88,13 +88,15 @@ class ShareVerbs:
     def filter(self, pod: SharingPod, names: Sequence[str]) -> ExtenderFilterResult:
         """Return the best nodes where the pod's cards are free, and why they are not on each of those without."""
         wanted, unfit = self._choice(pod, names, self._most)
-        refused = self._chooser.refusals(unfit, pod.request, pod.text()) if unfit else {}
+        failed, final = dict[str, str](), dict[str, str]()
+        for refusal, nodes in self._chooser.refusals(unfit, pod.request, pod.text()) if unfit else ():
+            (final if refusal.is_final else failed).update(dict.fromkeys(nodes, refusal.reason))
         asked = set(names) if self._closed else ()
         closed = {name: why for name, why in self._closed.items() if name in asked and name not in wanted}
         return ExtenderFilterResult(
             node_names=tuple(wanted),
-            failed_nodes={name: each.reason for name, each in refused.items() if not each.is_final} | closed,
-            failed_and_unresolvable_nodes={name: each.reason for name, each in refused.items() if each.is_final},
+            failed_nodes=failed | closed,
+            failed_and_unresolvable_nodes=final,
         )
 
     def has_room(self, pod: SharingPod) -> bool:
@@ -121,7 +123,8 @@ class ShareVerbs:
         self._chooser.follow(self._accounts, pod.request, self._changes)
         found = self._chooser.cards(node, pod.request, pod.uid)
         if found is None:
-            return self._chooser.refusals([node], pod.request, pod.text())[node].reason
+            ((refusal, _),) = self._chooser.refusals([node], pod.request, pod.text())
+            return refusal.reason
         return {
             name: CardShare(cards=cards, request=request)
             for (name, request), cards in zip(pod.requests.items(), found, strict=True)

@@ -5,6 +5,7 @@ of nodes count as endless: whoever asks has looked at them. Rule: the choice fol
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from voda.sharing.joint import RatedNodes, rate
 from voda.sharing.nodes import Bools, Floats, GpuNode, Ints, NodeRows
 from voda.sharing.placement import PodPlacer
 from voda.sharing.pod import PodRequest
-from voda.sharing.raters import Rater, RatingContext, TieBreaking
+from voda.sharing.raters import Rater, RatingContext, breaks_ties
 
 HIGHEST: Final = 10
 """How much the best node is preferred; the worst one 0."""
@@ -51,7 +52,7 @@ class CardChooser:
 
     def __init__(self, rater: Rater) -> None:
         self._rater = rater
-        self._tolerance = rater.tolerance if isinstance(rater, TieBreaking) else 0.0
+        self._tolerance = rater.tolerance if breaks_ties(rater) else 0.0
         self._names: list[str] = []
         self._devices: list[tuple[GpuDevice, ...]] = []
         self._versions: list[int] = []
@@ -147,21 +148,24 @@ class CardChooser:
         """Return what an answer depends on, besides the nodes that were asked about."""
         return pod, uid, self._placer, self._fleet.changes
 
-    def refusals(self, names: Sequence[str], pod: PodRequest, asked: str) -> Mapping[str, CardRefusal]:
-        """Return why a pod does not fit on nodes that `preferences` left out; `asked` is what it asks for, in words."""
-        # Few sentences, the same for many nodes: kube-scheduler counts equal ones together.
+    def refusals(
+        self, names: Sequence[str], pod: PodRequest, asked: str
+    ) -> Sequence[tuple[CardRefusal, Sequence[str]]]:
+        """Return why a pod does not fit on nodes that `preferences` left out, and where it is this reason.
+
+        `asked` is what the pod asks for, in words. Reasons are in the order of the nodes.
+        """
         none = CardRefusal(_NO_CARDS, is_final=True)
         final = CardRefusal(f"the node's cards are too few or too small for {asked}", is_final=True)
         full = CardRefusal(f"too little is left of the node's cards for {asked}", is_final=False)
-        if not names:
-            return {}
-        unused, row_of, counts = self._unused.rated(pod), self._fleet.row_of, self._fleet.hardware.device_counts
-        return {
-            name: none
-            if (row := row_of.get(name)) is None or not counts[row]
-            else (full if unused.scores[row] > -np.inf else final)
-            for name in names
-        }
+        rows, counts = self._rows(names), self._fleet.hardware.device_counts
+        if not len(counts):
+            return [(none, names)] if names else []
+        could = self._unused.rated(pod).scores[rows] > -np.inf
+        lacks = (rows < 0) | (counts[rows] == 0)
+        found = ((none, lacks), (full, ~lacks & could), (final, ~lacks & ~could))
+        first = sorted((each for each in found if each[1].any()), key=lambda each: int(each[1].argmax()))
+        return [(refusal, list(compress(names, where.tolist()))) for refusal, where in first]
 
     def cards(self, node: str, pod: PodRequest, uid: str) -> Sequence[tuple[int, ...]] | None:
         """Return the cards of each container on a node, empty of those that ask for none; None: it does not fit."""

@@ -12,7 +12,7 @@ import numpy as np
 from voda.domain.gpus import GpuRequest
 from voda.sharing.nodes import Bools, Floats, Ints, NodeRows
 from voda.sharing.pod import PodRequest
-from voda.sharing.raters import ContainerChoice, Rater, RatingContext, TieBreaking
+from voda.sharing.raters import ContainerChoice, Rater, RatingContext, breaks_ties
 from voda.sharing.toolkit import first_devices, tightest
 
 Pick = Callable[[ContainerChoice], Bools]
@@ -48,7 +48,7 @@ def rate(nodes: NodeRows, pod: PodRequest, rater: Rater, context: RatingContext)
             taken = np.flatnonzero(fits)
             without, with_pod = _only(before, taken), _only(after, taken)
             scores[rows[taken]] = rater.score(without, with_pod, context)
-            if isinstance(rater, TieBreaking):
+            if breaks_ties(rater):
                 ties[rows[taken]] = rater.tie(without, with_pod)
             picked[:, rows[taken]] = devices[:, taken]
         rows = rows[~fits]

@@ -13,7 +13,7 @@ import numpy as np
 from voda.sharing.fleet import Fleet
 from voda.sharing.joint import RatedNodes, rate
 from voda.sharing.pod import PodPlacement, PodRequest
-from voda.sharing.raters import Rater, RatingContext, TieBreaking
+from voda.sharing.raters import Rater, RatingContext, breaks_ties
 
 _MOST_KINDS: Final = 1_024
 """Kinds of pods whose scores are kept; the one not asked for the longest goes first."""
@@ -34,7 +34,7 @@ class PodPlacer:
         self.context = context
         """May be replaced by one of which the rater reads nothing: kept scores stay."""
         self._rater = rater
-        self._tolerance = rater.tolerance if isinstance(rater, TieBreaking) else 0.0
+        self._tolerance = rater.tolerance if breaks_ties(rater) else 0.0
         self._kept: OrderedDict[PodRequest, _Kept] = OrderedDict()
 
     def place(self, pod: PodRequest, uid: str = "") -> PodPlacement | None:

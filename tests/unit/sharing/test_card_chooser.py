@@ -1,5 +1,7 @@
 """Nodes and cards chosen by the accounts of shares: followed as they change, by every rater, as if rated anew."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,7 +139,7 @@ def test_account_when_it_changes_is_followed() -> None:
 def test_node_when_its_cards_change_is_read_anew() -> None:
     found, pod = accounts(1, 1), a_request(share(300, 17_000))
     chooser = chooser_of(found, pod)
-    assert chooser.refusals(["n0"], pod, "all")["n0"].reason == "the node's cards are too few or too small for all"
+    assert reasons(chooser, ["n0"], pod) == {"n0": "the node's cards are too few or too small for all"}
     found["n0"].devices = (GpuDevice(memory_mib=20_000),)
     chooser.follow(found, pod)
     assert chooser.cards("n0", pod, "u") == ((0,),)
@@ -148,8 +150,19 @@ def test_refusal_is_final_where_an_unused_node_would_not_do_either() -> None:
     found["n1"].devices = (CARD,)
     found["n2"] = SharingNode()
     give(found["n0"], "a", share(100), 0)
-    said = chooser_of(found, pod).refusals(["n0", "n1", "n2", "n9"], pod, "it")
-    assert {name: each.is_final for name, each in said.items()} == {"n0": False, "n1": True, "n2": True, "n9": True}
+    assert reasons(chooser_of(found, pod), ["n0", "n1", "n2", "n9"], pod) == {
+        "n0": "too little is left of the node's cards for all",
+        "n1": "the node's cards are too few or too small for all",
+        "n2": "the node has no cards to share",
+        "n9": "the node has no cards to share",
+    }
+    (_, first), *others = said = chooser_of(found, pod).refusals(["n0", "n1"], pod, "all")
+    assert (first, len(others), [each.is_final for each, _ in said]) == (["n0"], 1, [False, True])
+    assert reasons(chooser_of({}, pod), ["n0"], pod) == {"n0": "the node has no cards to share"}
+
+
+def reasons(chooser: CardChooser, names: Sequence[str], pod: PodRequest) -> Mapping[str, str]:
+    return {name: each.reason for each, nodes in chooser.refusals(names, pod, "all") for name in nodes}
 
 
 def test_pod_that_would_fit_without_others_is_seen_to_fit() -> None:

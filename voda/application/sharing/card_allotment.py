@@ -146,7 +146,7 @@ class CardAllotment:
 
     def _refusal(self, claimant: Claimant, names: Sequence[str]) -> str:
         refused = self._chooser.refusals(names, claimant.request, claimant.text())
-        reasons = Counter(each.reason for each in refused.values())
+        reasons = Counter({each.reason: len(nodes) for each, nodes in refused})
         open_, text = set(names), claimant.text()
         reasons.update(_obstacle(claimant, text, name, self._nodes[name]) for name in self._nodes if name not in open_)
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())

@@ -1,7 +1,7 @@
 """Raters: which devices a container takes on a node, and how good the node is for the pod; one file each."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, runtime_checkable
+from typing import ClassVar, Final, Protocol, TypeGuard
 
 from voda.domain.gpus import GpuRequest
 from voda.domain.plugins import Catalogue
@@ -55,7 +55,6 @@ class Rater(Protocol):
         """Return shape (n,): the higher, the better the node; `after` is with the pod, `before` without it."""
 
 
-@runtime_checkable
 class TieBreaking(Protocol):
     """A rater that holds nodes for equal whose scores are within a tolerance of the best."""
 
@@ -63,6 +62,11 @@ class TieBreaking(Protocol):
 
     def tie(self, before: NodeRows, after: NodeRows) -> Floats:
         """Return shape (n,): of equal nodes the highest wins."""
+
+
+def breaks_ties(rater: Rater) -> TypeGuard[TieBreaking]:
+    """Say whether a rater breaks ties; `isinstance` would take a tenth of the time in which a node is rated."""
+    return hasattr(rater, "tie")
 
 
 RATERS: Final = Catalogue[Rater](__name__, method="score", noun="rater")
