@@ -24,6 +24,7 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
     # They work with a backend themselves.
+    from voda.application.defragment import MovablePods
     from voda.application.sharing.pod_explanations import PodExplanations
     from voda.application.sharing.share_extender import ShareExtender
 
@@ -81,6 +82,8 @@ class Backend:
     """Answers kube-scheduler for pods that ask for cards; None: this voda does not."""
     pods: "PodExplanations | None" = None
     """Explains pods that ask for cards; None: the cluster has no pods."""
+    movable_pods: "Callable[[], MovablePods] | None" = None
+    """Returns the pods that claim parts of cards and may be moved; None: voda chooses no cards for claims."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()

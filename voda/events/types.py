@@ -12,6 +12,7 @@ from voda.events.decisions import (
     PlanAdopted,
 )
 from voda.events.intents import (
+    DefragmentationRequested,
     Intent,
     JobCancelRequested,
     JobChanged,
@@ -65,6 +66,7 @@ __all__ = [
     "ActionFailed",
     "AnyFact",
     "Decision",
+    "DefragmentationRequested",
     "ExitCause",
     "GangFact",
     "GangJoined",

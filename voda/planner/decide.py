@@ -87,7 +87,7 @@ def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Se
 def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
     """Return what the policy and the placer say of a pool without virtual clusters."""
     # Pods and jobs with a part of a card come before policies: the cards that they share are not for others.
-    view, shares = place_shares(with_requested_cards(view))
+    view, shares = place_shares(with_requested_cards(view), now)
     view, impossible = feasible_view(view)
     left_out = dict(impossible)
     caps: dict[str, tuple[int, str]] = {}

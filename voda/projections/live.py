@@ -104,6 +104,7 @@ class LiveCluster(Projection):
             cells_revision=live_pool.cells_revision,
             gangs=dict(live_pool.gangs),
             gangs_version=live_pool.gangs_version,
+            defragmentation=self.shares.moves.requested.get(pool),
         )
 
     def cells(self, pool: str) -> CellsSpec | None:
@@ -349,6 +350,11 @@ def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event:
 
 
 @LiveCluster.folds
+def _defragmentation_requested(live: LiveCluster, fact: facts.DefragmentationRequested, event: Event) -> None:
+    live._change_pool(fact.pool)
+
+
+@LiveCluster.folds
 def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None:
     pool = live._change_pool(fact.pool)
     pool_changes.change_gang(pool.gangs, fact)
@@ -358,7 +364,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-15"
+    FORMAT: ClassVar[str] = "live-16"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from voda.sharing.demand import Demand
 from voda.sharing.fleet import Fleet
 from voda.sharing.joint import rate
 from voda.sharing.kinds import largest_container
-from voda.sharing.nodes import FIRST_DEVICE, GpuNode, Ints
+from voda.sharing.nodes import FIRST_DEVICE, Bools, GpuNode, Ints
 from voda.sharing.pod import PodRequest
 from voda.sharing.raters import RATERS, RatingContext
 
@@ -53,11 +53,21 @@ class OpenCards:
         """Node -> what its pods ask for, and how many do."""
         self._asked_of_all = sum(self._asked.values(), Counter[PodRequest]())
 
-    def choose(self, request: GpuRequest, refused: Collection[str] = ()) -> tuple[str, int] | None:
-        """Return the node, none of those refused, and the card where a share comes best; None: none has so much."""
-        pod, rows = PodRequest(containers=(request,)), self._rows(refused)
-        context = RatingContext(demand=self._demand(pod, refused))
-        rated = rate(self._fleet.rows(rows), pod, RATERS[RATER], context)
+    def choose(
+        self, request: GpuRequest, refused: Collection[str] = (), *, beside_others: bool = False
+    ) -> tuple[str, int] | None:
+        """Return the node, none of those refused, and the card where a share comes best; None: none has so much.
+
+        `beside_others` leaves the whole cards of a node alone where there is room beside others.
+        """
+        pod = PodRequest(containers=(request,))
+        rows = self._rows(refused, each_state=not beside_others)
+        nodes, context = self._fleet.rows(rows), RatingContext(demand=self._demand(pod, refused))
+        if beside_others:
+            fits = self._shared[rows] & (nodes.milli >= max(1, request.milli))
+            fits &= nodes.device_memory >= request.memory_mib
+            self._close(nodes.free, self._whole[rows] & fits.any(axis=1, keepdims=True))
+        rated = rate(nodes, pod, RATERS[RATER], context)
         if rated.scores.max(initial=-np.inf) == -np.inf:
             return None
         best = int(rated.scores.argmax())
@@ -78,7 +88,7 @@ class OpenCards:
     def close_whole(self, name: str) -> None:
         """Let no more shares come to whole cards of a node."""
         row = self._fleet.row_of[name]
-        self._fleet.free[row, FIRST_DEVICE:][np.tile(self._whole[row], 2)] = 0
+        self._close(self._fleet.free[row : row + 1], self._whole[row : row + 1])
         self._states[row] = self._fleet.free[row].tobytes()
 
     def most_left(self) -> tuple[int, int] | None:
@@ -93,10 +103,16 @@ class OpenCards:
     def _width(self) -> int:
         return int(self._fleet.hardware.device_memory.shape[1])
 
-    def _rows(self, refused: Collection[str]) -> Ints:
-        """Return the first row of each state, of nodes not refused."""
+    @staticmethod
+    def _close(free: Ints, cards: Bools) -> None:
+        free[:, FIRST_DEVICE:][np.tile(cards, 2)] = 0
+
+    def _rows(self, refused: Collection[str], *, each_state: bool) -> Ints:
+        """Return the rows of nodes not refused; for each state its first alone, if that is enough."""
         rows = range(len(self._names) - 1, -1, -1)
         those = [row for row in rows if self._names[row] not in refused] if refused else rows
+        if not each_state:
+            return np.array(sorted(those), dtype=np.int64)
         first = {self._states[row]: row for row in those}
         return np.array(sorted(first.values()), dtype=np.int64)
 

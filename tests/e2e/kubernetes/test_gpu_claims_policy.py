@@ -164,7 +164,7 @@ async def test_pod_that_asks_for_what_cannot_be_is_refused_in_a_sentence_and_oth
         await world.client.create(api.PODS, pod)
         made = await world.client.get(api.PODS, pod["metadata"]["name"], world.namespace)
         assert not {"schedulingGates", "resourceClaims"} & made["spec"].keys()
-    init[0]["resources"]["limits"][CORE] = "0"
+    init = [{"name": "i", "image": "x", "resources": {"limits": {CORE: "0"}}}]
     await world.client.create(api.PODS, asking("init-zero", world, {CORE: "25"}, initContainers=init))
     made = await world.client.get(api.PODS, "plain", world.namespace)
     assert made["spec"]["containers"][0]["resources"]["limits"] == {CORE: "25"}

@@ -26,6 +26,7 @@ from tests.kube.devices import CLASS, a_card, a_device_class, a_slice
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
+from voda.cluster.kubernetes.quantities import milli
 from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log.factory import open_log
@@ -98,9 +99,7 @@ async def cards(world: JobsWorld) -> Mapping[str, str]:
     for claim in claims.values():
         for result in results(claim):
             assert result["shareID"]
-            taken[f"{result['pool']}/{result['device']}"] += int(
-                str(result["consumedCapacity"]["milli"]).replace("k", "000")
-            )
+            taken[f"{result['pool']}/{result['device']}"] += milli(result["consumedCapacity"]["milli"]) // 1_000
     assert max(taken.values(), default=0) <= MILLI_PER_DEVICE
     for pod in await world.client.list(api.PODS, world.namespace):
         if phase_of(pod) == "Running" and pod["spec"].get("resourceClaims"):

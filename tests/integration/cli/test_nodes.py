@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
-from tests.builders import a_node
+from tests.builders import a_node, a_spec
 from tests.served import Server
-from voda.domain.errors import InvalidInput, NotFound
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
-from voda.events.types import NodeJoined, ShareAssigned, ShareReleased
+from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
+from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.shares import RESTARTABLE
+from voda.events.types import JobSubmitted, NodeJoined, ShareAssigned, ShareReleased, WorkerStarted
 
 
 @pytest.fixture
@@ -80,3 +81,41 @@ def test_nodes_fragmentation_of_single_nodes_or_as_a_watch_is_refused(empty: Ser
 
 def test_help_of_nodes_list_has_an_example_of_fragmentation(empty: Server) -> None:
     assert "voda nodes --fragmentation" in empty.voda("nodes", "list", "--help").stdout
+
+
+def test_nodes_defragment_shows_what_moves_and_what_is_free_then(sharing: Server) -> None:
+    share = CardShare(cards=(0,), request=GpuRequest(milli=500))
+    manifest = {"metadata": {"annotations": {RESTARTABLE: "true"}}}
+    spec = a_spec("nb", share=share.request, gpus_per_replica=Gpus(0), manifest=manifest)
+    sharing.happens(
+        JobSubmitted(spec=spec),
+        ShareAssigned(node="g1", pod_uid="nb", pod="default/nb", containers={"share": share}),
+        WorkerStarted(job_id="nb", workers={0: "g1"}),
+    )
+    shown = sharing.voda("nodes", "defragment", "--dry-run").stdout.splitlines()
+    assert shown == [
+        "POD         MILLI  MEMORY  FROM       TO",
+        "default/nb    500       -  g1 card 0  g1 card 1",
+        "",
+        "Become whole: g1 card 0.",
+        "",
+        "                   NOW  AFTER",
+        "cards wholly free    0      1",
+        "fragment, milli      0    125",
+        "",
+        "Nothing was requested: leave out --dry-run for that.",
+    ]
+    done = msgspec.json.decode(sharing.voda("nodes", "defragment", "--moves", "3", "-o", "json").stdout)
+    assert [move["pod_uid"] for pool in done["items"] for move in pool["moves"]] == ["nb"]
+    assert "nb moves from card 0 of g1 to card 1 of g1" in sharing.voda("events").stdout
+    with pytest.raises(AlreadyExists, match="of 1 move requested by admin, 0 are done"):
+        sharing.voda("nodes", "defragment")
+    assert "voda nodes defragment --dry-run" in sharing.voda("nodes", "defragment", "--help").stdout
+
+
+def test_nodes_defragment_where_nothing_may_move_says_why(sharing: Server) -> None:
+    shown = sharing.voda("nodes", "defragment").stdout.splitlines()
+    assert " ".join(shown).startswith(
+        "Pool default: nothing moves: each of the 1 shared card has a share that is not to be moved"
+    )
+    assert max(map(len, shown)) <= 80

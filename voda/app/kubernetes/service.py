@@ -8,7 +8,6 @@ Rule: nothing is decided here; what is built here is only wired.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -123,7 +122,7 @@ class KubernetesService:
             options.sharing,
             lambda announcement: self.reporter.announce(announcement),
         )
-        self.backend = dataclasses.replace(backend, shares=self.shares.extender, pods=self.shares.pods)
+        self.backend = self.shares.added_to(backend)
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )

@@ -5,6 +5,7 @@ Rule: where sharing is off, there are none; each of its two ways, extended resou
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from voda.app.kubernetes.options import SharingSettings
 from voda.application.backend import Backend
@@ -12,6 +13,7 @@ from voda.application.sharing.claim_accounts import ClaimAccounts
 from voda.application.sharing.claim_placer import ClaimPlacer
 from voda.application.sharing.claimants import Claimants
 from voda.application.sharing.pod_explanations import PodExplanations
+from voda.application.sharing.pod_moves import PodMobility, ShareMover
 from voda.application.sharing.share_extender import ShareExtender
 from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.application.status.kube_events import Announcement
@@ -37,6 +39,8 @@ class Sharing:
         self.extender: ShareExtender | None = None
         self._reconciler: ShareReconciler | None = None
         self._placer: ClaimPlacer | None = None
+        self._mover: ShareMover | None = None
+        self._mobility: PodMobility | None = None
         rater, pods = RATERS[settings.rater], inventory.sharing
         claimants: Claimants | None = None
         if settings.enabled:
@@ -54,7 +58,9 @@ class Sharing:
             accounts = ClaimAccounts(backend=backend, binding=ClaimBinding(mirror.api), inventory=inventory)
             claimants = Claimants(accounts=accounts)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
-        self.pods = PodExplanations(
+            self._mover = ShareMover(accounts=accounts, announce=announce)
+            self._mobility = PodMobility(claimants=claimants, is_synced=lambda: mirror.is_synced)
+        self._pods = PodExplanations(
             inventory=inventory,
             shares=lambda: backend.view.live.cluster.shares,
             rater=rater,
@@ -63,9 +69,14 @@ class Sharing:
             is_synced=lambda: mirror.is_synced,
         )
 
+    def added_to(self, backend: Backend) -> Backend:
+        """Return the backend with what these parts answer."""
+        movable = self._mobility.movable if self._mobility is not None else None
+        return replace(backend, shares=self.extender, pods=self._pods, movable_pods=movable)
+
     async def lead(self) -> None:
-        """Put shares right and place pods until cancelled."""
+        """Put shares right, place pods and move them until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for part in (self._reconciler, self._placer):
+            for part in (self._reconciler, self._placer, self._mover):
                 if part is not None:
                     group.create_task(part.run())

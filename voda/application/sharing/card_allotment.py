@@ -15,6 +15,7 @@ from voda.domain.gpus import CardShare, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.pod import PodRequest
+from voda.text import counted
 
 _CLOSED: Final = "closed"
 _ALL: Final = GpuRequest(devices=Gpus(1))
@@ -85,12 +86,30 @@ class OpenNode(Struct, frozen=True, kw_only=True):
 class CardAllotment:
     """Chooses cards for one pod after the other, each from what those before it leave."""
 
-    def __init__(self, chooser: CardChooser, nodes: Mapping[str, OpenNode], first_version: int) -> None:
+    def __init__(
+        self,
+        chooser: CardChooser,
+        nodes: Mapping[str, OpenNode],
+        first_version: int,
+        kept: Mapping[str, Collection[int]] | None = None,
+    ) -> None:
+        """Begin with what nodes have left; `kept` has the cards that are to become whole, while some are: parts come
+        beside others where there is room, and to these cards never.
+        """
         self.version = first_version
         """Never twice the same, so that the chooser reads every account that has changed."""
         self._chooser = chooser
         self._nodes = nodes
-        self._accounts = {name: self._account(each) for name, each in nodes.items()}
+        self._kept = kept or {}
+        self._accounts = {name: self._account(each, ()) for name, each in nodes.items()}
+        self._for_parts = [self._accounts]
+        """What parts may take: the first choice, and the second."""
+        if kept is not None:
+            unused = {name: [*_whole(each.account), *kept.get(name, ())] for name, each in nodes.items()}
+            self._for_parts = [
+                {name: self._account(each, closed.get(name, ())) for name, each in nodes.items()}
+                for closed in (unused, kept)
+            ]
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self.refused: list[RefusedClaimant] = []
         self._refusals: dict[_Asked, tuple[str, Sequence[str]]] = {}
@@ -102,9 +121,13 @@ class CardAllotment:
         if (known := self._refusals.get(asked)) is not None:
             return self._refuse(claimant, *known)
         left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
-        names = [name for name, node in self._nodes.items() if name not in left_out and _matches(claimant.pod, node)]
-        self._chooser.follow(self._accounts, claimant.request)
-        wanted = self._chooser.preferences(names, claimant.request, claimant.uid)
+        names = [name for name, node in self._nodes.items() if name not in left_out and selects(claimant.pod, node)]
+        wanted: Mapping[str, int] = {}
+        asks_for_part = any(request.is_share for request in claimant.requests.values())
+        for accounts in self._for_parts if asks_for_part else [self._accounts]:
+            self._chooser.follow(accounts, claimant.request)
+            if wanted := self._chooser.preferences(names, claimant.request, claimant.uid):
+                break
         if not wanted:
             self._refusals[asked] = self._refusal(claimant, names), names
             return self._refuse(claimant, *self._refusals[asked])
@@ -122,18 +145,19 @@ class CardAllotment:
         self.refused.append(RefusedClaimant(claimant, nodes))
         return reason
 
-    def _account(self, node: OpenNode) -> SharingNode:
+    def _account(self, node: OpenNode, closed_too: Collection[int]) -> SharingNode:
         account = node.account.copy()
-        for card in node.closed_cards:
+        for card in {*node.closed_cards, *closed_too}:
             closed = {_CLOSED: CardShare(cards=(card,), request=_ALL)}
             account.pods[f"{_CLOSED} {card}"] = PodShares(pod=_CLOSED, containers=closed, assigned_at=0.0)
             account.version = self.version = self.version - 1
         return account
 
     def _give(self, node: str, claimant: Claimant, containers: Mapping[str, CardShare]) -> None:
-        account = self._accounts[node]
-        account.pods[claimant.uid] = PodShares(pod=claimant.key, containers=containers, assigned_at=0.0)
-        account.version = self.version = self.version - 1
+        for accounts in {id(each): each for each in (self._accounts, *self._for_parts)}.values():
+            account = accounts[node]
+            account.pods[claimant.uid] = PodShares(pod=claimant.key, containers=containers, assigned_at=0.0)
+            account.version = self.version = self.version - 1
 
     def _cramped(self, claimant: Claimant) -> Collection[str]:
         """Return the nodes that have less than a pod requests, whatever is left of it; many pods request the same."""
@@ -156,7 +180,10 @@ class CardAllotment:
         """Return which cards nobody is given, as the end of a sentence."""
         reasons = Counter(reason for node in self._nodes.values() for reason in node.closed_cards.values())
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f"; cards that voda leaves alone: {told}" if told else ""
+        kept = sum(len(self._kept.get(name, ())) for name in self._nodes)
+        verb, them = ("is", "it") if kept == 1 else ("are", "them")
+        whole = f"; {counted(kept, 'card')} {verb} to become whole on request, and no part comes to {them} meanwhile"
+        return (f"; cards that voda leaves alone: {told}" if told else "") + (whole if kept else "")
 
 
 _Asked = tuple[str, frozenset[tuple[str, str]], frozenset[str], frozenset[str], frozenset[tuple[str, int]]]
@@ -177,7 +204,7 @@ def _obstacle(claimant: Claimant, text: str, name: str, node: OpenNode) -> str:
     """Return why a pod cannot be on a node, whatever is left of its cards."""
     if name in claimant.too_small:
         return f"the node's cards are too few or too small for {text}"
-    if name in claimant.avoided or not _matches(claimant.pod, node):
+    if name in claimant.avoided or not selects(claimant.pod, node):
         return "the pod does not select the node, or kube-scheduler refused it there"
     return "the node has less CPU or memory than the pod requests"
 
@@ -186,7 +213,12 @@ def _is_large_enough(claimant: Claimant, node: OpenNode) -> bool:
     return all(amount <= node.amounts.get(resource, amount) for resource, amount in claimant.amounts.items())
 
 
-def _matches(pod: Pod, node: OpenNode) -> bool:
+def _whole(account: SharingNode) -> Sequence[int]:
+    return [card for card, left in enumerate(account.free()) if left.is_whole]
+
+
+def selects(pod: Pod, node: OpenNode) -> bool:
+    """Return whether a pod may be on a node by its `nodeSelector`."""
     return all(node.labels.get(key) == value for key, value in pod.spec.node_selector.items())
 
 

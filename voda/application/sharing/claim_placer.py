@@ -130,7 +130,7 @@ class ClaimPlacer:
 
     async def _choose(self, waiting: Iterable[Pod], now: float) -> tuple[Sequence[ChosenCards], Sequence[_UnusedCards]]:
         """Return the cards of pods that wait, and those that pods give back; pods that get none are told why."""
-        allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._version)
+        allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._version, self.accounts.kept_cards())
         chosen, unused = list[ChosenCards](), list[_UnusedCards]()
         for number, pod in enumerate(sorted(waiting, key=lambda pod: self._failures.is_last(pod.metadata.uid))):
             if number % _PODS_AT_ONCE == 0:

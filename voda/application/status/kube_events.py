@@ -30,6 +30,7 @@ _Normal = Literal[
     "Canceled",
     "Recreated",
     "Suspended",
+    "Moved",
 ]
 _Warning = Literal[
     "Failed",
@@ -44,6 +45,7 @@ _Warning = Literal[
     "NotHonoured",
     "NotManaged",
     "WaitsForCards",
+    "NotMoved",
 ]
 Reason = _Normal | _Warning
 WARNINGS: Final[frozenset[str]] = frozenset(get_args(_Warning))

@@ -1,4 +1,5 @@
-"""What is free of the cards of pools for people: how much of it is of no use, by node and by what pods ask for.
+"""What is free of the cards of pools for people: how much of it is of no use, by node and by what pods ask for; and
+which parts of cards move so that whole cards become free.
 
 Rule: pure; text of others cannot command the terminal; at most 80 columns where the terminal has no more.
 """
@@ -10,6 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
+from voda.api.schemas.defragmentation import DefragmentationView, NodeCardView, ShareMoveView
 from voda.api.schemas.fragmentation import FragmentationView, KindFragmentView, NodeFragmentView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
@@ -47,6 +49,23 @@ _MEANING = (
     "The fragment is what is free and of no use to the next pod, on average over these kinds (FGD). Memory counts in"
     " ROOM FOR alone: how many more such pods fit."
 )
+_MOVE = (
+    Column(head="POD", cut=1, least=12),
+    Column(head="MILLI", right=True),
+    Column(head="MEMORY", right=True),
+    Column(head="FROM", cut=2, least=10),
+    Column(head="TO", cut=2, least=10),
+)
+_FIGURES = (
+    Column(head=""),
+    Column(head="NOW", right=True),
+    Column(head="AFTER", right=True),
+)
+_UNDER_WAY = (
+    "Requested: they move one after the other. Until all have moved, or ten minutes are over, no part comes to the"
+    " cards that become whole. `voda events` shows it."
+)
+_DRY_RUN = "Nothing was requested: leave out --dry-run for that."
 
 
 def fragmentation_text(pools: Sequence[FragmentationView], *, width: int | None) -> list[Text]:
@@ -55,6 +74,15 @@ def fragmentation_text(pools: Sequence[FragmentationView], *, width: int | None)
     for pool in pools:
         lines += [Text()] if lines else []
         lines += _pool(pool, has_head=len(pools) > 1, width=width)
+    return lines
+
+
+def defragmentation_text(pools: Sequence[DefragmentationView], *, width: int | None) -> list[Text]:
+    """Return the moves of each pool, line by line; of one where nothing moves, why."""
+    lines = list[Text]()
+    for pool in pools:
+        lines += [Text()] if lines else []
+        lines += _moves(pool, has_head=len(pools) > 1, width=width)
     return lines
 
 
@@ -122,3 +150,31 @@ def _sentence(text: str, width: int | None) -> list[Text]:
     joined = _COMMAND.sub(lambda command: command[0].replace(" ", _HARD_SPACE), text)
     lines = wrap(joined, min(width or _WIDTH, _WIDTH), break_on_hyphens=False)
     return [Text(line.replace(_HARD_SPACE, " ")) for line in lines]
+
+
+def _moves(pool: DefragmentationView, *, has_head: bool, width: int | None) -> list[Text]:
+    if not pool.moves:
+        return _sentence(f"Pool {plain(pool.pool)}: nothing moves: {plain(pool.note)}.", width)
+    head = [Text(f"Pool: {plain(pool.pool)}")] if has_head else []
+    become = f"Become whole: {', '.join(map(_card, pool.cards))}."
+    figures = [
+        ["cards wholly free", f"{pool.whole_free_cards:,}", f"{pool.whole_free_cards_after:,}"],
+        ["fragment, milli", _milli(pool.fragment_milli), _milli(pool.fragment_milli_after)],
+    ]
+    end = _sentence(_UNDER_WAY if pool.is_requested else _DRY_RUN, width)
+    moves = table(_MOVE, list(map(_move, pool.moves)), width=width)
+    rest = [*_sentence(become, width), Text(), *table(_FIGURES, figures, width=width), Text(), *end]
+    return [*head, *moves, Text(), *rest]
+
+
+def _move(move: ShareMoveView) -> list[str]:
+    memory = f"{move.memory_mib:,} MiB" if move.memory_mib else NONE
+    return [plain(move.pod), f"{move.milli:,}", memory, _card(move.source), _card(move.target)]
+
+
+def _card(card: NodeCardView) -> str:
+    return f"{plain(card.node)} card {card.card}"
+
+
+def _milli(milli: float | None) -> str:
+    return NONE if milli is None else count(milli)

@@ -146,12 +146,14 @@ class LocalCluster:
         match action:
             case StartJob() | ResizeJob():
                 size = len(action.nodes)
-                planned, beside = (action.planned, None) if isinstance(action, ResizeJob) else (0, action.beside)
+                planned = action.planned if isinstance(action, ResizeJob) else 0
                 placed = self._job(action.job_id, account, left)
                 if problem := placed.state.use(account):
                     self._fail(action.job_id, problem)
                 else:
-                    placed.place(size, planned=max(size, planned), beside=beside)
+                    placed.place(
+                        size, planned=max(size, planned), start=action if isinstance(action, StartJob) else None
+                    )
             case HaltJob():
                 if (job := self.jobs.get(action.job_id)) is not None:
                     job.halt(left if action.is_kill else None)

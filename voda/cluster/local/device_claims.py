@@ -22,6 +22,7 @@ from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec
+from voda.domain.plan import StartJob
 from voda.events.types import RETRIED_CAUSES, ExitCause, ShareAssigned, ShareReleased, WorkerExited
 from voda.untrusted_files import UnsafeFile
 
@@ -52,9 +53,9 @@ class DeviceClaims:
         """Leaving workers of which the holders of a lock that users may take were killed."""
         self._causes: dict[int, tuple[ExitCause, int | None]] = {}
 
-    def take(self, run_spec: RunSpec, new: Sequence[int], size: int, beside: Sequence[str] | None = None) -> None:
+    def take(self, run_spec: RunSpec, new: Sequence[int], size: int, start: StartJob | None = None) -> None:
         """Take devices for new workers of a job of that size, record it and let their processes in; or change nothing.
-        `beside` is as StartJob has it.
+        `start` says which card it may share; None: any.
 
         Raises:
             ActionRefused: there are too few.
@@ -62,7 +63,7 @@ class DeviceClaims:
             ClusterUnavailable: the folder cannot be written.
         """
         context, record = self._state.context, self._state.record
-        devices = self._take_devices(run_spec, new, beside)
+        devices = self._take_devices(run_spec, new, start)
         before = record.state, record.size
         try:
             self._record(run_spec, devices, size)
@@ -84,7 +85,7 @@ class DeviceClaims:
         self._set_launcher_limits()
 
     def _take_devices(
-        self, run_spec: RunSpec, new: Sequence[int], beside: Sequence[str] | None
+        self, run_spec: RunSpec, new: Sequence[int], start: StartJob | None
     ) -> Mapping[int, tuple[str, ...]]:
         """Return worker index -> the devices that it gets whole; note the part of a job that asks for a part of one."""
         context, record, spec = self._state.context, self._state.record, run_spec.spec
@@ -92,8 +93,14 @@ class DeviceClaims:
             return context.slots.take(
                 record.job_id, new, spec.gpus_per_replica, barred=context.barred, node=context.node
             )
+        names = [*context.slots.devices]
+        closed = {names[card] for card in (start.closed if start is not None else ()) if card < len(names)}
         record.share_device = context.slots.choose_for_share(
-            record.job_id, spec.share, barred=context.barred, node=context.node, beside=beside
+            record.job_id,
+            spec.share,
+            barred=context.barred | closed,
+            node=context.node,
+            beside=start.beside if start is not None else None,
         )
         record.share = spec.share
         context.slots.hold_share(record.job_id, pod_of(spec), record.share, record.share_device)

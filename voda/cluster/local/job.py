@@ -25,7 +25,7 @@ from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.outputs import last_lines
 from voda.cluster.local.processes.marked import MarkedProcess
 from voda.domain.errors import ActionRefused
-from voda.domain.plan import StopReason
+from voda.domain.plan import StartJob, StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
 from voda.untrusted_files import UnsafeFile
 
@@ -54,13 +54,13 @@ class LocalJob:
 
     # ---- what is asked
 
-    def place(self, size: int, *, planned: int, beside: Sequence[str] | None = None) -> None:
+    def place(self, size: int, *, planned: int, start: StartJob | None = None) -> None:
         """Let the job have workers 0..size-1: start it, or grow or shrink it.
 
         Args:
             size: of the job for now.
             planned: its size by the plan, `size` or more.
-            beside: as StartJob has it.
+            start: which card a job may share that has no workers; None: any.
 
         Raises:
             ActionRefused: it is ending or has ended, or there is no room; nothing has changed then.
@@ -80,7 +80,7 @@ class LocalJob:
             self.state.save()
         if new:
             try:
-                self._claims.take(run_spec, new, planned, beside)
+                self._claims.take(run_spec, new, planned, start)
             except UnsafeFile as error:
                 self.fail(f"its folder cannot be used: {error}")
                 return

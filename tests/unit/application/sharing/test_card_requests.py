@@ -78,7 +78,9 @@ async def test_request_ends_when_its_pod_is_deleted(monkeypatch: pytest.MonkeyPa
         withhold(it, monkeypatch)
         await it.submit("a")
         await it.world.until(lambda: requests(it) == 1)
-        assert "; jobs are to give up cards of n1 for it" in it.replica.service.shares.pods.explain("ns", "a").reason
+        pods = it.replica.service.backend.pods
+        assert pods is not None
+        assert "; jobs are to give up cards of n1 for it" in pods.explain("ns", "a").reason
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.world.until(lambda: requests(it) == 0)
         assert [fact.reason for fact in await facts(it, ShareRequestWithdrawn)] == [GONE]

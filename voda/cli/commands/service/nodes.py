@@ -1,6 +1,6 @@
 """`voda nodes`: list nodes, show one with its cards or what is free of no use, drain and undrain them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -31,7 +31,7 @@ class _ListByDefault(CommandGroup):
         return super().parse_args(ctx, [_LIST, *args] if names_none else args)
 
 
-app = _ListByDefault("nodes", help="List nodes and their cards; move workers off a node, and let them come again.")
+app = _ListByDefault("nodes", help="List nodes and their cards; move workers off a node, or parts of cards together.")
 app.add_command(built(drain, "drain"))
 app.add_command(built(undrain, "undrain"))
 
@@ -103,6 +103,33 @@ def describe(
     call_server(where, lambda client: _describe(client, node, output))
 
 
+@command("defragment")
+def defragment(
+    where: ServerOptions,
+    pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
+    moves: Annotated[int, Option("--moves", min=1, max=500, help="Most moves, of each pool.")] = 10,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what would move, and move nothing.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Move parts of cards together, so that whole cards become free; for operators.
+
+    Only what its user lets voda restart is moved: jobs submitted with
+    --restartable, and pods that claim a part of a card, have a controller and
+    the annotation voda.dev/restartable: "true". They are ended one after the
+    other and start anew elsewhere; voda events shows how far that is. Until all
+    have moved, or for ten minutes, no part comes to the cards that become whole.
+
+    \b
+    Examples:
+      voda nodes defragment --dry-run
+      voda nodes defragment --moves 3
+    """
+    from voda.cli.http.client import call_server
+
+    query = {"moves": str(moves), **({"pool": pool} if pool else {}), **({"dry_run": "true"} if dry_run else {})}
+    call_server(where, lambda client: _defragment(client, query, output))
+
+
 async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.cli.render.node_details import node_text
     from voda.cli.render.terminal import console, print_answer
@@ -114,6 +141,22 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
         print_answer(body, output, [node.name])
         return
     for line in node_text(node, width=screen.width if screen.is_terminal and output == "table" else None):
+        screen.print(line, soft_wrap=True)
+
+
+async def _defragment(client: "Client", query: Mapping[str, str], output: Output) -> None:
+    from voda.api.schemas.defragmentation import DefragmentationList
+    from voda.cli.http.client import decode
+    from voda.cli.render.fragmentation import defragmentation_text
+    from voda.cli.render.terminal import console, print_answer
+
+    # Not asked again where an answer is lost: then it is in force, and a second request is refused.
+    body = (await client.ask("POST", "/defragmentation", params=dict(query))).body
+    items, screen = decode(body, DefragmentationList).items, console()
+    if output not in ("table", "wide"):
+        print_answer(body, output, [move.pod for each in items for move in each.moves])
+        return
+    for line in defragmentation_text(items, width=screen.width if screen.is_terminal and output == "table" else None):
         screen.print(line, soft_wrap=True)
 
 
