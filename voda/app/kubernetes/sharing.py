@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from voda.app.kubernetes.options import SharingSettings
 from voda.application.backend import Backend
-from voda.application.sharing.claim_accounts import ClaimAccounts
-from voda.application.sharing.claim_placer import ClaimPlacer
-from voda.application.sharing.claimants import Claimants
+from voda.application.sharing.claims.claim_accounts import ClaimAccounts
+from voda.application.sharing.claims.claim_placer import ClaimPlacer
+from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.pod_explanations import PodExplanations
 from voda.application.sharing.pod_moves import PodMobility, ShareMover
 from voda.application.sharing.share_extender import ShareExtender

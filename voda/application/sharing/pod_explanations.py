@@ -12,10 +12,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant
-from voda.application.sharing.claimants import Claimants, scheduler_of, verdict
+from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant
+from voda.application.sharing.claims.claimants import Claimants, scheduler_of, verdict
+from voda.application.sharing.claims.template_maker import TemplateName, unmakeable
 from voda.application.sharing.share_corrections import ClosedNodes
-from voda.application.sharing.template_maker import TemplateName, unmakeable
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.defragment import MovablePods
-from voda.application.sharing.card_allotment import selects
-from voda.application.sharing.claim_accounts import ClaimAccounts
-from voda.application.sharing.claimants import Claimants
+from voda.application.sharing.claims.card_allotment import selects
+from voda.application.sharing.claims.claim_accounts import ClaimAccounts
+from voda.application.sharing.claims.claimants import Claimants
 from voda.application.status.kube_events import Announcement, Reason, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.concurrency import log_unexpected

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from voda.application.sharing.bind_failures import BindFailures
+from voda.application.sharing.claims.bind_failures import BindFailures
 
 
 def test_pod_that_is_refused_for_a_minute_is_hopeless_and_left_out_for_as_long_again_up_to_ten_minutes() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant, OpenNode
+from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, OpenNode
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode

@@ -9,7 +9,7 @@ from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
 from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story
-from voda.application.sharing import card_requests
+from voda.application.sharing.claims import card_requests
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
 
 F = TypeVar("F", bound=AnyFact)

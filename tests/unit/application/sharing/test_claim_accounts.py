@@ -2,7 +2,7 @@
 
 import pytest
 
-from voda.application.sharing.claim_accounts import succeeds
+from voda.application.sharing.claims.claim_accounts import succeeds
 from voda.domain.errors import ClusterUnavailable, VersionConflict
 
 

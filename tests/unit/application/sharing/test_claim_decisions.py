@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.application.sharing.claim_decisions import (
+from voda.application.sharing.claims.claim_decisions import (
     UNALLOCATED_S,
     GivenShares,
     Standing,

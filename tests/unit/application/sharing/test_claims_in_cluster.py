@@ -28,7 +28,7 @@ from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from voda.application.sharing import claim_placer, claimants
+from voda.application.sharing.claims import claim_placer, claimants
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_requests import asked_of_cards
 from voda.domain.errors import ActionRefused

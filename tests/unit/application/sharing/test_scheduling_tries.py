@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from voda.application.sharing.scheduling_tries import SchedulingTries, unseen_reason
+from voda.application.sharing.claims.scheduling_tries import SchedulingTries, unseen_reason
 from voda.cluster.kubernetes.objects import Pod
 
 

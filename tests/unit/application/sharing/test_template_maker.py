@@ -8,7 +8,7 @@ import pytest
 
 from tests.kube.devices import CLASS, a_card, a_claim_template
 from tests.unit.cluster.kubernetes.state.test_claim_requests import an_inventory
-from voda.application.sharing.template_maker import TemplateMaker
+from voda.application.sharing.claims.template_maker import TemplateMaker
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaimTemplate
 from voda.cluster.kubernetes.objects import Pod

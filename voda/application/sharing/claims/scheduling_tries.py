@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from voda.application.sharing.claimants import is_unschedulable, scheduler_of, verdict
+from voda.application.sharing.claims.claimants import is_unschedulable, scheduler_of, verdict
 from voda.backoff import delay_s
 from voda.cluster.kubernetes.objects import KubeCondition, Pod
 

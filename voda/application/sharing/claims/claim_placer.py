@@ -21,13 +21,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.bind_failures import KEPT_S, BindFailures
-from voda.application.sharing.card_allotment import CardAllotment, ChosenCards, Claimant, RefusedClaimant
-from voda.application.sharing.card_requests import CardRequests
-from voda.application.sharing.claim_accounts import ACTOR, ClaimAccounts, succeeds
-from voda.application.sharing.claimants import Claimants
-from voda.application.sharing.scheduling_tries import SchedulingTries, unseen_reason
-from voda.application.sharing.template_maker import TemplateMaker, TemplateName
+from voda.application.sharing.claims.bind_failures import KEPT_S, BindFailures
+from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, RefusedClaimant
+from voda.application.sharing.claims.card_requests import CardRequests
+from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
+from voda.application.sharing.claims.claimants import Claimants
+from voda.application.sharing.claims.scheduling_tries import SchedulingTries, unseen_reason
+from voda.application.sharing.claims.template_maker import TemplateMaker, TemplateName
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims

@@ -11,8 +11,8 @@ Rule: only so many are open at once, the oldest pods' first, so that a thousand 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from voda.application.sharing.card_allotment import RefusedClaimant
-from voda.application.sharing.claimants import Claimants
+from voda.application.sharing.claims.card_allotment import RefusedClaimant
+from voda.application.sharing.claims.claimants import Claimants
 from voda.domain.shares import ShareRequest
 from voda.events.types import ShareRequested, ShareRequestWithdrawn
 

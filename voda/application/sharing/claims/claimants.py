@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from voda.application.sharing.card_allotment import ChosenCards, Claimant, OpenNode
-from voda.application.sharing.claim_accounts import ClaimAccounts
+from voda.application.sharing.claims.card_allotment import ChosenCards, Claimant, OpenNode
+from voda.application.sharing.claims.claim_accounts import ClaimAccounts
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import KubeCondition, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests

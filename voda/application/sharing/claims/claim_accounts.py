@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.sharing.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
+from voda.application.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.state.claim_requests import given_cards
