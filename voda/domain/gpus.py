@@ -49,6 +49,8 @@ class GpuDevice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The groups of close devices that it belongs to, from the widest (a socket) to the closest (an NVLink island)."""
     name: str = ""
     """Of a device that pods claim (dynamic resource allocation): DRIVER/POOL/DEVICE; empty: its index says all."""
+    is_for_pods: bool = False
+    """Whether it is none of its node's GPUs for jobs: of such a card, workers could not get all."""
 
 
 class GpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -130,8 +130,9 @@ class SharingNode(Struct, kw_only=True):
         return frozenset(card for pod in pods for share in pod.containers.values() for card in share.cards)
 
     def used_cards(self) -> int:
-        """Return how many of its cards are not wholly free."""
-        return len({card for _, share in self._shares() for card in share.cards if card < len(self.devices)})
+        """Return how many of its cards are not wholly free, of those that are GPUs for jobs too."""
+        used = {card for _, share in self._shares() for card in share.cards if card < len(self.devices)}
+        return sum(not self.devices[card].is_for_pods for card in used)
 
     def _shares(self) -> Iterator[tuple[str, CardShare]]:
         for pod in self.pods.values():

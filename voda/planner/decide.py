@@ -20,7 +20,7 @@ from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
-from voda.planner.requested_cards import with_requested_cards
+from voda.planner.requested_cards import SpareCards, with_requested_cards
 from voda.planner.share_jobs import place_shares
 from voda.planner.start_backoff import with_backed_off_last
 from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
@@ -42,10 +42,7 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     # 1. Leave out the jobs that are held, and those that the nodes could not hold even if they were empty.
     #    Nodes that are cordoned or silent have room for the workers that are there.
     #    Jobs that are stuck come last for a while. Replicas that are done need no GPUs any more.
-    eligible, held = eligible_view(view, now)
-    eligible = without_done(eligible)
-    eligible, stuck = with_backed_off_last(eligible, now)
-    eligible = with_closed_nodes(eligible, now)
+    eligible, held, stuck = _eligible(view, now)
     # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
     if view.cells is not None:
         last = {job_id for job_id in stuck if eligible.jobs[job_id].spec.priority != view.jobs[job_id].spec.priority}
@@ -72,6 +69,21 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         devices=cells_with_done(view, placed.devices, ()),
         reasons={**_with_drains(reasons, placement, sorted(view.drains)), **held},
     )
+
+
+def spare_cards(view: ClusterState, now: float) -> SpareCards:
+    """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it."""
+    eligible, _, _ = _eligible(view, now)
+    possible, _ = feasible_view(eligible)
+    return SpareCards(possible)
+
+
+def _eligible(view: ClusterState, now: float) -> tuple[ClusterState, Mapping[str, str], Mapping[str, str]]:
+    """Return the view of a decision, and the jobs that are held and those that are stuck, with why."""
+    eligible, held = eligible_view(view, now)
+    eligible = without_done(eligible)
+    eligible, stuck = with_backed_off_last(eligible, now)
+    return with_closed_nodes(eligible, now), held, stuck
 
 
 def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set[str], known: Iterable[str]) -> Placed:

@@ -1,8 +1,8 @@
 """Cards that jobs give up for pods that wait for parts of them: how many of each node, and where some can be spared.
 
 1. Pods that have requested cards come in the order of their requests, among the jobs that wait for whole GPUs.
-2. Each has room beside shares that are there, or else on whole cards that no running job needs for its minimum, and no
-   waiting job that comes before it.
+2. Each has room beside shares that are there, or else on whole cards that no job needs for its minimum: none that runs
+   or is planned to, and no waiting one that comes before the request and that the nodes could hold.
 3. Those cards are others' for policies, so that elastic jobs shrink; and they stay so until the pod has its cards.
 
 Rules: pure; a request for which nothing can be spared changes nothing; which card a pod gets is decided where cards are
@@ -19,7 +19,8 @@ from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
-from voda.planner.spare_gpus import spare_gpus, takes_shares
+from voda.planner.feasibility import feasible_view
+from voda.planner.spare_gpus import is_waiting, spare_gpus, takes_shares
 
 Containers = Mapping[str, GpuRequest]
 _Turn = tuple[int, float, str]
@@ -30,7 +31,8 @@ def with_requested_cards(view: ClusterState) -> ClusterState:
     """Return the view in which cards that pods have requested, and jobs can spare, are others'."""
     if not any(account.requests for account in view.shares.values()):
         return view
-    taken, nodes = SpareCards(view).taken, dict(view.nodes)
+    possible, _ = feasible_view(view)
+    taken, nodes = SpareCards(possible).taken, dict(view.nodes)
     for name, cards in taken.items():
         nodes[name] = replace(nodes[name], foreign_gpus=Gpus(min(nodes[name].gpus, nodes[name].foreign_gpus + cards)))
     return replace(view, nodes=nodes)
@@ -45,8 +47,12 @@ class SpareCards:
         self._spare = dict(spare_gpus(view))
         self._left = sum(self._spare.values())
         """Of the pool, less what waiting jobs need that come before."""
-        self._nodes = {name: _NodeCards(account) for name, account in view.shares.items() if takes_shares(view, name)}
-        waiting = [job for job in view.jobs.values() if not (job.workers or job.is_canceling or job.spec.share)]
+        self._nodes = {
+            name: _NodeCards(account)
+            for name, account in view.shares.items()
+            if account.is_claimed and takes_shares(view, name)
+        }
+        waiting = [job for job in view.jobs.values() if is_waiting(view, job)]
         turns: list[tuple[_Turn, Job | tuple[str, Containers]]] = [
             ((-job.spec.priority, job.submitted_at, job.spec.job_id), job) for job in waiting
         ]
@@ -65,11 +71,14 @@ class SpareCards:
 
     def node_for(self, containers: Containers, nodes: Collection[str]) -> str:
         """Return the node, of these, where a pod takes the fewest whole cards, and most can be spared; empty: none."""
-        found = {
-            name: needed
-            for name in self._nodes.keys() & nodes
-            if (needed := self._nodes[name].whole_needed(containers)) is not None and self._can_spare(name, needed)
-        }
+        found, needed_of = dict[str, int](), dict[_State, int | None]()
+        for name in self._nodes.keys() & nodes:
+            # Most nodes are alike: nobody shares a card there.
+            state = self._nodes[name].state
+            if state not in needed_of:
+                needed_of[state] = self._nodes[name].whole_needed(containers)
+            if (needed := needed_of[state]) is not None and self._can_spare(name, needed):
+                found[name] = needed
         return min(found, key=lambda name: (found[name], -self._spare[name], name), default="")
 
     def take(self, name: str, containers: Containers) -> None:
@@ -99,13 +108,21 @@ class _Left(NamedTuple):
         return _Left(self.milli - request.milli, self.memory_mib - request.memory_mib)
 
 
+_State = tuple[_Left, ...]
+
+
 class _NodeCards:
     """What is left of the cards of a node: of those that somebody shares, and of a whole one."""
 
     def __init__(self, account: SharingNode) -> None:
         self._shared = [_Left(left.milli, left.memory_mib) for left in account.free() if not left.is_whole]
-        # Which whole cards will be free nobody knows yet.
-        self._whole = _Left(MILLI_PER_DEVICE, max((device.memory_mib for device in account.devices), default=0))
+        # Which whole cards will be free nobody knows yet: any of them is to be large enough.
+        self._whole = _Left(MILLI_PER_DEVICE, min((device.memory_mib for device in account.devices), default=0))
+
+    @property
+    def state(self) -> "_State":
+        """What decides the answers."""
+        return (self._whole, *self._shared)
 
     def whole_needed(self, containers: Containers) -> int | None:
         """Return how many whole cards a pod takes; None: no card has as much as it asks for."""

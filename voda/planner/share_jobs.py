@@ -23,7 +23,7 @@ from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
 from voda.planner.card_texts import CardTexts
 from voda.planner.feasibility import without_jobs
-from voda.planner.spare_gpus import spare_gpus, takes_shares
+from voda.planner.spare_gpus import is_waiting, spare_gpus, takes_shares
 
 
 class PlacedShares(Struct, frozen=True, kw_only=True):
@@ -133,5 +133,6 @@ class _ShareDraft:
 
 def _in_order(view: ClusterState) -> Sequence[Job]:
     """Return the jobs with a part of a card, and those that wait for whole GPUs, in the order in which they come."""
-    jobs = (job for job in view.jobs.values() if not job.is_canceling and (job.spec.share or not job.workers))
+    shares = (job for job in view.jobs.values() if job.spec.share and not job.is_canceling)
+    jobs = [*shares, *(job for job in view.jobs.values() if is_waiting(view, job))]
     return sorted(jobs, key=lambda job: (not job.workers, -job.spec.priority, job.submitted_at, job.spec.job_id))

@@ -3,16 +3,26 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from voda.domain.job import Job
 from voda.domain.state import ClusterState
 
 
 def spare_gpus(view: ClusterState) -> Mapping[str, int]:
-    """Return node -> its GPUs that no running job needs for its minimum."""
+    """Return node -> its GPUs that no job needs for its minimum, of those that run or are planned to."""
     kept = Counter[str]()
-    for job in view.jobs.values():
-        for index, node in () if job.is_canceling else job.workers.items():
-            kept[node] += job.spec.gpus_per_replica if index < job.spec.min_replicas else 0
+    for job_id, job in view.jobs.items():
+        if not job.is_canceling:
+            # A worker that has yet to come, or to come back, needs its GPUs as one that is there.
+            nodes = {**dict(enumerate(view.plan.placement.get(job_id, ()))), **job.workers}
+            for index in sorted(nodes)[: job.spec.min_replicas]:
+                kept[nodes[index]] += job.spec.gpus_per_replica
     return {name: max(0, node.usable_gpus - kept[name]) for name, node in view.nodes.items()}
+
+
+def is_waiting(view: ClusterState, job: Job) -> bool:
+    """Return whether a job of whole GPUs waits for them."""
+    is_placed = job.workers or job.spec.job_id in view.plan.placement
+    return not (is_placed or job.is_canceling or job.spec.share)
 
 
 def takes_shares(view: ClusterState, name: str) -> bool:

@@ -143,7 +143,7 @@ class ShareAccounts(Projection):
     def _tidy(self, name: str) -> None:
         # The version stays with the account: without pods and cards nobody appends, and a new account reads it anew.
         node = self._nodes.get(name)
-        if node is not None and not (node.devices or node.pods or node.version):
+        if node is not None and not (node.devices or node.pods or node.requests or node.version):
             del self._nodes[name]
 
 

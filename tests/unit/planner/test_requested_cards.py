@@ -18,7 +18,7 @@ from voda.planner.decide import decide
 from voda.planner.requested_cards import SpareCards, with_requested_cards
 from voda.policies import POLICIES
 
-CARD = GpuDevice(memory_mib=16_000)
+CARD = GpuDevice(memory_mib=16_000, name="gpu.example.com/n1/gpu")
 HALF = GpuRequest(milli=500, memory_mib=4_000)
 TWO = GpuRequest(devices=Gpus(2))
 
@@ -91,6 +91,41 @@ def test_job_that_waited_before_the_pod_comes_first_and_one_after_it_does_not() 
     assert sizes(planned(before)) == {"train": 1, "late": 3}
     after = a_pool(train, waiting(at=60.0), requests={"u1": a_request(HALF, at=50.0)})
     assert sizes(planned(after)) == {"train": 3}
+
+
+def test_gang_that_is_about_to_start_or_has_lost_a_worker_keeps_its_gpus() -> None:
+    for there in ({}, {0: "n1"}, {1: "n1"}):
+        gang = a_job("gang", workers=there, min_replicas=2, max_replicas=2, submitted_at=90.0)
+        state = a_pool(gang, requests={"u1": a_request(HALF)}, cards=2)
+        state = replace(state, plan=replace(state.plan, placement={"gang": ("n1", "n1")}))
+        assert with_requested_cards(state) == state
+        assert sizes(planned(state)) == {"gang": 2}
+
+
+def test_elastic_job_whose_first_worker_comes_back_keeps_one() -> None:
+    train = a_job("train", workers={1: "n1"}, min_replicas=1, max_replicas=2)
+    state = a_pool(train, requests={"u1": a_request(HALF), "u2": a_request(TWO)}, cards=2)
+    state = replace(state, plan=replace(state.plan, placement={"train": ("n1", "n1")}))
+    assert with_requested_cards(state).nodes["n1"].usable_gpus == 1
+
+
+def test_job_that_no_node_can_hold_keeps_no_card_from_a_pod() -> None:
+    large = a_job("large", gpus_per_replica=Gpus(9), min_replicas=1, submitted_at=1.0)
+    state = a_pool(running("train", workers=4), large, requests={"u1": a_request(HALF)})
+    assert sizes(planned(state)) == {"train": 3}
+
+
+def test_request_of_cards_that_nobody_claims_any_more_changes_nothing() -> None:
+    state = a_pool(running("train", workers=4), requests={"u1": a_request(GpuRequest(milli=500))})
+    left = SharingNode(requests=state.shares["n1"].requests)
+    assert with_requested_cards(replace(state, shares={"n1": left})).nodes == state.nodes
+
+
+def test_card_that_is_given_up_has_to_be_large_enough_whichever_it_is() -> None:
+    state = a_pool(running("train", workers=2), requests={"u1": a_request(GpuRequest(memory_mib=15_000))}, cards=2)
+    devices = (CARD, GpuDevice(memory_mib=8_000, name="gpu.example.com/n1/small"))
+    account = replace(state.shares["n1"], devices=devices)
+    assert with_requested_cards(replace(state, shares={"n1": account})).nodes == state.nodes
 
 
 def test_request_for_a_node_that_takes_nobody_changes_nothing() -> None:

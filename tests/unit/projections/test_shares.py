@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders import Log, a_node
 from tests.unit.projections.test_live import folded
@@ -172,3 +173,14 @@ def test_request_of_a_snapshot_is_there_still() -> None:
     loaded.load(folded(log).dump())
     assert dict(loaded.shares.requests()) == {"u1": "n1"}
     assert loaded.shares.nodes["n1"].requests["u1"].requested_at == 2
+
+
+def test_card_for_pods_alone_takes_no_gpu_from_jobs() -> None:
+    cards = (CARD, replace(CARD, is_for_pods=True))
+    log = Log()
+    log.add(NodeJoined(node=a_node("n1", gpus=1, devices=cards)), at=0)
+    log.add(an_assignment("u1", a_share(250, card=1)), at=1)
+    live = folded(log)
+    assert live.state("default").nodes["n1"].usable_gpus == 1
+    log.add(an_assignment("u2", a_share(250)), at=2)
+    assert folded(log).state("default").nodes["n1"].usable_gpus == 0

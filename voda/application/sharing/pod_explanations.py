@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant
+from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, ClosedAccounts
 from voda.application.sharing.claims.claimants import Claimants, scheduler_of, verdict
 from voda.application.sharing.claims.template_maker import TemplateName, unmakeable
 from voda.application.sharing.share_corrections import ClosedNodes
@@ -69,8 +69,7 @@ class PodExplanations:
     def __post_init__(self) -> None:
         self._choosers = CardChooser(self.rater), CardChooser(self.rater)
         self._closed = ClosedNodes(self.inventory.sharing)
-        self._version = -2
-        """Of accounts that answers only imagined; ever lower."""
+        self._closed_accounts = ClosedAccounts()
 
     def explain(self, namespace: str, name: str) -> PodExplanation:
         """Explain a pod.
@@ -144,13 +143,8 @@ class PodExplanations:
         return f"voda has chosen {meant.node} for it; {_kube_scheduler(pod)}"
 
     def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenCards | str:
-        allotment = CardAllotment(
-            self._choosers[0], claimants.open_nodes(), self._version, claimants.accounts.kept_cards()
-        )
-        try:
-            return allotment.choose(claimant)
-        finally:
-            self._version = allotment.version
+        kept = claimants.accounts.kept_cards()
+        return CardAllotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts, kept).choose(claimant)
 
     def _move(self, claimants: Claimants, uid: str) -> str:
         """Return that a pod is to move, or came in place of one that was moved, one sentence; empty: neither."""

@@ -61,12 +61,6 @@ class PublishedDevice(KubeRecord, frozen=True):
         """Whether a taint keeps it from being allocated."""
         return any(taint.effect in _CLOSING for taint in self.taints)
 
-    @property
-    def is_claimed_whole(self) -> bool:
-        """Whether a claim that says nothing of its capacities gets all of it; of devices that claims share."""
-        policies = (each.request_policy.default for each in self.capacity.values())
-        return not self.consumes_counters and all(default is None for default in policies)
-
 
 class SlicePool(KubeRecord, frozen=True):
     name: str = ""

@@ -209,6 +209,12 @@ class Pod(OwnObject, frozen=True):
         return [str(gate.get("name", "?")) for gate in self.spec.scheduling_gates]
 
     @property
+    def claim_names(self) -> Collection[str]:
+        """Names of the claims that were made for it, by its own account or kube-scheduler's."""
+        made = [claim.resource_claim_name for claim in self.status.resource_claim_statuses]
+        return [*made, str((self.status.extended_resource_claim_status or {}).get("resourceClaimName", ""))]
+
+    @property
     def missing_claims(self) -> Collection[str]:
         """Names of the claims that are still to be made for it."""
         made = {claim.name for claim in self.status.resource_claim_statuses}

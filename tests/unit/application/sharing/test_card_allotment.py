@@ -3,8 +3,15 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, OpenNode
+from voda.application.sharing.claims.card_allotment import (
+    CardAllotment,
+    ChosenCards,
+    Claimant,
+    ClosedAccounts,
+    OpenNode,
+)
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
@@ -25,7 +32,8 @@ def an_account(cards: int = 1) -> SharingNode:
 
 
 def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> CardAllotment:
-    return CardAllotment(CardChooser(RATERS[rater]), {f"n{number}": each for number, each in enumerate(nodes)}, -2)
+    there = {f"n{number}": each for number, each in enumerate(nodes)}
+    return CardAllotment(CardChooser(RATERS[rater]), there, ClosedAccounts())
 
 
 def an_open_node(account: SharingNode | None = None, closed: tuple[int, ...] = (), **labels: str) -> OpenNode:
@@ -53,7 +61,7 @@ def test_while_cards_become_whole_parts_come_beside_others_and_whole_requests_ge
     used, part = an_account(2), CardShare(cards=(0,), request=GpuRequest(milli=400))
     used.pods["a"] = PodShares(pod="ns/a", containers={"gpu": part}, assigned_at=0.0)
     nodes = {"n0": an_open_node(used), "n1": an_open_node()}
-    allotment = CardAllotment(CardChooser(RATERS["spread"]), nodes, -2, {"n0": {1}})
+    allotment = CardAllotment(CardChooser(RATERS["spread"]), nodes, ClosedAccounts(), {"n0": {1}})
     assert [choose(allotment, uid) for uid in "bc"] == [("n0", 0), ("n1", 0)]
     told = str(choose(allotment, "d", milli=900))
     assert told.endswith("; 1 card is to become whole on request, and no part comes to it meanwhile")
@@ -99,10 +107,21 @@ def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or
 
 def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next() -> None:
     chooser, node = CardChooser(RATERS["binpack"]), an_open_node()
-    first = CardAllotment(chooser, {"n0": node}, -2)
+    closed = ClosedAccounts()
+    first = CardAllotment(chooser, {"n0": node}, closed)
     assert [choose(first, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]
     # Nothing of it came into the log.
-    assert choose(CardAllotment(chooser, {"n0": node}, first.version), "c", milli=900) == ("n0", 0)
+    assert choose(CardAllotment(chooser, {"n0": node}, closed), "c", milli=900) == ("n0", 0)
+
+
+def test_account_with_closed_cards_is_made_anew_only_where_something_changed() -> None:
+    closed, node = ClosedAccounts(), OpenNode(account=an_account(2), labels={}, closed_cards={1: "tainted"})
+    made = closed.account("n0", node)
+    assert [left.is_whole for left in made.free()] == [True, False]
+    assert closed.account("n0", node) is made
+    opened = closed.account("n0", replace(node, closed_cards={}))
+    assert [left.is_whole for left in opened.free()] == [True, True]
+    assert closed.account("n0", node).version not in (made.version, opened.version)
 
 
 def test_pod_goes_to_no_node_that_has_less_than_it_requests_and_one_that_does_not_say_counts_as_large_enough() -> None:

@@ -543,6 +543,26 @@ async def test_pod_is_not_held_up_by_a_claim_of_another_namespace_that_says_it_i
         assert nodes["n1"].free()[0].milli == 100
 
 
+async def test_claim_that_names_a_pod_which_never_was_counts_as_its_own_after_a_minute() -> None:
+    async with a_story({"n1": 2}) as it:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "ghost", "uid": "ghost", "controller": True}
+        # As of a claim in use: it stays, whatever is collected.
+        metadata = {"name": "x", "namespace": "ns", "ownerReferences": [owner], "finalizers": ["in.use/x"]}
+        request = {"name": "gpus", "exactly": {"deviceClassName": CLASS}}
+        await it.world.client.create(CLAIMS, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}})
+        at = {"driver": DRIVER, "pool": "n1", "device": "gpu-0", "request": "gpus", "shareID": "x"}
+        status = {"allocation": {"devices": {"results": [{**at, "consumedCapacity": WHOLE}]}}}
+        await it.world.client.patch(CLAIMS, ("ns", "x"), {"status": status}, "status")
+        await it.submit("a")
+        # Meanwhile nobody is given that card.
+        await it.until_selects("a", "n1-1")
+        await it.wait(90)
+        cluster = it.replica.service.view.live.cluster
+        assert [left.is_whole for left in cluster.shares.nodes["n1"].free()] == [False, False]
+        nodes = [node for pool in cluster.pools() for node in cluster.state(pool).nodes.values()]
+        assert [(node.gpus, node.foreign_gpus) for node in nodes] == [(2, 2)]
+
+
 async def test_pod_that_no_scheduler_looks_at_gives_its_card_back_and_gets_it_once_one_does() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a", schedulerName="nobody", **claims_of("large"))

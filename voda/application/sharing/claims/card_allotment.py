@@ -83,6 +83,41 @@ class OpenNode(Struct, frozen=True, kw_only=True):
     """What it has of CPU and memory for all pods together, in thousandths; what is not known is left out."""
 
 
+class ClosedAccounts:
+    """Accounts in which closed cards are in use; made anew only where something changed, for choosers read each that is
+    another one.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        """The last that was given; choosers take -1 for no account."""
+        self._made: dict[tuple[str, int], tuple[tuple[int, Collection[int]], SharingNode]] = {}
+        """Node and stage -> what an account was made of, and it."""
+
+    def account(self, name: str, node: OpenNode, stage: int = 0, closed_too: Collection[int] = ()) -> SharingNode:
+        """Return the account of a node, which is not to be changed; each stage has other cards closed too."""
+        closed = frozenset({*node.closed_cards, *closed_too})
+        made_of = node.account.version, closed
+        known = self._made.get((name, stage))
+        if known is None or known[0] != made_of or known[1].devices != node.account.devices:
+            known = self._made[name, stage] = made_of, self._account(node.account, closed)
+        return known[1]
+
+    def next_version(self) -> int:
+        """Return a version that no account has."""
+        self._version -= 1
+        return self._version
+
+    def _account(self, account: SharingNode, closed: Collection[int]) -> SharingNode:
+        made = account.copy()
+        for card in closed:
+            whole = {_CLOSED: CardShare(cards=(card,), request=_ALL)}
+            made.pods[f"{_CLOSED} {card}"] = PodShares(pod=_CLOSED, containers=whole, assigned_at=0.0)
+        if closed:
+            made.version = self.next_version()
+        return made
+
+
 class CardAllotment:
     """Chooses cards for one pod after the other, each from what those before it leave."""
 
@@ -90,25 +125,24 @@ class CardAllotment:
         self,
         chooser: CardChooser,
         nodes: Mapping[str, OpenNode],
-        first_version: int,
+        closed: ClosedAccounts,
         kept: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         """Begin with what nodes have left; `kept` has the cards that are to become whole, while some are: parts come
         beside others where there is room, and to these cards never.
         """
-        self.version = first_version
-        """Never twice the same, so that the chooser reads every account that has changed."""
         self._chooser = chooser
+        self._made = closed
         self._nodes = nodes
         self._kept = kept or {}
-        self._accounts = {name: self._account(each, ()) for name, each in nodes.items()}
+        self._accounts = {name: closed.account(name, each) for name, each in nodes.items()}
         self._for_parts = [self._accounts]
         """What parts may take: the first choice, and the second."""
         if kept is not None:
             unused = {name: [*_whole(each.account), *kept.get(name, ())] for name, each in nodes.items()}
             self._for_parts = [
-                {name: self._account(each, closed.get(name, ())) for name, each in nodes.items()}
-                for closed in (unused, kept)
+                {name: closed.account(name, each, stage, cards.get(name, ())) for name, each in nodes.items()}
+                for stage, cards in enumerate((unused, kept), 1)
             ]
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self.refused: list[RefusedClaimant] = []
@@ -145,19 +179,11 @@ class CardAllotment:
         self.refused.append(RefusedClaimant(claimant, nodes))
         return reason
 
-    def _account(self, node: OpenNode, closed_too: Collection[int]) -> SharingNode:
-        account = node.account.copy()
-        for card in {*node.closed_cards, *closed_too}:
-            closed = {_CLOSED: CardShare(cards=(card,), request=_ALL)}
-            account.pods[f"{_CLOSED} {card}"] = PodShares(pod=_CLOSED, containers=closed, assigned_at=0.0)
-            account.version = self.version = self.version - 1
-        return account
-
     def _give(self, node: str, claimant: Claimant, containers: Mapping[str, CardShare]) -> None:
         for accounts in {id(each): each for each in (self._accounts, *self._for_parts)}.values():
-            account = accounts[node]
+            accounts[node] = account = accounts[node].copy()
             account.pods[claimant.uid] = PodShares(pod=claimant.key, containers=containers, assigned_at=0.0)
-            account.version = self.version = self.version - 1
+            account.version = self._made.next_version()
 
     def _cramped(self, claimant: Claimant) -> Collection[str]:
         """Return the nodes that have less than a pod requests, whatever is left of it; many pods request the same."""

@@ -5,9 +5,10 @@ the account that they follow from; a share is taken from a pod that is not there
 what workers have is no share: plans count it.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.backend import Backend
@@ -35,6 +36,9 @@ from voda.projections.shares import ShareAccounts
 _log = logging.getLogger(__name__)
 
 ACTOR: Final = "claims"
+_UNSEEN_S: Final = 60.0
+"""For so long a claim may be of a pod that is not there."""
+_NODES_AT_ONCE: Final = 50
 
 
 @dataclass(kw_only=True)
@@ -44,6 +48,10 @@ class ClaimAccounts:
     backend: Backend
     binding: ClaimBinding
     inventory: Inventory
+    _used: dict[str, tuple[tuple[int, int], Collection[int]]] = field(default_factory=dict, init=False)
+    """Node -> the cards that workers use, and what that was found at."""
+    _unseen: dict[str, float] = field(default_factory=dict, init=False)
+    """Uid of a claim whose pod is not there -> since when."""
 
     @property
     def pods(self) -> ClaimingPods:
@@ -58,11 +66,16 @@ class ClaimAccounts:
         """Have the next round look at all nodes, those too whose cards are gone while pods still have them."""
         self.cards.changed.update(self.cards.nodes)
         self.cards.changed.update(name for name, account in self.shares.nodes.items() if account.pods)
+        there = {claim.metadata.uid for claim in self.inventory.stock.devices.claims.values()} if self._unseen else ()
+        self._unseen = {uid: since for uid, since in self._unseen.items() if uid in there}
+        self._used = {name: known for name, known in self._used.items() if name in self.cards.nodes}
 
     async def step(self) -> None:
         """Put right the accounts of nodes that changed; what fails is tried again in the next round."""
         changed, self.cards.changed = self.cards.changed, set()
-        for node in sorted(changed):
+        for number, node in enumerate(sorted(changed)):
+            if number % _NODES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if not await succeeds(self._correct(node), node):
                 self.cards.changed.add(node)
 
@@ -73,10 +86,21 @@ class ClaimAccounts:
 
     def used_by_workers(self, node: str) -> Collection[int]:
         """Return the cards of a node, by index, of which claims have some that the account does not count."""
-        pods, cards = self.shares.pods(node), self.cards.nodes.get(node, ())
-        skipped = [claim for claim in self.cards.claims_on(node).values() if self._is_skipped(claim, pods)]
-        taken = {device for claim in skipped for device in claim.devices}
-        return [index for index, card in enumerate(cards) if card.id in taken]
+        account = self.shares.nodes.get(node)
+        found_at = self.cards.last_change(node), account.version if account is not None else -1
+        if (known := self._used.get(node)) is None or known[0] != found_at:
+            pods, cards = self.shares.pods(node), self.cards.nodes.get(node, ())
+            skipped = [claim for claim in self.cards.claims_on(node).values() if self._is_skipped(claim, node, pods)]
+            taken = {device for claim in skipped for device in claim.devices}
+            known = found_at, [index for index, card in enumerate(cards) if card.id in taken]
+            self._used[node] = known
+        return known[1]
+
+    def unshared_of_workers(self, node: str) -> int:
+        """Return how many GPUs of a node that claims do not share no pod of others has."""
+        devices = self.inventory.stock.devices
+        claims = ((devices.claims[key], count) for key, count in devices.holders(node).items())
+        return devices.unshared(node) - sum(count for claim, count in claims if not self._is_of_worker(claim, node))
 
     def is_given(self, uid: str) -> bool:
         """Say whether any claim of a pod was given a part of a card."""
@@ -109,7 +133,7 @@ class ClaimAccounts:
 
     def _standing(self, node: str) -> Callable[[str], Standing]:
         def standing(uid: str) -> Standing:
-            if any(map(self._is_of_worker, self._claims_of(uid))):
+            if any(self._is_of_worker(claim, node) for claim in self._claims_of(uid)):
                 return "planned"
             if any(self.cards.nodes_of(claim) - {node} for claim in self._claims_of(uid)):
                 return "elsewhere"
@@ -121,7 +145,7 @@ class ClaimAccounts:
         """Return uid of a pod, or of a claim of its own -> what it has of a node."""
         found = dict[str, GivenShares]()
         for key, claim in self.cards.claims_on(node).items():
-            if self._is_skipped(claim, account.pods):
+            if self._is_skipped(claim, node, account.pods):
                 continue
             if not (shares := given_cards(claim, self.cards.nodes[node], self.cards.names)):
                 continue
@@ -142,18 +166,28 @@ class ClaimAccounts:
                 found[uid] = GivenShares(key=each.key, containers={**meant.containers, **each.containers})
         return found
 
-    def _is_skipped(self, claim: ResourceClaim, recorded: Container[str]) -> bool:
-        """Say whether a claim is none of the account's business: a worker's, or its pod is not there yet, or gone."""
-        pods = self.inventory.pods_by_key
-        is_unseen = bool(claim.pod) and claim.pod not in pods and claim.owner not in self.pods.by_uid
-        return self._is_of_worker(claim) or (is_unseen and claim.owner not in recorded)
+    def _is_skipped(self, claim: ResourceClaim, node: str, recorded: Container[str]) -> bool:
+        """Say whether a claim is none of the account's business: a worker's, or its pod is about to come, or to go.
 
-    def _is_of_worker(self, claim: ResourceClaim) -> bool:
-        """Say whether a claim is that of a job's worker: plans count what it has."""
+        Not for long: whoever may make claims can name a pod that never was.
+        """
+        if not claim.pod or claim.pod in self.inventory.pods_by_key or claim.owner in self.pods.by_uid:
+            self._unseen.pop(claim.metadata.uid, None)
+            return self._is_of_worker(claim, node)
+        now = self.backend.clock.now()
+        return claim.owner not in recorded and now - self._unseen.setdefault(claim.metadata.uid, now) < _UNSEEN_S
+
+    def _is_of_worker(self, claim: ResourceClaim, node: str) -> bool:
+        """Say whether a claim is that of a worker of the node's pool: plans count what it has.
+
+        The pod's status has to name it: that, unlike an owner, is not for users to write.
+        """
         pod = self.inventory.pods_by_key.get(claim.pod)
-        if pod is None or claim.owner in self.pods.by_uid:
+        if pod is None or pod.metadata.uid != claim.owner or claim.owner in self.pods.by_uid:
             return False
-        return claim.pod in self.inventory.workers(worker_of(pod))
+        if claim.metadata.name not in pod.claim_names or claim.pod not in self.inventory.workers(worker_of(pod)):
+            return False
+        return self.inventory.pool(worker_of(pod)) == self.inventory.stock.pool_of(node)
 
     def _has_some(self, uid: str, node: str) -> bool:
         """Say whether the claims of a pod were given cards of a node."""

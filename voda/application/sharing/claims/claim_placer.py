@@ -22,7 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.sharing.claims.bind_failures import KEPT_S, BindFailures
-from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, RefusedClaimant
+from voda.application.sharing.claims.card_allotment import (
+    CardAllotment,
+    ChosenCards,
+    Claimant,
+    ClosedAccounts,
+    RefusedClaimant,
+)
 from voda.application.sharing.claims.card_requests import CardRequests
 from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claims.claimants import Claimants
@@ -71,8 +77,7 @@ class ClaimPlacer:
     _failures: BindFailures = field(default_factory=BindFailures, init=False)
     _refused: Sequence[RefusedClaimant] = field(default=(), init=False)
     """Pods that found no room in the last round."""
-    _version: int = field(default=-2, init=False)
-    """Of accounts that rounds only imagined; ever lower."""
+    _closed: ClosedAccounts = field(default_factory=ClosedAccounts, init=False)
 
     def __post_init__(self) -> None:
         self._chooser = CardChooser(self.rater)
@@ -96,14 +101,13 @@ class ClaimPlacer:
                     self.accounts.mark_all()
                     if tidying is None or tidying.done():
                         tidying = group.create_task(self._tidy())
-                if state != seen:
+                if state != seen or now >= self._requests.next_at:
                     seen = state
                     await self.accounts.step()
                     with log_unexpected("placing pods that claim cards", "shares"):
                         for each in await self._place(now):
                             group.create_task(self._bind(each))
-                        for fact in list(self._requests.due(self._refused, now)):
-                            await succeeds(self._record(fact), fact.pod)
+                        await self._request(now)
                         for template in self._templates.due(now):
                             group.create_task(self._make(template))
                 await asyncio.sleep(_LOOK_S)
@@ -130,7 +134,7 @@ class ClaimPlacer:
 
     async def _choose(self, waiting: Iterable[Pod], now: float) -> tuple[Sequence[ChosenCards], Sequence[_UnusedCards]]:
         """Return the cards of pods that wait, and those that pods give back; pods that get none are told why."""
-        allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._version, self.accounts.kept_cards())
+        allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed, self.accounts.kept_cards())
         chosen, unused = list[ChosenCards](), list[_UnusedCards]()
         for number, pod in enumerate(sorted(waiting, key=lambda pod: self._failures.is_last(pod.metadata.uid))):
             if number % _PODS_AT_ONCE == 0:
@@ -147,7 +151,6 @@ class ClaimPlacer:
                 unused.append(found)
             elif found is not None:
                 chosen.append(found)
-        self._version = allotment.version
         self._refused = allotment.refused
         return chosen, unused
 
@@ -214,8 +217,17 @@ class ClaimPlacer:
         fact = ShareReleased(node=node, pod_uid=claimant.uid, pod=claimant.key, reason=reason)
         await self._backend.record(fact, actor=ACTOR, version=self._shares.nodes[node].version)
 
-    async def _record(self, fact: ShareRequested | ShareRequestWithdrawn) -> None:
-        await self._backend.record(fact, actor=ACTOR, version=self._shares.nodes[fact.node].version)
+    async def _request(self, now: float) -> None:
+        """Record the requests that begin and end now."""
+        facts = defaultdict[str, list[ShareRequested | ShareRequestWithdrawn]](list)
+        for fact in self._requests.due(self._refused, now):
+            facts[fact.node].append(fact)
+        async with asyncio.TaskGroup() as group:
+            for node, those in facts.items():
+                group.create_task(succeeds(self._record(node, those), node))
+
+    async def _record(self, node: str, facts: Sequence[ShareRequested | ShareRequestWithdrawn]) -> None:
+        await self._backend.record(*facts, actor=ACTOR, version=self._shares.nodes[node].version)
 
     async def _bind(self, chosen: ChosenCards) -> None:
         """Have the claims of a pod select its cards; where that fails, a later round tries again."""

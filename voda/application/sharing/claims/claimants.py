@@ -18,6 +18,7 @@ from voda.cluster.kubernetes.state.claim_requests import asked_of_cards, nodes_t
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.domain.errors import InvalidInput
+from voda.planner.decide import spare_cards
 from voda.planner.requested_cards import SpareCards
 from voda.projections.shares import ShareAccounts
 
@@ -109,12 +110,28 @@ class Claimants:
                 )
         return found
 
-    def spare_cards(self) -> Sequence[SpareCards]:
+    def spare_cards(self, now: float) -> Sequence[SpareCards]:
         """Return what jobs can spare of the cards of each pool; where virtual clusters share a pool, pods get none."""
         cluster = self.accounts.backend.view.live.cluster
         pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
-        return [SpareCards(cluster.state(pool)) for pool in there]
+        return [spare_cards(cluster.state(pool), now) for pool in there]
+
+    def gives_cards_up(self, node: str) -> bool:
+        """Say whether a worker that leaves a node leaves a card that a pod can be given, whichever worker it is."""
+        cards = self.accounts.cards
+        is_any = all(not card.is_for_pods and not cards.obstacle(card) for card in cards.nodes.get(node, ()))
+        return is_any and not self.inventory.stock.devices.unshared(node)
+
+    def is_being_left(self, node: str) -> bool:
+        """Say whether a worker is on a node where no plan has it any more."""
+        cluster = self.accounts.backend.view.live.cluster
+        return any(
+            there == node and cluster.plan(pool).placement.get(job_id, ())[index : index + 1] != (node,)
+            for pool in cluster.pools()
+            for job_id, job in cluster.jobs(pool).items()
+            for index, there in job.workers.items()
+        )
 
     def _closed_cards(self, node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
         """Return the cards that no pod can be given -> why.
@@ -124,7 +141,7 @@ class Claimants:
         reasons = map(self.accounts.cards.obstacle, cards)
         closed = {index: reason for index, reason in enumerate(reasons) if reason}
         closed |= dict.fromkeys(used := self.accounts.used_by_workers(node), _IN_USE)
-        awaited = planned - len(used) - self.inventory.stock.devices.unshared(node)
+        awaited = planned - len(used) - self.accounts.unshared_of_workers(node)
         if awaited > 0:
             free = enumerate(self.shares.nodes[node].free())
             whole = [index for index, left in free if left.is_whole and index not in closed]
@@ -137,9 +154,10 @@ class Claimants:
         for pool in view.pools():
             jobs = view.jobs(pool)
             for job_id, nodes in view.plan(pool).placement.items():
-                if job_id in jobs and not jobs[job_id].spec.share:
-                    for node in nodes:
-                        found[node] += jobs[job_id].spec.gpus_per_replica
+                job = jobs.get(job_id)
+                if job is not None and not job.spec.share:
+                    for index, node in enumerate(nodes):
+                        found[node] += 0 if index in job.done else job.spec.gpus_per_replica
         return found
 
     @property

@@ -113,15 +113,17 @@ class DeviceStock:
             if (node := device.node_name or each.spec.node_name)
             and any(selector.selects(pool[0], device) for selector in selectors)
         ]
-        names = self.rule.card_capacities
+        cards = {}
+        if (names := self.rule.card_capacities) is not None:
+            there = (shared_card(pool, node, device, names) for node, device in selected)
+            cards = {card.id: card for card in there if card is not None}
+            self.shared.put_pool(pool, cards)
+        of_jobs = {key for key, card in cards.items() if not card.is_for_pods}
         now = {
-            (*pool, device.name): _ClaimableGpu(device, node, self._product(pool[0], device))
+            key: _ClaimableGpu(device, node, self._product(pool[0], device))
             for node, device in selected
-            if not device.allow_multiple_allocations or (names is not None and device.is_claimed_whole)
+            if (key := (*pool, device.name)) in of_jobs or not device.allow_multiple_allocations
         }
-        if names is not None:
-            cards = (shared_card(pool, node, device, names) for node, device in selected)
-            self.shared.put_pool(pool, {card.id: card for card in cards if card is not None})
         before = self._gpus.pop(pool, {})
         if now:
             self._gpus[pool] = now
@@ -165,8 +167,7 @@ class DeviceStock:
 
     def holders(self, node: str) -> Mapping[str, int]:
         """Return key of a claim -> how many GPUs of a node it has, of those that claims do not share."""
-        unshared = (key for key, gpu in self._on(node).items() if not gpu.device.allow_multiple_allocations)
-        return Counter(claim for key in unshared for claim in self._holders.get(key, ()))
+        return Counter(claim for key in self._unshared(node) for claim in self._holders.get(key, ()))
 
     def taken(self, node: str) -> int:
         """Return how many GPUs of a node claims have, or have some of."""
@@ -179,7 +180,10 @@ class DeviceStock:
 
     def unshared(self, node: str) -> int:
         """Return how many GPUs of a node there are that claims do not share."""
-        return sum(not gpu.device.allow_multiple_allocations for gpu in self._on(node).values())
+        return len(self._unshared(node))
+
+    def _unshared(self, node: str) -> Sequence[DeviceId]:
+        return [key for key, gpu in self._on(node).items() if not gpu.device.allow_multiple_allocations]
 
     def _on(self, node: str) -> Mapping[DeviceId, _ClaimableGpu]:
         return self._by_node.get(node, _NONE)

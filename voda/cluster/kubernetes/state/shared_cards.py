@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from voda.cluster.kubernetes.device_objects import PublishedDevice, ResourceClaim
+from voda.cluster.kubernetes.device_objects import DeviceCapacity, PublishedDevice, ResourceClaim
 from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuDevice
@@ -50,6 +50,11 @@ class SharedCard(Struct, frozen=True, kw_only=True):
     memory_mib: int
 
     @property
+    def is_for_pods(self) -> bool:
+        """Return whether a claim that says nothing of its capacities may get less than all of it."""
+        return bool(self.device.consumes_counters) or not all(map(_is_all, self.device.capacity.values()))
+
+    @property
     def name(self) -> str:
         """Return `driver/pool/device`."""
         return "/".join(self.id)
@@ -74,6 +79,9 @@ class CardSizes(Struct, frozen=True, kw_only=True):
     most_mib: int
 
 
+_NO_CLAIMS: Final[Mapping[str, ResourceClaim]] = {}
+
+
 class SharedCards:
     """See the module; `touch` is called with each node whose cards are others than before."""
 
@@ -87,7 +95,9 @@ class SharedCards:
         self._pools: dict[PoolId, Mapping[DeviceId, SharedCard]] = {}
         self._nodes: dict[str, tuple[SharedCard, ...]] = {}
         self._devices: dict[str, tuple[GpuDevice, ...]] = {}
-        self._allocated: defaultdict[PoolId, dict[str, ResourceClaim]] = defaultdict(dict)
+        self._allocated: defaultdict[DeviceId, dict[str, ResourceClaim]] = defaultdict(dict)
+        self._marks: dict[str, int] = {}
+        """Node -> `changes` when something of its cards or claims changed last."""
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
         self._sizes: CardSizes | None = None
         self._labels: Mapping[DeviceId, UniqueText] | None = None
@@ -119,23 +129,28 @@ class SharedCards:
 
     def put_claim(self, key: str, before: ResourceClaim | None, now: ResourceClaim | None) -> None:
         if before is not None:
-            for pool in _pools(before):
-                self._allocated[pool].pop(key, None)
+            for device in _shared(before):
+                self._allocated[device].pop(key, None)
+                if not self._allocated[device]:
+                    del self._allocated[device]
             self._by_owner[before.owner].pop(key, None)
             if not self._by_owner[before.owner]:
                 del self._by_owner[before.owner]
         if now is not None:
-            for pool in _pools(now):
-                self._allocated[pool][key] = now
+            for device in _shared(now):
+                self._allocated[device][key] = now
             self._by_owner[now.owner][key] = now
         self.changes += 1
-        for pool in {*_pools(before), *_pools(now)}:
-            for node in {card.node for card in self._pools.get(pool, {}).values()}:
-                self._mark(node)
+        cards = (self._pools.get(device[:2], {}).get(device) for device in {*_shared(before), *_shared(now)})
+        for node in {card.node for card in cards if card is not None}:
+            self._mark(node)
 
     def _mark(self, node: str) -> None:
         self.changed.add(node)
         self.changes += 1
+        self._marks[node] = self.changes
+        if node not in self._nodes:
+            del self._marks[node]
 
     # ---- queries
 
@@ -163,9 +178,13 @@ class SharedCards:
         return self._devices.get(node, ())
 
     def claims_on(self, node: str) -> Mapping[str, ResourceClaim]:
-        """Return the claims that have something of the pools of a node's cards, by key."""
-        pools = {card.id[:2] for card in self._nodes.get(node, ())}
-        return {key: claim for pool in sorted(pools) for key, claim in self._allocated.get(pool, {}).items()}
+        """Return the claims that have something of a node's cards, by key."""
+        cards = (self._allocated.get(card.id, _NO_CLAIMS) for card in self._nodes.get(node, ()))
+        return {key: claim for claims in cards for key, claim in claims.items()}
+
+    def last_change(self, node: str) -> int:
+        """Return a number that is another one once something of a node's cards, or of the claims of them, changed."""
+        return self._marks.get(node, 0)
 
     def claims_of(self, pod_uid: str) -> Mapping[str, ResourceClaim]:
         """Return the claims that were made for a pod, by key."""
@@ -233,12 +252,21 @@ def _recorded(cards: Sequence[SharedCard]) -> Iterator[GpuDevice]:
             levels.append([alone[at] if value is None else known.index(value) for at, value in enumerate(values)])
     for at, card in enumerate(cards):
         groups = tuple(level[at] for level in levels)
-        yield GpuDevice(memory_mib=card.memory_mib, groups=groups, name=card.name)
+        yield GpuDevice(memory_mib=card.memory_mib, groups=groups, name=card.name, is_for_pods=card.is_for_pods)
 
 
 def _place(value: object) -> str | int | None:
     """Return where a device is, as an attribute says; None: it is in several places, or does not say."""
     return value if isinstance(value, str | int) else None
+
+
+def _is_all(capacity: DeviceCapacity) -> bool:
+    """Return whether a claim that does not say how much it takes of a capacity takes all of it."""
+    default = capacity.request_policy.default
+    try:
+        return default is None or milli(default) >= milli(capacity.value)
+    except InvalidInput:
+        return False
 
 
 def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
@@ -276,8 +304,9 @@ def _expression(labels: Sequence[UniqueText]) -> str:
     return " || ".join(f"({term})" for term in terms) if len(terms) > 1 else "".join(terms)
 
 
-def _pools(claim: ResourceClaim | None) -> Sequence[PoolId]:
-    return [(each.driver, each.pool) for each in claim.results if each.share_id] if claim is not None else ()
+def _shared(claim: ResourceClaim | None) -> Sequence[DeviceId]:
+    """Return the devices that a claim has with others, or could have."""
+    return [(each.driver, each.pool, each.device) for each in claim.results if each.share_id] if claim else ()
 
 
 def _order(card: SharedCard) -> tuple[str, str, Sequence[tuple[int, str]]]:

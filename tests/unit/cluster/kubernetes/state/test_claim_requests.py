@@ -90,6 +90,18 @@ def test_cards_of_a_node_are_devices_that_claims_share_in_the_order_of_their_num
     assert inventory.stock.node("n1") is None
 
 
+def test_card_of_which_a_worker_would_not_get_all_is_for_pods_alone() -> None:
+    less, same, counted, slots = (a_card("n1", number) for number in range(4))
+    less["capacity"]["milli"]["requestPolicy"] = {"default": "100"}
+    same["capacity"]["milli"]["requestPolicy"] = {"default": "1000"}
+    counted["consumesCounters"] = [{"counterSet": "gpu"}]
+    slots["capacity"] = {"slots": {"value": "10"}}
+    node = an_inventory([less, same, counted, slots]).stock.node("n1")
+    assert node is not None
+    assert node.gpus == 1
+    assert [device.is_for_pods for device in node.devices] == [True, False, True]
+
+
 def test_cards_of_a_node_are_close_where_they_have_a_socket_or_a_pcie_root_in_common() -> None:
     cards = [a_card("n1", number) for number in range(4)]
     for card, root in zip(cards, ("pci0000:00", "pci0000:40", "pci0000:40"), strict=False):
