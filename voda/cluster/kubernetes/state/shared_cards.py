@@ -198,9 +198,7 @@ class SharedCards:
 
     def selector(self, *cards: SharedCard) -> str:
         """Return the CEL expression that selects these cards alone; empty: no attribute tells one from all others."""
-        if self._labels is None:
-            self._labels = dict(_unique_texts(list(self._all())))
-        found = [self._labels.get(card.id) for card in cards]
+        found = [self._unique.get(card.id) for card in cards]
         return _expression([each for each in found if each is not None]) if None not in found else ""
 
     def obstacle(self, card: SharedCard) -> str:
@@ -210,7 +208,13 @@ class SharedCards:
         if card.device.consumes_counters:
             # Whether it can be allocated depends on other partitions, which accounts do not know of.
             return "a partition of a device"
-        return "" if self.selector(card) else "like others in all attributes"
+        return "" if card.id in self._unique else "like others in all attributes"
+
+    @property
+    def _unique(self) -> Mapping[DeviceId, UniqueText]:
+        if self._labels is None:
+            self._labels = dict(_unique_texts(list(self._all())))
+        return self._labels
 
     def _all(self) -> Iterator[SharedCard]:
         return (card for pool in self._pools.values() for card in pool.values())
