@@ -95,18 +95,20 @@ async def scale(world: JobsWorld, replicas: int) -> None:
 async def cards(world: JobsWorld) -> Mapping[str, str]:
     """Return pod that runs -> the card that its claim has, POOL/DEVICE; no card ever gives more than it has."""
     taken, found = Counter[str](), {}
+    # First the pods: the claims of those that run have cards by then, unless the pod has gone meanwhile.
+    pods = await world.client.list(api.PODS, world.namespace)
     claims = {each["metadata"]["name"]: each for each in await world.client.list(api.CLAIMS, world.namespace)}
     for claim in claims.values():
         for result in results(claim):
             assert result["shareID"]
             taken[f"{result['pool']}/{result['device']}"] += milli(result["consumedCapacity"]["milli"]) // 1_000
     assert max(taken.values(), default=0) <= MILLI_PER_DEVICE
-    for pod in await world.client.list(api.PODS, world.namespace):
+    for pod in pods:
         if phase_of(pod) == "Running" and pod["spec"].get("resourceClaims"):
             [status] = pod["status"]["resourceClaimStatuses"]
-            [result] = results(claims[status["resourceClaimName"]])
-            assert pod["spec"]["nodeName"] == result["pool"]
-            found[pod["metadata"]["name"]] = f"{result['pool']}/{result['device']}"
+            for result in results(claims.get(status["resourceClaimName"], {})):
+                assert pod["spec"]["nodeName"] == result["pool"]
+                found[pod["metadata"]["name"]] = f"{result['pool']}/{result['device']}"
     return found
 
 
