@@ -4,11 +4,10 @@ How simulated jobs train is in tests/unit/simulator.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from tests.waiting import until, until_it_is
 from voda.cluster.port import Cluster, Notice
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, WorkerExited, WorkerStarted
@@ -48,6 +47,10 @@ class Bench(Protocol):
         """Return once nothing is under way."""
         ...
 
+    async def until_it_is(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until something holds; see to it meanwhile that what the cluster needs runs."""
+        ...
+
 
 class Quiet:
     """Tells whether something has stayed the same for a while."""
@@ -71,17 +74,17 @@ async def _until_shown(bench: Bench, workers: dict[str, dict[int, str]]) -> None
     async def shown() -> bool:
         return (await bench.cluster.observe()).workers == workers
 
-    await until_it_is(shown)
+    await bench.until_it_is(shown)
 
 
 async def _until_told(bench: Bench, job_id: str, indices: tuple[int, ...], cause: str) -> None:
-    def told() -> bool:
+    async def told() -> bool:
         """One cause may be told of all together, or of one after the other."""
         exits = [each for each in bench.notices() if isinstance(each, WorkerExited)]
         mine = [each.workers for each in exits if (each.job_id, each.cause) == (job_id, cause)]
         return sorted(index for workers in mine for index in workers) == list(indices)
 
-    await until(told)
+    await bench.until_it_is(told)
 
 
 def _on_n1(size: int) -> dict[int, str]:

@@ -5,7 +5,7 @@ KubernetesCluster is held to them twice: here on a cluster in memory, in tests/i
 
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.kube.memory_api import MemoryApi
 from tests.kube.memory_world import MemoryWorld
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
-from tests.waiting import until
+from tests.waiting import until, until_it_is
 from voda.clock import VirtualClock
 from voda.cluster.port import Cluster, Notice
 from voda.domain.errors import ActionRefused
@@ -51,6 +51,9 @@ class PromptBench:
 
     async def rest(self) -> None:
         return
+
+    async def until_it_is(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        await until_it_is(holds)
 
 
 class SimulatedBench(PromptBench):

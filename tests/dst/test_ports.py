@@ -5,7 +5,7 @@ Rule: the claims are those that the real adapters are held to, on virtual time.
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
@@ -24,7 +24,7 @@ from tests.dst.loop import SeededLoop, run
 from tests.dst.sight import ClusterConnection
 from tests.dst.training import Training
 from tests.dst.wire import Trouble
-from tests.waiting import until
+from tests.waiting import until, until_it_is
 from voda.cluster.port import Cluster, Notice
 from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
@@ -146,6 +146,9 @@ class SimulatedBench:
     async def rest(self) -> None:
         quiet = Quiet()
         await until(lambda: quiet.holds(len(self._told)))
+
+    async def until_it_is(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        await until_it_is(holds)
 
 
 class TestCluster(ClusterClaims):

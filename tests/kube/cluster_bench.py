@@ -4,7 +4,7 @@ Rule: of the service there is nothing but its pools; what it asks of the log is 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
@@ -151,8 +151,11 @@ class KubernetesBench:
 
     async def rest(self) -> None:
         """See Bench: wait until nothing has changed for a while."""
-        quiet = Quiet()
-        await self.world.until_it_is(partial(self._is_quiet, quiet))
+        await self.until_it_is(partial(self._is_quiet, Quiet()))
+
+    async def until_it_is(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """See Bench: operators that stand still are started anew."""
+        await self.world.until_it_is(holds)
 
     def _is_mirrored(self) -> bool:
         jobs = sorted(job.metadata.name for kind, job in self.mirror.jobs() if kind.name == "MPIJob")

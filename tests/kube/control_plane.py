@@ -1,6 +1,7 @@
 """A real control plane on loopback: etcd and kube-apiserver, and on request its controllers and scheduler.
 
-Rule: everything it starts ends with it, on whatever port was free; RBAC is on, as in any cluster.
+Rules: everything it starts ends with it, on whatever port was free; RBAC is on, as in any cluster. A part that ends by
+itself is started again by `restart_ended`, as its kubelet would do.
 """
 
 import json
@@ -59,6 +60,9 @@ class ControlPlane:
         self._assets = assets()
         self._etcd_port, self._peer_port, self.port = free_port(), free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, Sequence[str]] = {}
+        self._ends: list[str] = []
+        """How parts ended by themselves."""
 
     @property
     def url(self) -> str:
@@ -113,6 +117,20 @@ class ControlPlane:
             *flags,
         )
         self._wait_until_ready()
+
+    def interrupt_api_server(self, away_s: float) -> None:
+        """Let the API server be away for so many seconds.
+
+        Controllers and scheduler begin anew, as those of a real cluster do, which lose their leadership meanwhile:
+        otherwise the garbage collector never collects what an object owned that went, and came again by its name,
+        while it was blind.
+        """
+        led = [name for name in ("kube-controller-manager", "kube-scheduler") if name in self._processes]
+        self.stop(*led, "kube-apiserver")
+        time.sleep(away_s)
+        self.start_api_server()
+        for name in led:
+            self._start(name)
 
     def start_controllers(self) -> None:
         """Start kube-controller-manager: Jobs, garbage collection, node lifecycle."""
@@ -220,6 +238,19 @@ class ControlPlane:
         process.kill()
         process.wait(_WAIT_S)
 
+    def restart_ended(self) -> None:
+        """Start again each part that has ended by itself."""
+        for name, process in list(self._processes.items()):
+            if (code := process.poll()) is not None:
+                self._ends.append(f"{name} ended with {code} and was started again: {self.log(name)[-2000:]}")
+                del self._processes[name]
+                self._start(name)
+
+    def picture(self) -> str:
+        """Return how its parts are, for whoever has to find out why a test failed."""
+        states = [f"{name} {'runs' if it.poll() is None else 'has ended'}" for name, it in self._processes.items()]
+        return "\n".join([", ".join(states), *self._ends])
+
     def pid(self, name: str) -> int:
         """Return the process of a part."""
         return self._processes[name].pid
@@ -238,9 +269,13 @@ class ControlPlane:
 
     def _run(self, name: str, *flags: str, program: str = "") -> None:
         assert name not in self._processes, f"{name} runs already"
+        self._commands[name] = [str(self._assets / (program or name)), *flags]
+        self._start(name)
+
+    def _start(self, name: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as said:
             self._processes[name] = subprocess.Popen(
-                [str(self._assets / (program or name)), *flags],
+                self._commands[name],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,

@@ -122,6 +122,16 @@ class World:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self.client.request("POST", api.PODS.path(metadata["namespace"], pod, "binding"), body=body)
 
+    async def request_eviction(self, pod: str) -> None:
+        """Evict a pod as `kubectl drain` does, which is content if it has gone by itself."""
+        metadata = {"name": pod, "namespace": self.namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        try:
+            await self.client.request("POST", api.PODS.path(self.namespace, pod, "eviction"), body=body)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+
     async def let_go(self, pod: str, node: str) -> None:
         """Lift the gates of a pod for one node, as voda does."""
         spec = {"schedulingGates": None, "nodeSelector": {"kubernetes.io/hostname": node}}
@@ -240,7 +250,8 @@ class World:
 
     async def picture(self) -> str:
         """Return what is there of nodes, jobs and pods, for whoever has to find out why a test failed."""
-        lines = [f"node {node['metadata']['name']}: {node['spec']}" for node in await self.client.list(api.NODES)]
+        lines = [self.plane.picture()]
+        lines += [f"node {node['metadata']['name']}: {node['spec']}" for node in await self.client.list(api.NODES)]
         for kind in self.kinds:
             for job in await self.client.list(kind):
                 told = [f"{each['type']}={each['status']}" for each in job.get("status", {}).get("conditions", ())]

@@ -252,11 +252,7 @@ class Hands:
         plane, cluster = self.world.plane, self.world.cluster
         match step.target:
             case "kube-apiserver":
-                # Its controllers begin anew, as those do that lose their leadership meanwhile: the garbage collector
-                # never collects what an object owned that went, and came again by its name, while it was blind.
-                await asyncio.to_thread(plane.stop, "kube-controller-manager", "kube-apiserver")
-                await asyncio.to_thread(plane.start_api_server)
-                plane.start_controllers()
+                await asyncio.to_thread(plane.interrupt_api_server, 0.0)
             case "kube-controller-manager":
                 plane.kill(step.target)
                 plane.start_controllers()

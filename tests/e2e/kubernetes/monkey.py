@@ -260,17 +260,9 @@ class Monkey:
         return replica.folder.name
 
     async def restart_api_server(self) -> None:
-        """Let the API server be away for some seconds.
-
-        The controllers begin anew, as those of a real cluster do, which lose their leadership meanwhile: otherwise the
-        garbage collector never collects what an object owned that went, and came again by its name, while it was blind.
-        """
+        """Let the API server be away for some seconds."""
         self.diary.append("restart_api_server")
-        plane = self.world.plane
-        await asyncio.to_thread(plane.stop, "kube-controller-manager", "kube-apiserver")
-        await asyncio.sleep(1.0)
-        await asyncio.to_thread(plane.start_api_server)
-        plane.start_controllers()
+        await asyncio.to_thread(self.world.plane.interrupt_api_server, 1.0)
 
     async def calm(self) -> None:
         """Make good again what stands in the way of jobs: there is room for all of them."""

@@ -7,7 +7,6 @@ import pytest
 
 from tests.e2e.kubernetes.replica import Replica
 from tests.e2e.kubernetes.service import AT_ONCE, refuse_unverified, voda
-from tests.kube import client as api
 from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.events.types import JobFailed, WorkerExited
@@ -72,7 +71,7 @@ async def test_evicted_pod_counts_against_nothing(jobs_world: JobsWorld, tmp_pat
         await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=2, spec={"backoffLimit": 0}))
         await it.until_runs("a", 2)
         before = await world.uids("a")
-        await evict(world, (await world.running("a"))[1]["metadata"]["name"])
+        await world.request_eviction((await world.running("a"))[1]["metadata"]["name"])
         await it.until_lost("a", 1)
         await it.until_runs("a", 2)
         assert (await world.uids("a"))[0] == before[0]
@@ -148,10 +147,3 @@ async def is_sized(world: JobsWorld, replicas: int) -> bool:
 
 async def has_completed(world: JobsWorld) -> bool:
     return await world.has_condition("a", "Complete", "Job")
-
-
-async def evict(world: JobsWorld, pod: str) -> None:
-    """Evict a pod by the API, as `kubectl drain` does."""
-    path = api.PODS.path(world.namespace, pod, "eviction")
-    metadata = {"name": pod, "namespace": world.namespace}
-    await world.client.request("POST", path, body={"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})

@@ -38,11 +38,7 @@ async def test_node_when_drained_is_left_for_good(world: World, tmp_path: Path) 
         await it.until_runs("a", 2)
         await world.cordon("gpu-1")
         for worker in await world.running_workers("a"):
-            path = api.PODS.path(world.namespace, worker, "eviction")
-            body = {"apiVersion": "policy/v1", "kind": "Eviction"}
-            await world.client.request(
-                "POST", path, body={**body, "metadata": {"name": worker, "namespace": world.namespace}}
-            )
+            await world.request_eviction(worker)
         await world.until(lambda: not it.nodes(it.id("a")))
         await world.add_node("gpu-2", gpus=1)
         await it.until_runs("a", 1)

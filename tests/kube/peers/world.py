@@ -96,6 +96,7 @@ class PeeredWorld(World):
             self.cluster.mpi_operator.crash()
         if any(peer.is_over() for peer in self.cluster.peers):
             await asyncio.to_thread(self.cluster.tend)
+        self.plane.restart_ended()
 
     async def _add_node(self, node: Object) -> None:
         """Add a node, and return when its kubelet has taken it up.
