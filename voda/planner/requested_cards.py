@@ -44,6 +44,8 @@ class SpareCards:
     def __init__(self, view: ClusterState) -> None:
         self.taken = Counter[str]()
         """Node -> whole cards that the requests get."""
+        self.served = set[str]()
+        """Uids of pods whose requests get what they ask for."""
         self._spare = dict(spare_gpus(view))
         self._left = sum(self._spare.values())
         """Of the pool, less what waiting jobs need that come before."""
@@ -53,21 +55,21 @@ class SpareCards:
             if account.is_claimed and takes_shares(view, name)
         }
         waiting = [job for job in view.jobs.values() if is_waiting(view, job)]
-        turns: list[tuple[_Turn, Job | tuple[str, Containers]]] = [
+        turns: list[tuple[_Turn, Job | str]] = [
             ((-job.spec.priority, job.submitted_at, job.spec.job_id), job) for job in waiting
         ]
         # A pod names no priority, and neither do most jobs.
         turns += [
-            ((0, request.requested_at, uid), (name, request.containers))
+            ((0, request.requested_at, uid), name)
             for name in self._nodes
             for uid, request in view.shares[name].requests.items()
         ]
-        for _, turn in sorted(turns, key=lambda each: each[0]):
+        for (*_, uid), turn in sorted(turns, key=lambda each: each[0]):
             if isinstance(turn, Job):
                 need = turn.spec.min_replicas * turn.spec.gpus_per_replica
                 self._left -= need if need <= self._left else 0
-            else:
-                self.take(*turn)
+            elif self.take(turn, view.shares[turn].requests[uid].containers):
+                self.served.add(uid)
 
     def node_for(self, containers: Containers, nodes: Collection[str]) -> str:
         """Return the node, of these, where a pod takes the fewest whole cards, and most can be spared; empty: none."""
@@ -81,15 +83,17 @@ class SpareCards:
                 found[name] = needed
         return min(found, key=lambda name: (found[name], -self._spare[name], name), default="")
 
-    def take(self, name: str, containers: Containers) -> None:
-        """Give a pod what it asks for of a node, if that can be spared."""
+    def take(self, name: str, containers: Containers) -> bool:
+        """Give a pod what it asks for of a node, if that can be spared; say whether it can."""
         node = self._nodes[name]
         needed = node.whole_needed(containers)
-        if needed is not None and self._can_spare(name, needed):
-            node.take(containers)
-            self.taken[name] += needed
-            self._spare[name] -= needed
-            self._left -= needed
+        if needed is None or not self._can_spare(name, needed):
+            return False
+        node.take(containers)
+        self.taken[name] += needed
+        self._spare[name] -= needed
+        self._left -= needed
+        return True
 
     def _can_spare(self, name: str, cards: int) -> bool:
         return cards <= min(self._spare[name], self._left) or not cards

@@ -9,21 +9,64 @@ from tests.e2e.kubernetes.test_device_claims import a_job
 from tests.e2e.kubernetes.test_shared_claims import (
     SETTINGS,
     add_cards,
+    cards,
     deploy,
     notebooks,
     publish,
+    recorded,
+    results,
     scale,
+    told,
     typed,
     until_run,
 )
 from tests.kube import client as api
 from tests.kube.assets import IS_OLD
+from tests.kube.client import Object
 from tests.kube.devices import CLASS, a_claim_template
 from tests.kube.peers.jobs_world import JobsWorld
+from voda.events.types import ShareRequested, ShareRequestWithdrawn, WorkerRefused
 
 __all__ = ["notebooks"]
 pytestmark = pytest.mark.skipif(IS_OLD, reason="1.35 drops the fields by which devices are shared")
 AROUND = {**SETTINGS, "cluster": {"defaultPool": "", "gpuDeviceClasses": [CLASS]}}
+
+
+async def test_elastic_job_gives_up_a_card_for_pods_that_share_it_and_gets_it_back(
+    notebooks: JobsWorld, tmp_path: Path
+) -> None:
+    world = notebooks
+    await publish(world, {"gpu-1": 2, "gpu-2": 2})
+    await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace))
+    async with voda(world, tmp_path, **AROUND) as it:
+        await world.submit(a_job("train", world, "one", least=1, most=4))
+        await it.until_runs("train", 4)
+        assert len(await cards_of_job(world, "train")) == 4
+        # No account has what workers have: plans count it.
+        assert not any(recorded(it).values())
+        await deploy(world, replicas=2)
+        await until_pods_share(world, 2, cards_=1)
+        await it.until_runs("train", 3)
+        await scale(world, 5)
+        await until_pods_share(world, 5, cards_=3)
+        await it.until_runs("train", 1)
+        await scale(world, 6)
+        await until_pods_share(world, 6, cards_=3)
+        # The job needs its last card: the seventh pod waits.
+        await scale(world, 7)
+
+        async def is_told() -> bool:
+            return any("in use by jobs" in each for each in await told(world, "WaitsForCards"))
+
+        await world.until_it_is(is_told, what="the seventh pod is told why it waits")
+        await it.until_runs("train", 1)
+        await scale(world, 0)
+        await it.until_runs("train", 4)
+        await world.until(lambda: not it.service.view.live.cluster.shares.requests())
+        assert await it.facts(ShareRequested)
+        assert not await it.facts(WorkerRefused)
+        # Cards may go to other pods than those that asked for them, and none of these waits in vain.
+        assert not any("within" in each.reason for each in await it.facts(ShareRequestWithdrawn))
 
 
 async def test_whole_card_of_a_pod_is_others_for_a_job_until_it_is_given_back(
@@ -42,3 +85,21 @@ async def test_whole_card_of_a_pod_is_others_for_a_job_until_it_is_given_back(
         await it.until_runs("train", 2)
         await scale(world, 0)
         await it.until_runs("train", 3)
+
+
+async def until_pods_share(world: JobsWorld, pods: int, *, cards_: int) -> None:
+    """Wait until so many pods of the Deployment run, on so many cards, none of which a worker has."""
+
+    async def share() -> bool:
+        found = {name: card for name, card in (await cards(world)).items() if name.startswith("notebook")}
+        return len(found) == pods and len(set(found.values())) == cards_
+
+    await world.until_it_is(share, what=f"{pods} pods share {cards_} cards")
+
+
+async def cards_of_job(world: JobsWorld, name: str) -> set[str]:
+    """Return the cards that the workers of a job have, POOL/DEVICE."""
+    claims = {each["metadata"]["name"]: each for each in await world.client.list(api.CLAIMS, world.namespace)}
+    pods: list[Object] = await world.pods_of(name)
+    named = [status["resourceClaimName"] for pod in pods for status in pod["status"].get("resourceClaimStatuses", ())]
+    return {f"{each['pool']}/{each['device']}" for name in named for each in results(claims[name])}

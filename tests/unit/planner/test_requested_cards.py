@@ -164,3 +164,10 @@ def test_whatever_is_requested_every_running_job_keeps_its_minimum(
     assert 0 <= left <= 8
     assert left >= (min(workers, least) if workers else 0)
     assert sizes(planned(state)).get("train", 0) >= (min(workers, least) if workers else 0)
+
+
+def test_request_is_served_as_long_as_its_node_has_what_it_asks_for() -> None:
+    requests = {"u1": a_request(HALF, at=50.0), "u2": a_request(TWO, at=60.0)}
+    assert SpareCards(a_pool(running("train", workers=4), requests=requests)).served == {"u1", "u2"}
+    assert SpareCards(a_pool(running("train", workers=4, least=2), requests=requests)).served == {"u1"}
+    assert not SpareCards(a_pool(running("train", workers=4), requests=requests, is_schedulable=False)).served

@@ -1,7 +1,7 @@
 """Requests that jobs give up cards: who makes them, when they end, and how many there are; on virtual time."""
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -10,6 +10,8 @@ from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
 from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story
 from voda.application.sharing.claims import card_requests
+from voda.application.sharing.claims.claimants import Claimants
+from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
 
 F = TypeVar("F", bound=AnyFact)
@@ -136,6 +138,43 @@ async def test_worker_that_takes_its_time_to_leave_is_waited_for() -> None:
         assert len(await facts(it, ShareRequested)) == 1
 
 
+async def test_card_that_is_given_up_goes_to_the_pod_that_requested_it_before_older_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_story({"n1": 2, "n2": 2}) as it:
+        await train(it, least=1, most=4)
+        withhold(it, monkeypatch, {"n1", "n2"})
+        for name in "abcde":
+            await it.submit(name)
+            # Pods are as old as Kubernetes says, in whole seconds.
+            await it.wait(1)
+        await it.world.until(lambda: requests(it) == 5, what="all pods have requested cards")
+        nodes = {fact.pod: fact.node for fact in await facts(it, ShareRequested)}
+        assert list(nodes.values()) == ["n2", "n2", "n1", "n1", "n2"]
+        # The cards of n2 have room for four of them, and three requested them.
+        withhold(it, monkeypatch, {"n1"})
+        await it.world.until(lambda: len(it.recorded()) == 4)
+        assert {"a", "b", "e"} < it.recorded().keys()
+        assert not await facts(it, ShareRequestWithdrawn)
+
+
+async def test_request_that_its_node_cannot_serve_any_more_is_made_of_another_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_story({"n1": 2, "n2": 2}) as it:
+        await train(it, least=1, most=4)
+        withhold(it, monkeypatch, {"n1", "n2"})
+        await it.submit("a")
+        await it.world.until(lambda: requests(it) == 1)
+        [first] = [fact.node for fact in await facts(it, ShareRequested)]
+        await it.world.cordon(first)
+        await it.wait(10)
+        [withdrawn] = await facts(it, ShareRequestWithdrawn)
+        assert (withdrawn.node, withdrawn.reason) == (first, "the node has no cards to spare for it any more")
+        [_, second] = [fact.node for fact in await facts(it, ShareRequested)]
+        assert second != first
+
+
 def workers(it: Story) -> dict[int, str]:
     """Return the workers of the job, by the log."""
     cluster = it.replica.service.view.live.cluster
@@ -146,9 +185,14 @@ def workers(it: Story) -> dict[int, str]:
     return found
 
 
-def withhold(it: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the leader find all cards in use, so that no pod gets what is given up for it."""
+def withhold(it: Story, monkeypatch: pytest.MonkeyPatch, nodes: Collection[str] = ("n1",)) -> None:
+    """Have the leader find all cards of some nodes in use, so that no pod gets what is given up for it there."""
     placer = it.replica.service.shares._placer
     assert placer is not None
-    closed: Any = lambda node, cards, planned: dict.fromkeys(range(len(cards)), "in use by jobs")  # noqa: E731
+
+    def closed(node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
+        if node in nodes:
+            return dict.fromkeys(range(len(cards)), "in use by jobs")
+        return Claimants._closed_cards(placer.claimants, node, cards, planned)
+
     monkeypatch.setattr(placer.claimants, "_closed_cards", closed)

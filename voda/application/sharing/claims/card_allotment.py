@@ -149,13 +149,30 @@ class CardAllotment:
         self._refusals: dict[_Asked, tuple[str, Sequence[str]]] = {}
         """Many pods ask for the same, in the same words: what they are told, and the nodes where they could be."""
 
+    def choose_on(self, node: str, claimant: Claimant) -> ChosenCards | None:
+        """Return cards of a node for a pod; None: there is no room."""
+        # Of many nodes hardly one has room: which ones have not is seen at once.
+        if node not in self._accounts or not _may_fit(claimant, self._accounts[node]):
+            return None
+        return self._choose([name for name in self._names(claimant) if name == node], claimant)
+
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""
         asked = _asked(claimant)
         if (known := self._refusals.get(asked)) is not None:
             return self._refuse(claimant, *known)
+        names = self._names(claimant)
+        if (chosen := self._choose(names, claimant)) is not None:
+            return chosen
+        self._refusals[asked] = self._refusal(claimant, names), names
+        return self._refuse(claimant, *self._refusals[asked])
+
+    def _names(self, claimant: Claimant) -> Sequence[str]:
+        """Return the nodes where a pod could be, were there room."""
         left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
-        names = [name for name, node in self._nodes.items() if name not in left_out and selects(claimant.pod, node)]
+        return [name for name, node in self._nodes.items() if name not in left_out and selects(claimant.pod, node)]
+
+    def _choose(self, names: Sequence[str], claimant: Claimant) -> ChosenCards | None:
         wanted: Mapping[str, int] = {}
         asks_for_part = any(request.is_share for request in claimant.requests.values())
         for accounts in self._for_parts if asks_for_part else [self._accounts]:
@@ -163,8 +180,7 @@ class CardAllotment:
             if wanted := self._chooser.preferences(names, claimant.request, claimant.uid):
                 break
         if not wanted:
-            self._refusals[asked] = self._refusal(claimant, names), names
-            return self._refuse(claimant, *self._refusals[asked])
+            return None
         node = max(wanted, key=lambda name: wanted[name])
         found = self._chooser.cards(node, claimant.request, claimant.uid)
         assert found is not None
@@ -237,6 +253,18 @@ def _obstacle(claimant: Claimant, text: str, name: str, node: OpenNode) -> str:
 
 def _is_large_enough(claimant: Claimant, node: OpenNode) -> bool:
     return all(amount <= node.amounts.get(resource, amount) for resource, amount in claimant.amounts.items())
+
+
+def _may_fit(claimant: Claimant, account: SharingNode) -> bool:
+    """Return whether each part that a pod asks for fits on some card, were it the only one."""
+    free = account.free()
+    return all(
+        any(
+            left.is_whole or (not each.devices and left.milli >= each.milli and left.memory_mib >= each.memory_mib)
+            for left in free
+        )
+        for each in claimant.requests.values()
+    )
 
 
 def _whole(account: SharingNode) -> Sequence[int]:

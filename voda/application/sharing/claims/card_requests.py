@@ -2,8 +2,10 @@
 
 1. A pod that has found no room for a moment requests cards of a node whose jobs can spare some; plans then leave those
    cards to it (voda/planner/requested_cards.py).
-2. The request ends once the pod has cards, anywhere, or waits no more. One that was in vain for a minute, though no
-   worker is about to leave the node, is withdrawn; the pod pauses, ever longer, and then tries another node first.
+2. The request ends once the pod has cards, anywhere, or waits no more; and once the node has nothing to spare any
+   more, say because others came, so that the pod requests cards of another node at once. One that was in vain for a
+   minute, though no worker is about to leave the node, is withdrawn; the pod pauses, ever longer, and then tries
+   another node first.
 
 Rules: only so many are open at once; they are made by namespaces in turn, the oldest pods first, and pods that no node
 can help keep nobody from one.
@@ -23,6 +25,8 @@ from voda.planner.requested_cards import SpareCards
 
 _AFTER_S: Final = 2.0
 """A pod that leaves makes room within that, say in the course of a rollout."""
+_LOOK_S: Final = 1.0
+"""How often the nodes of open requests are looked at: that takes milliseconds where there are thousands of workers."""
 _OPEN_S: Final = 60.0
 _OPEN_WITH_WORKERS_S: Final = 900.0
 """As long as workers are about to leave the node: they may have a long grace."""
@@ -40,6 +44,8 @@ class CardRequests:
         self.next_at = float("inf")
         """When the next pod may request cards, seconds since the epoch."""
         self._claimants = claimants
+        self._look_at = 0.0
+        """When to look next whether open requests can still be served."""
         self._since: dict[str, float] = {}
         """Uid of a pod that waits -> when it first found no room."""
         self._pauses = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
@@ -55,7 +61,20 @@ class CardRequests:
         """
         waiting = {pod.metadata.uid for pod in self._claimants.accounts.pods.waiting()}
         self._forget(waiting)
-        yield from self._ended(waiting, now)
+        due, shares = self._due(refused, now), self._claimants.shares
+        room = MOST_OPEN - len(shares.requests())
+        is_looked_through = bool(shares.requests()) and now >= self._look_at
+        spare: Sequence[SpareCards] | None = None
+        if is_looked_through or (due and room > 0):
+            spare, self._look_at = self._claimants.spare_cards(now), now + _LOOK_S
+        if shares.requests():
+            self.next_at = min(self.next_at, self._look_at)
+        yield from self._ended(waiting, spare, now)
+        if spare is not None and due and room > 0:
+            yield from self._begun(_in_turn(due), spare, room)
+
+    def _due(self, refused: Sequence[RefusedClaimant], now: float) -> Sequence[RefusedClaimant]:
+        """Return the pods that may request cards now, and remember when the next one may."""
         shares, due = self._claimants.shares, list[RefusedClaimant]()
         self.next_at = float("inf")
         for each in refused:
@@ -67,23 +86,28 @@ class CardRequests:
                 due.append(each)
             else:
                 self.next_at = min(self.next_at, at)
-        if due and (room := MOST_OPEN - len(shares.requests())) > 0:
-            yield from self._begun(_in_turn(due), room, now)
+        return due
 
-    def _ended(self, waiting: set[str], now: float) -> Iterator[ShareRequestWithdrawn]:
+    def _ended(
+        self, waiting: set[str], spare: Sequence[SpareCards] | None, now: float
+    ) -> Iterator[ShareRequestWithdrawn]:
         shares = self._claimants.shares
+        served = set[str]().union(*(pool.served for pool in spare)) if spare is not None else shares.requests()
         for uid, node in shares.requests().items():
             request = shares.nodes[node].requests[uid]
             age_s = now - request.requested_at
             if uid not in waiting:
                 yield _withdrawn(node, uid, request, "the pod does not wait any more")
+            elif uid not in served:
+                yield _withdrawn(node, uid, request, "the node has no cards to spare for it any more")
             elif age_s >= _OPEN_WITH_WORKERS_S or (age_s >= _OPEN_S and not self._claimants.is_being_left(node)):
                 self._pauses.failed(uid, now)
                 self._in_vain[uid].add(node)
                 yield _withdrawn(node, uid, request, f"no card was free for it within {int(age_s)} s")
 
-    def _begun(self, due: Sequence[RefusedClaimant], room: int, now: float) -> Iterator[ShareRequested]:
-        spare = self._claimants.spare_cards(now)
+    def _begun(
+        self, due: Sequence[RefusedClaimant], spare: Sequence[SpareCards], room: int
+    ) -> Iterator[ShareRequested]:
         helpless = set[tuple[int, frozenset[tuple[str, GpuRequest]]]]()
         """Nodes and requests that nothing can be spared for: many pods ask for the same."""
         able = dict[int, Sequence[str]]()

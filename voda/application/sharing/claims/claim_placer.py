@@ -14,12 +14,9 @@ version of the account that it was chosen by; whoever dies in between leaves a s
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from voda.application.sharing.claims.bind_failures import KEPT_S, BindFailures
 from voda.application.sharing.claims.card_allotment import (
@@ -30,15 +27,16 @@ from voda.application.sharing.claims.card_allotment import (
     RefusedClaimant,
 )
 from voda.application.sharing.claims.card_requests import CardRequests
+from voda.application.sharing.claims.card_round import CardRound, UnusedCards
 from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claims.claimants import Claimants
-from voda.application.sharing.claims.scheduling_tries import SchedulingTries, unseen_reason
+from voda.application.sharing.claims.scheduling_tries import SchedulingTries
 from voda.application.sharing.claims.template_maker import TemplateMaker, TemplateName
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
-from voda.domain.errors import ActionRefused, InvalidInput
+from voda.domain.errors import ActionRefused
 from voda.events.types import ShareAssigned, ShareReleased, ShareRequested, ShareRequestWithdrawn
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
@@ -47,19 +45,7 @@ from voda.sharing.raters import Rater
 _LOOK_S: Final = 0.05
 _LOOK_ANYWAY_S: Final = 5.0
 """Also where nothing has changed: time passes, and calls fail."""
-_MOST_AT_ONCE: Final = 64
-"""Pods that are being bound: those after them see what became of these."""
 _CALLS_AT_ONCE: Final = 32
-_PODS_AT_ONCE: Final = 100
-"""Then others get a turn."""
-
-
-class _UnusedCards(Struct, frozen=True):
-    """Cards that a pod has held for too long without coming to use them."""
-
-    meant: ChosenCards
-    are_named: bool
-    """Whether the pod's claims select them."""
 
 
 @dataclass(kw_only=True)
@@ -118,75 +104,37 @@ class ClaimPlacer:
         if not (waiting := self.accounts.pods.waiting()):
             return ()
         self._forget(now)
-        chosen, unused = await self._choose(waiting, now)
+        looked = await self._look_at(waiting, now)
         new = defaultdict[str, list[ChosenCards]](list)
-        for each in chosen:
+        for each in looked.chosen.values():
             if self._shares.node_of(each.claimant.uid) != each.node:
                 new[each.node].append(each)
         async with asyncio.TaskGroup() as group:
             for node, those in new.items():
                 group.create_task(succeeds(self._assign(node, those, now), node))
-            for held in unused:
+            for held in looked.unused:
                 group.create_task(succeeds(self._yield(held, now), held.meant.claimant.key))
-        recorded = [each for each in chosen if self.claimants.has(each)]
+        recorded = [each for each in looked.chosen.values() if self.claimants.has(each)]
         self._under_way.update(each.claimant.uid for each in recorded)
         return recorded
 
-    async def _choose(self, waiting: Iterable[Pod], now: float) -> tuple[Sequence[ChosenCards], Sequence[_UnusedCards]]:
-        """Return the cards of pods that wait, and those that pods give back; pods that get none are told why."""
-        allotment = CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed, self.accounts.kept_cards())
-        chosen, unused = list[ChosenCards](), list[_UnusedCards]()
-        for number, pod in enumerate(sorted(waiting, key=lambda pod: self._failures.is_last(pod.metadata.uid))):
-            if number % _PODS_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            if len(chosen) + len(self._under_way) >= _MOST_AT_ONCE:
-                break
-            found = None
-            # Whatever is odd about it, those after it are looked at.
-            with log_unexpected("choosing cards", pod.metadata.key):
-                found = self._look(pod, allotment, now)
-            if isinstance(found, str):
-                self._announce(pod, found, now)
-            elif isinstance(found, _UnusedCards):
-                unused.append(found)
-            elif found is not None:
-                chosen.append(found)
-        self._refused = allotment.refused
-        return chosen, unused
-
-    def _look(self, pod: Pod, allotment: CardAllotment, now: float) -> ChosenCards | _UnusedCards | str | None:
-        """Return the cards of a pod that waits, or why it gets none; None: there is nothing to do about it now."""
-        uid = pod.metadata.uid
-        is_due = self._failures.is_due(uid, now)
-        if uid in self._under_way or self.accounts.is_given(uid):
-            return None
-        try:
-            claimant = self.claimants.of(pod, self._tries.avoided(uid))
-        except InvalidInput as error:
-            return str(error)
-        if claimant is None:
-            return self._templates.obstacle(pod) or None
-        meant = self.claimants.meant(claimant)
-        if not is_due and (meant is None or not self._failures.is_hopeless(uid, now)):
-            return None
-        if meant is None:
-            return unseen_reason(pod) if self._tries.is_unseen(pod) else allotment.choose(claimant)
-        if self.claimants.is_lost(meant):
-            return self._elsewhere(meant, allotment)
-        if not self.accounts.is_known(meant.node):
-            return None
-        if not self.claimants.is_bound(meant):
-            return _UnusedCards(meant, are_named=False) if self._failures.is_hopeless(uid, now) else meant
-        # Where the answer to the last try was lost, it was done all the same.
-        self._failures.succeeded(uid)
-        node, held_s, tries = meant.node, now - meant.assigned_at, self._tries
-        if tries.is_to_move(pod, node, held_s) and isinstance(found := self._elsewhere(meant, allotment), ChosenCards):
-            return found
-        return _UnusedCards(meant, are_named=True) if tries.is_to_yield(pod, node, held_s) else None
-
-    def _elsewhere(self, meant: ChosenCards, allotment: CardAllotment) -> ChosenCards | str:
-        """Return cards of another node for a pod, or why there are none."""
-        return allotment.choose(replace(meant.claimant, avoided={*meant.claimant.avoided, meant.node}))
+    async def _look_at(self, waiting: Collection[Pod], now: float) -> CardRound:
+        """Choose cards for pods that wait; those that get none are told why."""
+        accounts = self.accounts
+        looked = CardRound(
+            claimants=self.claimants,
+            allotment=CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed, accounts.kept_cards()),
+            templates=self._templates,
+            tries=self._tries,
+            failures=self._failures,
+            under_way=self._under_way,
+            now=now,
+        )
+        await looked.look_at(waiting)
+        self._refused = looked.allotment.refused
+        for pod, reason in looked.reasons:
+            self._announce(pod, reason, now)
+        return looked
 
     async def _assign(self, node: str, chosen: Sequence[ChosenCards], now: float) -> None:
         """Record the shares of pods on one node, after those that they had elsewhere are given back."""
@@ -201,7 +149,7 @@ class ClaimPlacer:
         ]
         await self._backend.record(*facts, actor=ACTOR, version=version)
 
-    async def _yield(self, unused: _UnusedCards, now: float) -> None:
+    async def _yield(self, unused: UnusedCards, now: float) -> None:
         """Release cards that a pod has not come to use; its claim goes on to select them, in case it does."""
         claimant, node = unused.meant.claimant, unused.meant.node
         if not unused.are_named:

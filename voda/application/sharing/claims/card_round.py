@@ -1,0 +1,127 @@
+"""One look at all pods that wait for cards: which get some, which give theirs back, and why the others wait.
+
+Rule: nothing is written; what is odd about one pod keeps nobody else from its cards.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from voda.application.sharing.claims.bind_failures import BindFailures
+from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards
+from voda.application.sharing.claims.claimants import Claimants
+from voda.application.sharing.claims.scheduling_tries import SchedulingTries, unseen_reason
+from voda.application.sharing.claims.template_maker import TemplateMaker
+from voda.cluster.kubernetes.objects import Pod
+from voda.concurrency import log_unexpected
+from voda.domain.errors import InvalidInput
+
+_MOST_AT_ONCE: Final = 64
+"""Pods that are being bound: those after them see what became of these."""
+_PODS_AT_ONCE: Final = 100
+"""Then others get a turn."""
+
+
+class UnusedCards(Struct, frozen=True):
+    """Cards that a pod has held for too long without coming to use them."""
+
+    meant: ChosenCards
+    are_named: bool
+    """Whether the pod's claims select them."""
+
+
+@dataclass(kw_only=True)
+class CardRound:
+    """See the module; `now` is in seconds since the epoch."""
+
+    claimants: Claimants
+    allotment: CardAllotment
+    templates: TemplateMaker
+    tries: SchedulingTries
+    failures: BindFailures
+    under_way: Collection[str]
+    """Uids of pods whose claims are being bound."""
+    now: float
+    chosen: dict[str, ChosenCards] = field(default_factory=dict, init=False)
+    """By uid; cards that the log has and the pod's claims do not select yet are among them."""
+    unused: list[UnusedCards] = field(default_factory=list, init=False)
+    reasons: list[tuple[Pod, str]] = field(default_factory=list, init=False)
+    """Pods that get no cards, and why."""
+
+    async def look_at(self, waiting: Collection[Pod]) -> None:
+        """Look at the pods, the oldest first."""
+        for number, (pod, node) in enumerate(self._turns(waiting)):
+            if number % _PODS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if len(self.chosen) + len(self.under_way) >= _MOST_AT_ONCE:
+                break
+            if pod.metadata.uid in self.chosen:
+                continue
+            with log_unexpected("choosing cards", pod.metadata.key):
+                self._decide(pod, node)
+
+    def _turns(self, waiting: Collection[Pod]) -> Sequence[tuple[Pod, str]]:
+        """Return the pods in their order, each with the node that it may get cards of; empty: any.
+
+        First those that have requested cards, and only of that node: else an older pod takes what was given up for
+        another one, whose own request nothing serves then.
+        """
+        pods = sorted(waiting, key=lambda pod: self.failures.is_last(pod.metadata.uid))
+        requests = self.claimants.shares.requests()
+        requested = [(pod, requests[pod.metadata.uid]) for pod in pods if pod.metadata.uid in requests]
+        return requested + [(pod, "") for pod in pods]
+
+    def _decide(self, pod: Pod, only_on: str) -> None:
+        found = self._answer(pod, only_on)
+        if isinstance(found, ChosenCards):
+            self.chosen[pod.metadata.uid] = found
+        elif only_on or found is None:
+            return
+        elif isinstance(found, UnusedCards):
+            self.unused.append(found)
+        else:
+            self.reasons.append((pod, found))
+
+    def _answer(self, pod: Pod, only_on: str) -> ChosenCards | UnusedCards | str | None:
+        """Return the cards of a pod, or why it gets none; None: there is nothing to do about it now."""
+        uid = pod.metadata.uid
+        is_due, is_hopeless = self.failures.is_due(uid, self.now), self.failures.is_hopeless(uid, self.now)
+        if uid in self.under_way or self.claimants.accounts.is_given(uid):
+            return None
+        try:
+            claimant = self.claimants.of(pod, self.tries.avoided(uid))
+        except InvalidInput as error:
+            return str(error)
+        if claimant is None:
+            return self.templates.obstacle(pod) or None
+        meant = self.claimants.meant(claimant)
+        if not is_due and (meant is None or not is_hopeless):
+            return None
+        if meant is not None:
+            return self._answer_of_holder(meant, is_hopeless=is_hopeless)
+        if self.tries.is_unseen(pod):
+            return unseen_reason(pod)
+        return self.allotment.choose_on(only_on, claimant) if only_on else self.allotment.choose(claimant)
+
+    def _answer_of_holder(self, meant: ChosenCards, *, is_hopeless: bool) -> ChosenCards | UnusedCards | str | None:
+        """Return what becomes of a pod that has cards in the log."""
+        if self.claimants.is_lost(meant):
+            return self._elsewhere(meant)
+        if not self.claimants.accounts.is_known(meant.node):
+            return None
+        if not self.claimants.is_bound(meant):
+            return UnusedCards(meant, are_named=False) if is_hopeless else meant
+        pod, node, held_s = meant.claimant.pod, meant.node, self.now - meant.assigned_at
+        # Where the answer to the last try was lost, it was done all the same.
+        self.failures.succeeded(pod.metadata.uid)
+        if self.tries.is_to_move(pod, node, held_s) and isinstance(found := self._elsewhere(meant), ChosenCards):
+            return found
+        return UnusedCards(meant, are_named=True) if self.tries.is_to_yield(pod, node, held_s) else None
+
+    def _elsewhere(self, meant: ChosenCards) -> ChosenCards | str:
+        """Return cards of another node for a pod, or why there are none."""
+        return self.allotment.choose(replace(meant.claimant, avoided={*meant.claimant.avoided, meant.node}))
