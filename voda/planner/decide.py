@@ -97,9 +97,22 @@ def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Se
 
 
 def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
-    """Return what the policy and the placer say of a pool without virtual clusters."""
+    """Return what becomes of the jobs of a pool without virtual clusters, which give up cards that pods have requested.
+
+    Rule: no job loses its place for a pod, whatever the policy makes of fewer GPUs.
+    """
+    undisturbed = _place_on_nodes(view, policy, placer, now)
+    for requested in with_requested_cards(view):
+        placed = _place_on_nodes(requested.view, policy, placer, now)
+        if not requested.displaced(undisturbed.placement, placed.placement):
+            return placed
+    return undisturbed
+
+
+def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
+    """Return what the policy and the placer say."""
     # Pods and jobs with a part of a card come before policies: the cards that they share are not for others.
-    view, shares = place_shares(with_requested_cards(view), now)
+    view, shares = place_shares(view, now)
     view, impossible = feasible_view(view)
     left_out = dict(impossible)
     caps: dict[str, tuple[int, str]] = {}

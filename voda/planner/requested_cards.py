@@ -4,19 +4,20 @@
 2. Each has room beside shares that are there, or else on whole cards that no job needs for its minimum: none that runs
    or is planned to, and no waiting one that comes before the request and that the nodes could hold.
 3. Those cards are others' for policies, so that elastic jobs shrink; and they stay so until the pod has its cards.
+   Which jobs shrink is the policy's choice: where a job would lose its place, fewer requests are served.
 
 Rules: pure; a request for which nothing can be spared changes nothing; which card a pod gets is decided where cards are
 free by then. Pools with virtual clusters serve no requests: pods are in no virtual cluster.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest, Gpus
 from voda.domain.job import Job
+from voda.domain.plan import Placement
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.planner.feasibility import feasible_view
@@ -27,25 +28,51 @@ _Turn = tuple[int, float, str]
 """Lower ones come first: higher priority, then earlier submission."""
 
 
-def with_requested_cards(view: ClusterState) -> ClusterState:
-    """Return the view in which cards that pods have requested, and jobs can spare, are others'."""
+class RequestedCards(NamedTuple):
+    """A view in which cards that pods have requested, and jobs can spare, are others'."""
+
+    view: ClusterState
+    until: float
+    """When the last of these pods requested its cards, seconds since the epoch."""
+
+    def displaced(self, undisturbed: Placement, placed: Placement) -> bool:
+        """Return whether a job would lose its place: one that runs or is to, or a waiting one that comes first."""
+        jobs = self.view.jobs
+        return any(
+            not is_waiting(self.view, jobs[job_id]) or _job_turn(jobs[job_id]) < (0, self.until, "")
+            for job_id in undisturbed.keys() - placed.keys()
+        )
+
+
+def with_requested_cards(view: ClusterState) -> Iterator[RequestedCards]:
+    """Yield the cards of all requests first, then of the first half, and so on."""
     if not any(account.requests for account in view.shares.values()):
-        return view
+        return
     possible, _ = feasible_view(view)
-    taken, nodes = SpareCards(possible).taken, dict(view.nodes)
-    for name, cards in taken.items():
-        nodes[name] = replace(nodes[name], foreign_gpus=Gpus(min(nodes[name].gpus, nodes[name].foreign_gpus + cards)))
-    return replace(view, nodes=nodes)
+    served = [each for each in SpareCards(possible).served.values() if each.cards]
+    while served:
+        nodes = dict(view.nodes)
+        for each in served:
+            node = nodes[each.node]
+            nodes[each.node] = replace(node, foreign_gpus=Gpus(min(node.gpus, node.foreign_gpus + each.cards)))
+        yield RequestedCards(replace(view, nodes=nodes), until=served[-1].requested_at)
+        served = served[: len(served) // 2]
+
+
+class Served(NamedTuple):
+    """What the request of a pod gets: so many whole cards of a node, beside parts of others."""
+
+    node: str
+    cards: int
+    requested_at: float
 
 
 class SpareCards:
     """What jobs of a pool can spare, beyond what the requests that there are get."""
 
     def __init__(self, view: ClusterState) -> None:
-        self.taken = Counter[str]()
-        """Node -> whole cards that the requests get."""
-        self.served = set[str]()
-        """Uids of pods whose requests get what they ask for."""
+        self.served = dict[str, Served]()
+        """By uid of the pod, in the order of turns; those of which the node can spare what they ask for."""
         self._spare = dict(spare_gpus(view))
         self._left = sum(self._spare.values())
         """Of the pool, less what waiting jobs need that come before."""
@@ -54,22 +81,23 @@ class SpareCards:
             for name, account in view.shares.items()
             if account.is_claimed and takes_shares(view, name)
         }
-        waiting = [job for job in view.jobs.values() if is_waiting(view, job)]
-        turns: list[tuple[_Turn, Job | str]] = [
-            ((-job.spec.priority, job.submitted_at, job.spec.job_id), job) for job in waiting
-        ]
-        # A pod names no priority, and neither do most jobs.
+        # A pod names no priority, and neither do most jobs: those of a lower one come after all pods.
+        waiting = [job for job in view.jobs.values() if is_waiting(view, job) and job.spec.priority >= 0]
+        turns: list[tuple[_Turn, Job | _NodeRequest]] = [(_job_turn(job), job) for job in waiting]
         turns += [
-            ((0, request.requested_at, uid), name)
+            # Of one node they come as they were made, by which they had room: an instant has many.
+            ((0, request.requested_at, f"{number:09}"), _NodeRequest(name, uid))
             for name in self._nodes
-            for uid, request in view.shares[name].requests.items()
+            for number, (uid, request) in enumerate(view.shares[name].requests.items())
         ]
-        for (*_, uid), turn in sorted(turns, key=lambda each: each[0]):
+        for _, turn in sorted(turns, key=lambda each: each[0]):
             if isinstance(turn, Job):
                 need = turn.spec.min_replicas * turn.spec.gpus_per_replica
                 self._left -= need if need <= self._left else 0
-            elif self.take(turn, view.shares[turn].requests[uid].containers):
-                self.served.add(uid)
+                continue
+            request = view.shares[turn.node].requests[turn.uid]
+            if (cards := self.take(turn.node, request.containers)) is not None:
+                self.served[turn.uid] = Served(turn.node, cards, request.requested_at)
 
     def node_for(self, containers: Containers, nodes: Collection[str]) -> str:
         """Return the node, of these, where a pod takes the fewest whole cards, and most can be spared; empty: none."""
@@ -83,20 +111,30 @@ class SpareCards:
                 found[name] = needed
         return min(found, key=lambda name: (found[name], -self._spare[name], name), default="")
 
-    def take(self, name: str, containers: Containers) -> bool:
-        """Give a pod what it asks for of a node, if that can be spared; say whether it can."""
+    def take(self, name: str, containers: Containers) -> int | None:
+        """Give a pod what it asks for of a node, if that can be spared, and return how many whole cards it takes."""
         node = self._nodes[name]
         needed = node.whole_needed(containers)
         if needed is None or not self._can_spare(name, needed):
-            return False
+            return None
         node.take(containers)
-        self.taken[name] += needed
         self._spare[name] -= needed
         self._left -= needed
-        return True
+        return needed
 
     def _can_spare(self, name: str, cards: int) -> bool:
         return cards <= min(self._spare[name], self._left) or not cards
+
+
+class _NodeRequest(NamedTuple):
+    """A request of a pod for cards of a node."""
+
+    node: str
+    uid: str
+
+
+def _job_turn(job: Job) -> _Turn:
+    return -job.spec.priority, job.submitted_at, job.spec.job_id
 
 
 class _Left(NamedTuple):

@@ -4,7 +4,7 @@ Each test ends its own jobs.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -55,9 +55,7 @@ def test_job_when_another_comes_and_goes_shrinks_and_grows_and_its_training_goes
     grown = voda.until_trains("first", ALL, after=shrunk.at)
     assert grown.step > shrunk.step
     spans = {smaller: shrunk.at - planned_at, ALL: grown.at - voda.planned_at("first")}
-    assert max(spans.values()) < _LONGEST_RESIZE_S, spans
-    told = (f"{span:.1f} s with {workers} workers" for workers, span in spans.items())
-    sys.stdout.write(f"\nfrom the plan to the first step: {', '.join(told)}\n")
+    tell_resize(spans, f"shrunk as another job starts {ALL - smaller} workers")
 
 
 def test_training_when_voda_is_rolled_goes_on_and_is_resized_by_the_next_replica(voda: Installation) -> None:
@@ -68,8 +66,10 @@ def test_training_when_voda_is_rolled_goes_on_and_is_resized_by_the_next_replica
     with voda.forwarded():
         assert voda.until_trains("first", ALL, after=voda.steps("first")[-1].at).step > begun.step
         assert uids(voda, "first") == pods
+        asked_at = voda.steps("first")[-1].at
         voda.voda("scale", "first", "--workers", f"1-{GPUS}")
-        voda.until_trains("first", GPUS)
+        shrunk = voda.until_trains("first", GPUS, after=asked_at)
+        tell_resize({GPUS: shrunk.at - voda.planned_at("first")}, "with nothing beside it")
 
 
 def test_training_when_a_node_is_lost_goes_on_with_the_other_one_and_takes_it_back(voda: Installation) -> None:
@@ -85,6 +85,13 @@ def test_training_when_a_node_is_lost_goes_on_with_the_other_one_and_takes_it_ba
     grown = voda.until_trains("first", ALL, after=smaller.at)
     sys.stdout.write(f"\nfrom the loss of a node to the first step without it: {smaller.at - lost_at:.1f} s\n")
     assert grown.step > smaller.step
+
+
+def tell_resize(spans: Mapping[int, float], when: str) -> None:
+    """Print how long resizes took, by the number of workers after each."""
+    assert max(spans.values()) < _LONGEST_RESIZE_S, spans
+    told = ", ".join(f"{span:.1f} s with {workers} workers" for workers, span in spans.items())
+    sys.stdout.write(f"\nfrom the plan to the first step, {when}: {told}\n")
 
 
 def uids(voda: Installation, job: str) -> set[str]:

@@ -62,6 +62,8 @@ class ChosenCards(Struct, frozen=True, kw_only=True):
     containers: Mapping[str, CardShare]
     assigned_at: float = 0.0
     """When the log had them first; 0: it has them not yet."""
+    renewals: int = 0
+    """How often the pod's claims are to have been made anew at least."""
 
 
 class RefusedClaimant(NamedTuple):

@@ -120,7 +120,10 @@ class CardRound:
         self.failures.succeeded(pod.metadata.uid)
         if self.tries.is_to_move(pod, node, held_s) and isinstance(found := self._elsewhere(meant), ChosenCards):
             return found
-        return UnusedCards(meant, are_named=True) if self.tries.is_to_yield(pod, node, held_s) else None
+        if self.tries.is_to_yield(pod, node, held_s):
+            return UnusedCards(meant, are_named=True)
+        renewals = self.claimants.renewals(meant)
+        return replace(meant, renewals=renewals + 1) if self.tries.is_to_renew(pod, node, held_s, renewals) else None
 
     def _elsewhere(self, meant: ChosenCards) -> ChosenCards | str:
         """Return cards of another node for a pod, or why there are none."""

@@ -205,7 +205,8 @@ class ClaimPlacer:
             raise
         # The mirror may be behind, and the next round would do it again.
         self.claimants.inventory.update_pod(pod)
-        self._tries.named(pod)
+        if not chosen.renewals:
+            self._tries.named(pod)
 
     async def _make(self, template: TemplateName) -> None:
         # Not among the calls for pods: these are not to wait for templates of others.

@@ -85,9 +85,15 @@ class Claimants:
         is_gated = well_known.SHARE_GATE in pod.gates
         return not is_gated and all(each.is_chosen(pod) for each in self.claims(meant).values())
 
+    def renewals(self, meant: ChosenCards) -> int:
+        """Return how often claims of a pod that select its cards were made anew."""
+        pod = meant.claimant.pod
+        return max((each.renewals_of(pod) for each in self.claims(meant).values()), default=0)
+
     def claims(self, chosen: ChosenCards) -> Mapping[str, ChosenClaim]:
         """Return the claims of a pod that are to select its cards."""
-        return chosen_claims(chosen.claimant.claims, chosen.containers, chosen.node, self.accounts.cards)
+        cards, claims = self.accounts.cards, chosen.claimant.claims
+        return chosen_claims(claims, chosen.containers, chosen.node, cards, renewals=chosen.renewals)
 
     def has(self, chosen: ChosenCards) -> bool:
         """Say whether the log has the share, by which alone claims may select cards."""

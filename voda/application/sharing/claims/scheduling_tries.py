@@ -1,7 +1,8 @@
 """Where kube-scheduler could not place pods that claim cards, and for how long a pod holds cards that it cannot use.
 
-A pod that kube-scheduler finds no place for avoids that node for a while. If no other node has cards for it, others may
-have those that it holds after a minute; after five, if no scheduler looks at it (its schedulerName may be nobody's).
+A pod that kube-scheduler finds no place for avoids that node for a while. If no other node has cards for it, its claims
+are made anew now and then, which makes kube-scheduler look again, and others may have its cards after a minute; after
+five, if no scheduler looks at it (its schedulerName may be nobody's).
 
 Rule: in memory alone; a new leader tries again.
 """
@@ -18,6 +19,8 @@ _UNSCHEDULABLE_S: Final = 3.0
 """For so long a pod may be unschedulable where voda chose: its claim may be new to kube-scheduler."""
 _LONGEST_UNSCHEDULABLE_S: Final = 60.0
 """Twice as long on each node that follows: where it fits on none, it would else move as long as there are nodes."""
+_RENEWED_AFTER: Final = 4
+"""Times as long as the time before a pod's claims are made anew the next time."""
 _UNSEEN_S: Final = 300.0
 """For so long no scheduler may have looked at a pod: kube-scheduler may be away, or have very many pods to look at."""
 _AVOIDED_S: Final = 300.0
@@ -66,6 +69,14 @@ class SchedulingTries:
         """Say whether a pod that has been bound to cards of a node for so long had better get others."""
         limit_s = min(_UNSCHEDULABLE_S * 2 ** len(self.avoided(pod.metadata.uid)), _LONGEST_UNSCHEDULABLE_S)
         return is_unschedulable(self.verdict(pod, node)) and held_s >= limit_s
+
+    def is_to_renew(self, pod: Pod, node: str, held_s: float, renewals: int) -> bool:
+        """Say whether the claims of a pod that can have no other cards are to be made anew, as they were so often.
+
+        kube-scheduler (1.37) counts a share twice while it writes the allocation. A pod that it looks at just then fits
+        beside no other on the card, and it looks at that pod again after five minutes, or once it has another claim.
+        """
+        return is_unschedulable(self.verdict(pod, node)) and held_s >= _UNSCHEDULABLE_S * _RENEWED_AFTER**renewals
 
     def is_to_yield(self, pod: Pod, node: str, held_s: float) -> bool:
         """Say whether a pod that has been bound to cards for so long, and can have no others, is to give them back."""

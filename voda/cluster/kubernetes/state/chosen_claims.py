@@ -1,6 +1,7 @@
 """The claims of a pod by their names, and those that select the cards which were chosen for it. Pure.
 
-Rule: a claim cannot be changed, so another one, whose name follows from pod, claim and cards, takes its place.
+Rule: a claim cannot be changed, so another one, whose name follows from pod, claim and cards, takes its place; and
+another one of the same cards, with a number at the end of its name, where kube-scheduler is to look again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import ResourceClaim
@@ -17,6 +19,7 @@ from voda.cluster.kubernetes.state.claim_requests import share_key
 from voda.cluster.kubernetes.state.shared_cards import SharedCards
 from voda.domain.gpus import CardShare
 
+_DIGITS: Final = 6
 _LONGEST: Final = 220
 """Of a pod's name within that of a claim, which has up to 253 letters."""
 
@@ -30,17 +33,29 @@ class ChosenClaim(Struct, frozen=True, kw_only=True):
     """Request -> the CEL expression that selects its cards, and no others."""
     cards: tuple[str, ...]
     """Their names."""
+    renewals: int = 0
+    """How often it is to have been made anew at least."""
 
     def name(self, pod: Pod) -> str:
         """Return the name of the claim that selects these cards."""
         known = "\n".join((pod.metadata.uid, self.claim.pod_claim, *self.cards))
         stem = pod.metadata.name[:_LONGEST].rstrip(".-")
-        return f"{stem}-{blake2b(known.encode(), digest_size=8).hexdigest()}"
+        first = f"{stem}-{blake2b(known.encode(), digest_size=8).hexdigest()}"
+        return f"{first}-{self.renewals}" if self.renewals else first
 
     def is_chosen(self, pod: Pod) -> bool:
         """Say whether the claim that the pod's status names selects these cards already."""
+        return self.renewals_of(pod) >= self.renewals
+
+    def renewals_of(self, pod: Pod) -> int:
+        """Return how often the claim that the pod's status names was made anew; -1: it selects other cards, or none."""
         named = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-        return named.get(self.claim.pod_claim) == self.name(pod)
+        first = replace(self, renewals=0).name(pod)
+        stem, is_it, number = named.get(self.claim.pod_claim, "").partition(first)
+        if stem or not is_it:
+            return -1
+        is_number = number[:1] == "-" and number[1:].isdecimal() and number.isascii() and len(number) < _DIGITS
+        return int(number[1:]) if is_number else -1 if number else 0
 
 
 def claims_of_pod(
@@ -77,7 +92,12 @@ def replaced_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Sequence[R
 
 
 def chosen_claims(
-    claims: Mapping[str, ResourceClaim], shares: Mapping[str, CardShare], node: str, cards: SharedCards
+    claims: Mapping[str, ResourceClaim],
+    shares: Mapping[str, CardShare],
+    node: str,
+    cards: SharedCards,
+    *,
+    renewals: int = 0,
 ) -> Mapping[str, ChosenClaim]:
     """Return those of a pod's claims that are to select cards of a node, by their name within the pod."""
     found = {}
@@ -92,7 +112,7 @@ def chosen_claims(
         if there:
             selectors = {request: cards.selector(*chosen) for request, chosen in there.items()}
             names = tuple(card.name for chosen in there.values() for card in chosen)
-            found[name] = ChosenClaim(claim=claim, selectors=selectors, cards=names)
+            found[name] = ChosenClaim(claim=claim, selectors=selectors, cards=names, renewals=renewals)
     return found
 
 
