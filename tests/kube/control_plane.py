@@ -26,6 +26,8 @@ OUTSIDER = "outsider-token"
 """Of a user without any rights."""
 _WAIT_S = 240.0
 _END_S = 3.0
+_MOST_ENDS = 5
+"""So often parts may end by themselves, of all tests of a session together."""
 # Only what voda's cluster needs, so that two cores suffice: no cloud, no volumes, no endpoints of Services.
 _CONTROLLERS = (
     *("job", "garbagecollector", "namespace", "nodelifecycle", "taint-eviction-controller", "podgc", "disruption"),
@@ -239,7 +241,8 @@ class ControlPlane:
         process.wait(_WAIT_S)
 
     def restart_ended(self) -> None:
-        """Start again each part that has ended by itself."""
+        """Start again each part that has ended by itself; fail where they do so time and again."""
+        assert len(self._ends) < _MOST_ENDS, "\n".join(self._ends)
         for name, process in list(self._processes.items()):
             if (code := process.poll()) is not None:
                 self._ends.append(f"{name} ended with {code} and was started again: {self.log(name)[-2000:]}")
@@ -248,7 +251,8 @@ class ControlPlane:
 
     def picture(self) -> str:
         """Return how its parts are, for whoever has to find out why a test failed."""
-        states = [f"{name} {'runs' if it.poll() is None else 'has ended'}" for name, it in self._processes.items()]
+        parts = list(self._processes.items())
+        states = [f"{name} {'runs' if it.poll() is None else 'has ended'}" for name, it in parts]
         return "\n".join([", ".join(states), *self._ends])
 
     def pid(self, name: str) -> int:

@@ -161,6 +161,9 @@ class MemoryWorld(StandInWorld):
         """Return all pods that voda places."""
         return [pod for pod in self.server.objects[PODS].values() if job_of(pod)]
 
+    def _parts(self) -> str:
+        return "the API server is in memory"
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(super()._run())

@@ -250,7 +250,7 @@ class World:
 
     async def picture(self) -> str:
         """Return what is there of nodes, jobs and pods, for whoever has to find out why a test failed."""
-        lines = [self.plane.picture()]
+        lines = [self._parts()]
         lines += [f"node {node['metadata']['name']}: {node['spec']}" for node in await self.client.list(api.NODES)]
         for kind in self.kinds:
             for job in await self.client.list(kind):
@@ -265,6 +265,10 @@ class World:
             node, why = pod["spec"].get("nodeName"), pod["status"].get("reason", "")
             lines.append(f"pod {'/'.join(api.key_of(pod))}: {phase_of(pod)}{leaving} {why} on {node}")
         return "\n".join(lines)
+
+    def _parts(self) -> str:
+        """Return how the parts of the control plane are."""
+        return self.plane.picture()
 
     async def _launches(self, name: str) -> bool:
         return await self.launcher_of(name) is not None

@@ -160,11 +160,8 @@ class _NodeCards:
         self._shared = [_Left(left.milli, left.memory_mib) for left in account.free() if not left.is_whole]
         # Which whole cards will be free nobody knows yet: any of them is to be large enough.
         self._whole = _Left(MILLI_PER_DEVICE, min((device.memory_mib for device in account.devices), default=0))
-
-    @property
-    def state(self) -> "_State":
+        self.state: _State = (self._whole, *self._shared)
         """What decides the answers."""
-        return (self._whole, *self._shared)
 
     def whole_needed(self, containers: Containers) -> int | None:
         """Return how many whole cards a pod takes; None: no card has as much as it asks for."""
@@ -176,6 +173,7 @@ class _NodeCards:
         found = self._with(containers)
         assert found is not None
         self._shared = found[1]
+        self.state = (self._whole, *self._shared)
 
     def _with(self, containers: Containers) -> tuple[int, list[_Left]] | None:
         """Return the whole cards that a pod takes, and what is left of shared ones then."""

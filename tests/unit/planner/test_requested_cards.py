@@ -170,6 +170,52 @@ def test_whatever_is_requested_every_running_job_keeps_its_minimum(
     assert sizes(planned(state)).get("train", 0) >= (min(workers, least) if workers else 0)
 
 
+JOBS = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(-1, 1), st.integers(0, 80), st.integers(1, 2)),
+    min_size=1,
+    max_size=6,
+)
+"""Of each job: the fewest workers, how many more it may have, priority, when it came, GPUs of a worker."""
+
+
+def a_cluster(drawn: list[tuple[int, int, int, int, int]], policy: str) -> ClusterState:
+    """Return two nodes of four cards whose jobs run as the policy has them."""
+    nodes = {name: a_node(name, gpus=4, devices=(CARD,) * 4) for name in ("n1", "n2")}
+    shares = {name: SharingNode(devices=(CARD,) * 4) for name in nodes}
+    wanted = [
+        a_job(
+            f"j{number}",
+            min_replicas=least,
+            max_replicas=least + more,
+            requested_replicas=least + more,
+            priority=priority,
+            submitted_at=float(at),
+            gpus_per_replica=Gpus(gpus),
+        )
+        for number, (least, more, priority, at, gpus) in enumerate(drawn)
+    ]
+    state = replace(a_state(jobs=wanted, nodes=list(nodes.values())), shares=shares)
+    for _ in range(3):
+        placement = decide(state, POLICIES[policy], PLACERS["steady"], 90.0, cause="test").placement
+        workers = {job_id: dict(enumerate(nodes)) for job_id, nodes in placement.items()}
+        jobs = {job_id: replace(job, workers=workers.get(job_id, {})) for job_id, job in state.jobs.items()}
+        state = replace(state, jobs=jobs, plan=replace(state.plan, placement=placement))
+    return state
+
+
+@given(JOBS, REQUESTS, st.sampled_from(sorted(POLICIES)))
+def test_no_job_that_runs_loses_its_place_for_a_pod_whatever_the_policy(
+    drawn: list[tuple[int, int, int, int, int]], asked: list[GpuRequest], policy: str
+) -> None:
+    state = a_cluster(drawn, policy)
+    without = decide(state, POLICIES[policy], PLACERS["steady"], 100.0, cause="test").placement
+    requests = {f"u{number}": a_request(each, at=99.0) for number, each in enumerate(asked)}
+    shares = {**state.shares, "n1": replace(state.shares["n1"], requests=requests)}
+    asked_of = replace(state, shares=shares)
+    placed = decide(asked_of, POLICIES[policy], PLACERS["steady"], 100.0, cause="test").placement
+    assert state.plan.placement.keys() & without.keys() <= placed.keys()
+
+
 def test_request_is_served_as_long_as_its_node_has_what_it_asks_for() -> None:
     requests = {"u1": a_request(HALF, at=50.0), "u2": a_request(TWO, at=60.0)}
     assert SpareCards(a_pool(running("train", workers=4), requests=requests)).served.keys() == {"u1", "u2"}

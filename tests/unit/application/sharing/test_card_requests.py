@@ -168,11 +168,19 @@ async def test_request_that_its_node_cannot_serve_any_more_is_made_of_another_at
         await it.world.until(lambda: requests(it) == 1)
         [first] = [fact.node for fact in await facts(it, ShareRequested)]
         await it.world.cordon(first)
-        await it.wait(10)
+        await it.wait(4)
         [withdrawn] = await facts(it, ShareRequestWithdrawn)
         assert (withdrawn.node, withdrawn.reason) == (first, "the node has no cards to spare for it any more")
         [_, second] = [fact.node for fact in await facts(it, ShareRequested)]
         assert second != first
+        # The second time it pauses.
+        await it.world.cordon(second)
+        await it.wait(4)
+        await it.world.cordon(first, False)
+        await it.wait(250)
+        assert len(await facts(it, ShareRequested)) == 2
+        await it.wait(100)
+        assert [fact.node for fact in await facts(it, ShareRequested)] == [first, second, first]
 
 
 def workers(it: Story) -> dict[int, str]:

@@ -141,7 +141,7 @@ class Story:
 
 
 @asynccontextmanager
-async def a_story(cards: Mapping[str, int]) -> AsyncIterator[Story]:
+async def a_story(cards: Mapping[str, int], **settings: Any) -> AsyncIterator[Story]:
     async with MemoryWorld(1, (MpiOperatorV2,), Wire(1, longest_s=0.01)) as world:
         await world.client.create(DEVICE_CLASSES, a_device_class())
         part = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": PART}}}
@@ -150,7 +150,7 @@ async def a_story(cards: Mapping[str, int]) -> AsyncIterator[Story]:
         await world.client.create(CLAIM_TEMPLATES, a_claim_template("large", "ns", request=large))
         for node, count in cards.items():
             await add_node(world, node, count)
-        async with world.replica(Wire(2, longest_s=0.01), **SETTINGS) as replica:
+        async with world.replica(Wire(2, longest_s=0.01), **{**SETTINGS, **settings}) as replica:
             yield Story(world, replica)
 
 
@@ -364,6 +364,13 @@ async def test_share_of_a_pod_that_runs_stays_while_its_driver_publishes_nothing
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)
         await it.until_recorded()
         assert await it.reasons() == ["the pod has ended or is gone"]
+
+
+async def test_wait_in_vain_tells_what_there_is() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        with pytest.raises(AssertionError, match=r"(?s)until pigs fly; there is\n.*pod ns/a: Pending"):
+            await it.world.until(lambda: False, what="pigs fly", within_s=1.0)
 
 
 async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:

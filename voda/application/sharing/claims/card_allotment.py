@@ -18,6 +18,7 @@ from voda.sharing.pod import PodRequest
 from voda.text import counted
 
 _CLOSED: Final = "closed"
+_KEPT: Final = "kept"
 _ALL: Final = GpuRequest(devices=Gpus(1))
 
 
@@ -152,11 +153,20 @@ class CardAllotment:
         """Many pods ask for the same, in the same words: what they are told, and the nodes where they could be."""
 
     def choose_on(self, node: str, claimant: Claimant) -> ChosenCards | None:
-        """Return cards of a node for a pod; None: there is no room."""
-        # Of many nodes hardly one has room: which ones have not is seen at once.
-        if node not in self._accounts or not _may_fit(claimant, self._accounts[node]):
+        """Return cards of a node for a pod; None: there is no room, and the whole cards there are kept for it."""
+        known = self._nodes.get(node)
+        if known is None or self._is_left_out(node, claimant) or not selects(claimant.pod, known):
             return None
-        return self._choose([name for name in self._names(claimant) if name == node], claimant)
+        # Of many nodes hardly one has room: which ones have not is seen at once.
+        if _may_fit(claimant, self._accounts[node]) and (chosen := self._choose([node], claimant)) is not None:
+            return chosen
+        # Cards come free one after the other, and whoever needs one alone would always be faster.
+        needed = sum(max(1, each.devices) for each in claimant.requests.values())
+        kept = _whole(self._accounts[node])[:needed]
+        if kept:
+            whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
+            self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
+        return None
 
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""
@@ -174,6 +184,9 @@ class CardAllotment:
         left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
         return [name for name, node in self._nodes.items() if name not in left_out and selects(claimant.pod, node)]
 
+    def _is_left_out(self, name: str, claimant: Claimant) -> bool:
+        return name in claimant.avoided or name in claimant.too_small or name in self._cramped(claimant)
+
     def _choose(self, names: Sequence[str], claimant: Claimant) -> ChosenCards | None:
         wanted: Mapping[str, int] = {}
         asks_for_part = any(request.is_share for request in claimant.requests.values())
@@ -190,17 +203,17 @@ class CardAllotment:
             name: CardShare(cards=cards, request=request)
             for (name, request), cards in zip(claimant.requests.items(), found, strict=True)
         }
-        self._give(node, claimant, containers)
+        self._give(node, claimant.uid, PodShares(pod=claimant.key, containers=containers, assigned_at=0.0))
         return ChosenCards(claimant=claimant, node=node, containers=containers)
 
     def _refuse(self, claimant: Claimant, reason: str, nodes: Sequence[str]) -> str:
         self.refused.append(RefusedClaimant(claimant, nodes))
         return reason
 
-    def _give(self, node: str, claimant: Claimant, containers: Mapping[str, CardShare]) -> None:
+    def _give(self, node: str, uid: str, shares: PodShares) -> None:
         for accounts in {id(each): each for each in (self._accounts, *self._for_parts)}.values():
             accounts[node] = account = accounts[node].copy()
-            account.pods[claimant.uid] = PodShares(pod=claimant.key, containers=containers, assigned_at=0.0)
+            account.pods[uid] = shares
             account.version = self._made.next_version()
 
     def _cramped(self, claimant: Claimant) -> Collection[str]:

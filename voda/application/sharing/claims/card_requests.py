@@ -3,9 +3,9 @@
 1. A pod that has found no room for a moment requests cards of a node whose jobs can spare some; plans then leave those
    cards to it (voda/planner/requested_cards.py).
 2. The request ends once the pod has cards, anywhere, or waits no more; and once the node has nothing to spare any
-   more, say because others came, so that the pod requests cards of another node at once. One that was in vain for a
-   minute, though no worker is about to leave the node, is withdrawn; the pod pauses, ever longer, and then tries
-   another node first.
+   more, say because others came: then the pod requests cards of another node at once, though only once. One that was
+   in vain for a minute, though no worker is about to leave the node, is withdrawn; the pod pauses, ever longer, and
+   then tries another node first. So it does where cards that it got are of no use to it.
 
 Rules: only so many are open at once; they are made by namespaces in turn, the oldest pods first, and pods that no node
 can help keep nobody from one.
@@ -26,13 +26,17 @@ from voda.planner.requested_cards import SpareCards
 _AFTER_S: Final = 2.0
 """A pod that leaves makes room within that, say in the course of a rollout."""
 _LOOK_S: Final = 1.0
-"""How often the nodes of open requests are looked at: that takes milliseconds where there are thousands of workers."""
+"""How often this looks at nodes and pods: that takes tens of milliseconds where there are thousands."""
+_MOST_LOOKED_AT: Final = 64
+"""Pods at a time; those for which nothing was found come last the next time."""
 _OPEN_S: Final = 60.0
 _OPEN_WITH_WORKERS_S: Final = 900.0
 """As long as workers are about to leave the node: they may have a long grace."""
 _FIRST_PAUSE_S: Final = 300.0
 _LONGEST_PAUSE_S: Final = 3600.0
 MOST_OPEN: Final = 64
+_GONE: Final = "the pod does not wait any more"
+_NOTHING_LEFT: Final = "the node has no cards to spare for it any more"
 
 RequestFact = ShareRequested | ShareRequestWithdrawn
 
@@ -42,36 +46,53 @@ class CardRequests:
 
     def __init__(self, claimants: Claimants) -> None:
         self.next_at = float("inf")
-        """When the next pod may request cards, seconds since the epoch."""
+        """When to look next, seconds since the epoch."""
         self._claimants = claimants
         self._look_at = 0.0
-        """When to look next whether open requests can still be served."""
+        """Not to look again before."""
         self._since: dict[str, float] = {}
         """Uid of a pod that waits -> when it first found no room."""
         self._pauses = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         self._in_vain: defaultdict[str, set[str]] = defaultdict(set)
         """Uid -> nodes whose cards it has requested in vain."""
+        self._moved: set[str] = set()
+        """Uids of pods whose request was withdrawn once, for their node had nothing to spare any more."""
+        self._helpless_at: dict[str, float] = {}
+        """Uid -> when nothing was found that could be spared for it."""
 
     def due(self, refused: Sequence[RefusedClaimant], now: float) -> Iterator[RequestFact]:
-        """Yield the requests that begin and end now.
+        """Yield the requests that begin and end now; `recorded` is to be told which the log has.
 
         Args:
             refused: the pods that have found no room, the oldest first.
             now: seconds since the epoch.
         """
+        requests = self._claimants.shares.requests()
+        if now < self._look_at and (refused or requests):
+            self.next_at = self._look_at
+            return
+        self._look_at = now + _LOOK_S
         waiting = {pod.metadata.uid for pod in self._claimants.accounts.pods.waiting()}
         self._forget(waiting)
-        due, shares = self._due(refused, now), self._claimants.shares
-        room = MOST_OPEN - len(shares.requests())
-        is_looked_through = bool(shares.requests()) and now >= self._look_at
-        spare: Sequence[SpareCards] | None = None
-        if is_looked_through or (due and room > 0):
-            spare, self._look_at = self._claimants.spare_cards(now), now + _LOOK_S
-        if shares.requests():
-            self.next_at = min(self.next_at, self._look_at)
-        yield from self._ended(waiting, spare, now)
-        if spare is not None and due and room > 0:
-            yield from self._begun(_in_turn(due), spare, room)
+        due, room = self._due(refused, now), MOST_OPEN - len(requests)
+        self.next_at = max(self._look_at, self.next_at)
+        if requests or (due and room > 0):
+            spare = self._claimants.spare_cards(now)
+            yield from self._ended(waiting, spare, now)
+            yield from self._begun(due, spare, room, now)
+
+    def recorded(self, fact: RequestFact, now: float) -> None:
+        """Note that the log has one of the facts that were due."""
+        if isinstance(fact, ShareRequestWithdrawn) and fact.reason != _GONE:
+            if fact.reason == _NOTHING_LEFT and fact.pod_uid not in self._moved:
+                self._moved.add(fact.pod_uid)
+            else:
+                self.failed(fact.pod_uid, fact.node, now)
+
+    def failed(self, uid: str, node: str, now: float) -> None:
+        """Note that cards of a node were of no use to a pod: it pauses before it requests others."""
+        self._pauses.failed(uid, now)
+        self._in_vain[uid].add(node)
 
     def _due(self, refused: Sequence[RefusedClaimant], now: float) -> Sequence[RefusedClaimant]:
         """Return the pods that may request cards now, and remember when the next one may."""
@@ -88,49 +109,52 @@ class CardRequests:
                 self.next_at = min(self.next_at, at)
         return due
 
-    def _ended(
-        self, waiting: set[str], spare: Sequence[SpareCards] | None, now: float
-    ) -> Iterator[ShareRequestWithdrawn]:
+    def _ended(self, waiting: set[str], spare: Sequence[SpareCards], now: float) -> Iterator[ShareRequestWithdrawn]:
         shares = self._claimants.shares
-        served = set[str]().union(*(pool.served for pool in spare)) if spare is not None else shares.requests()
+        served, left = set[str]().union(*(pool.served for pool in spare)), self._claimants.nodes_being_left()
         for uid, node in shares.requests().items():
             request = shares.nodes[node].requests[uid]
             age_s = now - request.requested_at
             if uid not in waiting:
-                yield _withdrawn(node, uid, request, "the pod does not wait any more")
+                yield _withdrawn(node, uid, request, _GONE)
             elif uid not in served:
-                yield _withdrawn(node, uid, request, "the node has no cards to spare for it any more")
-            elif age_s >= _OPEN_WITH_WORKERS_S or (age_s >= _OPEN_S and not self._claimants.is_being_left(node)):
-                self._pauses.failed(uid, now)
-                self._in_vain[uid].add(node)
+                yield _withdrawn(node, uid, request, _NOTHING_LEFT)
+            elif age_s >= _OPEN_WITH_WORKERS_S or (age_s >= _OPEN_S and node not in left):
                 yield _withdrawn(node, uid, request, f"no card was free for it within {int(age_s)} s")
 
     def _begun(
-        self, due: Sequence[RefusedClaimant], spare: Sequence[SpareCards], room: int
+        self, due: Sequence[RefusedClaimant], spare: Sequence[SpareCards], room: int, now: float
     ) -> Iterator[ShareRequested]:
-        helpless = set[tuple[int, frozenset[tuple[str, GpuRequest]]]]()
+        helpless, looked = set[tuple[int, frozenset[tuple[str, GpuRequest]]]](), 0
         """Nodes and requests that nothing can be spared for: many pods ask for the same."""
         able = dict[int, Sequence[str]]()
-        for claimant, nodes in due:
+        for claimant, nodes in _in_turn(sorted(due, key=lambda each: self._helpless_at.get(each.claimant.uid, 0.0))):
             asked = id(nodes), frozenset(claimant.requests.items())
             if asked in helpless:
+                self._helpless_at[claimant.uid] = now
                 continue
+            if room <= 0 or looked == _MOST_LOOKED_AT:
+                return
             if id(nodes) not in able:
                 able[id(nodes)] = [name for name in nodes if self._claimants.gives_cards_up(name)]
             avoided = self._in_vain.get(claimant.uid, frozenset[str]())
             node, pool = _choice(spare, claimant.requests, able[id(nodes)], avoided)
+            looked += 1
             if pool is None:
                 helpless.add(asked)
+                self._helpless_at[claimant.uid] = now
                 continue
             pool.take(node, claimant.requests)
+            room -= 1
             yield ShareRequested(node=node, pod_uid=claimant.uid, pod=claimant.key, containers=claimant.requests)
-            if not (room := room - 1):
-                return
 
     def _forget(self, waiting: set[str]) -> None:
-        for uid in [uid for uid in self._since if uid not in waiting]:
-            del self._since[uid]
+        known = self._since.keys() | self._in_vain.keys() | self._moved | self._helpless_at.keys()
+        for uid in known - waiting:
+            self._since.pop(uid, None)
             self._in_vain.pop(uid, None)
+            self._moved.discard(uid)
+            self._helpless_at.pop(uid, None)
             self._pauses.reset(uid)
 
 

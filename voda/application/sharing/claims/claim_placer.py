@@ -26,7 +26,7 @@ from voda.application.sharing.claims.card_allotment import (
     ClosedAccounts,
     RefusedClaimant,
 )
-from voda.application.sharing.claims.card_requests import CardRequests
+from voda.application.sharing.claims.card_requests import CardRequests, RequestFact
 from voda.application.sharing.claims.card_round import CardRound, UnusedCards
 from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claims.claimants import Claimants
@@ -37,7 +37,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused
-from voda.events.types import ShareAssigned, ShareReleased, ShareRequested, ShareRequestWithdrawn
+from voda.events.types import ShareAssigned, ShareReleased
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import Rater
@@ -152,11 +152,12 @@ class ClaimPlacer:
     async def _yield(self, unused: UnusedCards, now: float) -> None:
         """Release cards that a pod has not come to use; its claim goes on to select them, in case it does."""
         claimant, node = unused.meant.claimant, unused.meant.node
+        why = f"its claims could not be made to select the cards for {KEPT_S:g} s"
+        await self._release(claimant, node, self._tries.yield_reason(claimant.pod, node) if unused.are_named else why)
+        self._requests.failed(claimant.uid, node, now)
         if not unused.are_named:
-            await self._release(claimant, node, f"its claims could not be made to select the cards for {KEPT_S:g} s")
             self._failures.gave_up(claimant.uid, now)
             return
-        await self._release(claimant, node, self._tries.yield_reason(claimant.pod, node))
         self._tries.yielded(claimant.pod, node, now)
         if claimant.pod.status.nominated_node_name == node:
             await self.accounts.binding.keep_no_room(claimant.pod)
@@ -167,15 +168,17 @@ class ClaimPlacer:
 
     async def _request(self, now: float) -> None:
         """Record the requests that begin and end now."""
-        facts = defaultdict[str, list[ShareRequested | ShareRequestWithdrawn]](list)
+        facts = defaultdict[str, list[RequestFact]](list)
         for fact in self._requests.due(self._refused, now):
             facts[fact.node].append(fact)
         async with asyncio.TaskGroup() as group:
             for node, those in facts.items():
-                group.create_task(succeeds(self._record(node, those), node))
+                group.create_task(succeeds(self._record(node, those, now), node))
 
-    async def _record(self, node: str, facts: Sequence[ShareRequested | ShareRequestWithdrawn]) -> None:
+    async def _record(self, node: str, facts: Sequence[RequestFact], now: float) -> None:
         await self._backend.record(*facts, actor=ACTOR, version=self._shares.nodes[node].version)
+        for fact in facts:
+            self._requests.recorded(fact, now)
 
     async def _bind(self, chosen: ChosenCards) -> None:
         """Have the claims of a pod select its cards; where that fails, a later round tries again."""

@@ -129,15 +129,16 @@ class Claimants:
         is_any = all(not card.is_for_pods and not cards.obstacle(card) for card in cards.nodes.get(node, ()))
         return is_any and not self.inventory.stock.devices.unshared(node)
 
-    def is_being_left(self, node: str) -> bool:
-        """Say whether a worker is on a node where no plan has it any more."""
+    def nodes_being_left(self) -> Collection[str]:
+        """Return the nodes with workers that no plan has there any more."""
         cluster = self.accounts.backend.view.live.cluster
-        return any(
-            there == node and cluster.plan(pool).placement.get(job_id, ())[index : index + 1] != (node,)
+        return {
+            node
             for pool in cluster.pools()
             for job_id, job in cluster.jobs(pool).items()
-            for index, there in job.workers.items()
-        )
+            for index, node in job.workers.items()
+            if cluster.plan(pool).placement.get(job_id, ())[index : index + 1] != (node,)
+        }
 
     def _closed_cards(self, node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
         """Return the cards that no pod can be given -> why.
