@@ -64,8 +64,12 @@ class Story:
 
     async def claim(self, name: str) -> Object:
         """Return the claim that the status of a pod names."""
+        return await self.world.client.get(CLAIMS, await self.claim_name(name), "ns")
+
+    async def claim_name(self, name: str) -> str:
+        """Return the name of the claim that the status of a pod names."""
         [status] = (await self.pod(name))["status"]["resourceClaimStatuses"]
-        return await self.world.client.get(CLAIMS, status["resourceClaimName"], "ns")
+        return str(status["resourceClaimName"])
 
     async def selected(self, name: str) -> str:
         """Return the card that the claim of a pod without a gate selects, NODE-NUMBER; empty: none yet."""
@@ -588,6 +592,27 @@ async def test_pod_that_no_scheduler_looks_at_gives_its_card_back_and_gets_it_on
         assert it.recorded() == {}
         await it.refuse("a")
         await it.until_recorded(a=("n1", 0, 0))
+
+
+async def test_claim_is_made_anew_so_that_kube_scheduler_looks_at_a_pod_again() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        first, since = await it.claim_name("a"), it.replica.service.clock.now()
+        await it.refuse("a")
+        for number, after_s in enumerate((3, 12), 1):
+
+            async def is_renewed(name: str = f"{first}-{number}") -> bool:
+                return await it.claim_name("a") == name
+
+            await it.world.until_it_is(is_renewed)
+            # Where nothing changes, it is looked at every 5 s.
+            assert after_s - 1 <= it.replica.service.clock.now() - since < after_s + 6
+            await it.until_selects("a", "n1-0")
+        await it.allocate("a", "n1", 0)
+        await it.until_one_claim()
+        assert it.recorded() == {"a": ("n1", 0, 400)}
+        assert not await it.reasons()
 
 
 async def test_pod_that_kube_scheduler_cannot_place_gives_its_card_back_after_a_minute() -> None:

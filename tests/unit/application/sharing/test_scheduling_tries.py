@@ -43,6 +43,13 @@ def test_pod_gives_back_what_it_cannot_use_and_is_told_why(reason: str, longest_
     assert tries.yield_reason(pod, "n1") == told
 
 
+def test_claims_are_made_anew_the_more_seldom_the_more_often_they_were() -> None:
+    tries, pod = SchedulingTries(), a_pod("Unschedulable")
+    for renewals, held_s in enumerate((3.0, 12.0, 48.0)):
+        assert [tries.is_to_renew(pod, "n1", at, renewals) for at in (held_s - 0.1, held_s)] == [False, True]
+    assert not tries.is_to_renew(a_pod(), "n1", 1e9, 0)
+
+
 def test_pod_that_nobody_looked_at_is_left_alone_until_somebody_does_and_another_avoids_the_node() -> None:
     tries = SchedulingTries()
     tries.yielded(a_pod(), "n1", 100.0)

@@ -27,7 +27,7 @@ _AFTER_S: Final = 2.0
 """A pod that leaves makes room within that, say in the course of a rollout."""
 _LOOK_S: Final = 1.0
 """How often this looks at nodes and pods: that takes tens of milliseconds where there are thousands."""
-_MOST_LOOKED_AT: Final = 64
+_MOST_LOOKED_AT: Final = 32
 """Pods at a time; those for which nothing was found come last the next time."""
 _OPEN_S: Final = 60.0
 _OPEN_WITH_WORKERS_S: Final = 900.0

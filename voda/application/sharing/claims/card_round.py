@@ -22,7 +22,7 @@ from voda.domain.errors import InvalidInput
 
 _MOST_AT_ONCE: Final = 64
 """Pods that are being bound: those after them see what became of these."""
-_PODS_AT_ONCE: Final = 100
+_PODS_AT_ONCE: Final = 25
 """Then others get a turn."""
 
 

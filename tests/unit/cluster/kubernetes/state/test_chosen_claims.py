@@ -75,6 +75,20 @@ def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen
     assert sorted(chosen) == [False, True]
 
 
+def test_chosen_claim_that_is_to_be_made_anew_is_chosen_once_its_number_is_as_high() -> None:
+    cards = cards_of(a_card("n1", 0))
+    claims = {"gpu": read(a_claim(a_request()))}
+    shares = {"gpu": CardShare(cards=(0,), request=GpuRequest(milli=1))}
+    first, second = (chosen_claims(claims, shares, "n1", cards, renewals=renewals)["gpu"] for renewals in (0, 2))
+    name = first.name(a_pod())
+    assert second.name(a_pod()) == f"{name}-2"
+    named = {name: 0, f"{name}-1": 1, f"{name}-2": 2, f"{name}-30": 30, f"{name}-": -1, f"{name}2": -1, "": -1}
+    for there, renewals in {**named, f"{name}-1a": -1, f"{name}-\u0663": -1, f"x{name}": -1}.items():
+        pod = a_pod(claim=there)
+        assert first.renewals_of(pod) == renewals
+        assert (first.is_chosen(pod), second.is_chosen(pod)) == (renewals >= 0, renewals >= 2)
+
+
 def test_chosen_claim_of_several_cards_selects_all_of_them_whatever_their_request_is_called() -> None:
     cards = cards_of(*(a_card("n1", number) for number in range(4)))
     pair = CardShare(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
