@@ -83,10 +83,10 @@ class SpareCards:
         }
         # A pod names no priority, and neither do most jobs: those of a lower one come after all pods.
         waiting = [job for job in view.jobs.values() if is_waiting(view, job) and job.spec.priority >= 0]
-        turns: list[tuple[_Turn, Job | _NodeRequest]] = [(_job_turn(job), job) for job in waiting]
+        turns: list[tuple[_Turn, Job | _RequestTurn]] = [(_job_turn(job), job) for job in waiting]
         turns += [
             # Of one node they come as they were made, by which they had room: an instant has many.
-            ((0, request.requested_at, f"{number:09}"), _NodeRequest(name, uid))
+            ((0, request.requested_at, f"{number:09}"), _RequestTurn(name, uid))
             for name in self._nodes
             for number, (uid, request) in enumerate(view.shares[name].requests.items())
         ]
@@ -126,7 +126,7 @@ class SpareCards:
         return cards <= min(self._spare[name], self._left) or not cards
 
 
-class _NodeRequest(NamedTuple):
+class _RequestTurn(NamedTuple):
     """A request of a pod for cards of a node."""
 
     node: str
