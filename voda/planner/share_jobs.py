@@ -21,8 +21,9 @@ from voda.domain.plan import Placement
 from voda.domain.shares import ShareMove
 from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
+from voda.planner.card_sizes import lacking_memory, largest_card_mib
 from voda.planner.card_texts import CardTexts
-from voda.planner.feasibility import without_jobs
+from voda.planner.feasibility import largest_refusal, without_jobs
 from voda.planner.spare_gpus import is_waiting, spare_gpus, takes_shares
 
 
@@ -76,7 +77,9 @@ class _ShareDraft:
         """Node -> whole cards that no running job needs for its minimum, where shares may still come to them."""
         self._left = sum(spare.values())
         """Of the pool, less what jobs need that come before."""
-        self._has_nodes = bool(accounts)
+        self._largest_mib = largest_card_mib(view.nodes.values())
+        self._open = tuple(accounts)
+        """Nodes to which shares may come."""
         self._close_whole()
 
     def add(self, job: Job) -> None:
@@ -99,7 +102,8 @@ class _ShareDraft:
     def _place(self, job: Job, request: GpuRequest) -> None:
         chosen = self._cards.choose(request, job.refusals, beside_others=self._moves is not None)
         if chosen is None:
-            self.reasons[job.spec.job_id] = f"waits: needs {request_text(request)} of one card; {self._why_none()}"
+            why = lacking_memory(self._largest_mib, request) or self._why_none(job)
+            self.reasons[job.spec.job_id] = f"waits: needs {request_text(request)} of one card; {why}"
             return
         name, card = chosen
         is_whole = self._cards.give(name, card, request)
@@ -122,13 +126,24 @@ class _ShareDraft:
             self._cards.close_whole(name)
             del self._spare[name]
 
-    def _why_none(self) -> str:
-        if not self._has_nodes:
+    def _why_none(self, job: Job) -> str:
+        if not self._open:
             return "no node has cards to share"
         most = self._cards.most_left()
-        beside = f"a shared one has at most {most[0]} milli and {most[1]:,} MiB left" if most else ""
-        whole = "" if self._spare else "other jobs need all whole ones"
-        return ", and ".join(filter(None, (beside, whole))) or "no card is large enough"
+        beside = f"a shared one has at most {most[0]} milli and {most[1]:,} MiB left, and " if most else ""
+        return f"{beside}{self._why_no_whole(job)}"
+
+    def _why_no_whole(self, job: Job) -> str:
+        """Return why a job that found no room beside others gets no whole card."""
+        if not any(self.nodes[name].usable_gpus for name in self._open):
+            return "no card is wholly free"
+        if not self._spare:
+            return "other jobs need all whole ones"
+        if job.refusals:
+            return f"nodes refuse it ({largest_refusal(self._view, job)})"
+        if self._moves is not None and any(self._moves.kept(name) for name in self._spare):
+            return "whole ones are kept for other jobs by a defragmentation"
+        return "no whole one is large enough"
 
 
 def _in_order(view: ClusterState) -> Sequence[Job]:

@@ -112,9 +112,57 @@ def test_share_when_it_is_halted_canceled_or_its_node_drained_gets_nothing() -> 
     assert plan.reasons["nb"] == "waits: needs 250 milli of one card; no node has cards to share; n1 is drained"
 
 
-def test_share_when_it_asks_for_more_memory_than_any_card_has_waits_and_says_so() -> None:
-    plan = planned(a_machine(a_share_job("nb", 250, memory_mib=20_000)))
-    assert plan.reasons["nb"] == "waits: needs 250 milli and 20,000 MiB of one card; no card is large enough"
+@pytest.mark.parametrize("held", [{}, {"pod": (0, 600)}, {"pod": (0, 600), "other": (1, 100)}])
+def test_share_when_it_asks_for_more_memory_than_any_card_has_waits_and_says_so(
+    held: Mapping[str, tuple[int, int]],
+) -> None:
+    plan = planned(a_machine(a_share_job("nb", 250, memory_mib=20_000), held=held))
+    assert plan.reasons["nb"] == (
+        "waits: needs 250 milli and 20,000 MiB of one card; no card of the pool has 20,000 MiB: the largest has"
+        " 16,000 MiB"
+    )
+
+
+def test_share_when_the_memory_of_no_card_is_known_waits_and_says_so() -> None:
+    state = a_machine(a_share_job("nb", 250, memory_mib=1))
+    devices = (GpuDevice(),) * 2
+    state = replace(state, nodes={"n1": replace(state.nodes["n1"], devices=devices)})
+    state.shares["n1"].devices = devices
+    assert planned(state).reasons["nb"] == (
+        "waits: needs 250 milli and 1 MiB of one card; no card of the pool has 1 MiB: the memory of none is known"
+    )
+
+
+def test_share_when_no_card_is_wholly_free_is_not_told_that_other_jobs_need_them() -> None:
+    nobody = a_machine(a_share_job("nb", 500), held={"a": (0, 600), "b": (1, 700)})
+    assert planned(nobody).reasons["nb"] == (
+        "waits: needs 500 milli of one card; a shared one has at most 400 milli and 16,000 MiB left, and no card is"
+        " wholly free"
+    )
+    # The first share takes the last whole card in this very plan.
+    jobs = [a_share_job("a", 600, submitted_at=1.0), a_share_job("b", 600, submitted_at=2.0)]
+    assert planned(a_machine(*jobs, cards=1)).reasons["b"].endswith("MiB left, and no card is wholly free")
+    waiting = a_job("big", min_replicas=1, priority=1)
+    state = a_machine(waiting, a_share_job("nb", 500), held={"a": (0, 600)})
+    assert planned(state).reasons["nb"].endswith("MiB left, and other jobs need all whole ones")
+
+
+def test_share_when_whole_cards_are_too_small_refused_or_kept_says_which() -> None:
+    small, large = GpuDevice(memory_mib=8_000), CARD
+    state = a_machine(a_share_job("nb", 100, memory_mib=12_000), held={"full": (0, 999)})
+    state = replace(state, nodes={"n1": replace(state.nodes["n1"], devices=(large, small))})
+    state.shares["n1"].devices = (large, small)
+    assert planned(state).reasons["nb"].endswith("1 milli and 16,000 MiB left, and no whole one is large enough")
+    refused = a_machine(a_share_job("nb", 100, refusals={"n1": "n1: 2 CPUs free, 4 needed"}))
+    assert planned(refused).reasons["nb"] == (
+        "waits: needs 100 milli of one card; nodes refuse it (n1: 2 CPUs free, 4 needed)"
+    )
+    kept = a_machine(a_share_job("full", 900, workers={0: "n1"}), a_share_job("nb", 250), held={"full": (1, 900)})
+    assert (
+        planned(moving(kept, "gone", 250, freed=0))
+        .reasons["nb"]
+        .endswith("and whole ones are kept for other jobs by a defragmentation")
+    )
 
 
 def test_plans_without_shares_do_not_depend_on_accounts() -> None:
