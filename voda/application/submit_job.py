@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from hashlib import sha256
-from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,8 +19,8 @@ from msgspec.structs import replace
 
 from voda.application.backend import Backend
 from voda.application.job_ids import JobIds
+from voda.application.pool_warnings import pool_warnings
 from voda.application.virtual_clusters.membership import in_virtual_cluster
-from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.callers import Caller
 from voda.domain.errors import (
     AlreadyExists,
@@ -325,21 +324,11 @@ class JobSubmitter:
 
     def _warnings(self, parsed: ParsedManifest) -> Iterator[FieldWarning]:
         """Yield the fields that have no effect, each once, and whether the job has to wait for nodes."""
-        spec = parsed.spec
         by_field: dict[str, FieldWarning] = {}
         for warning in (*self._backend.warnings(parsed), *parsed.warnings):
             by_field.setdefault(warning.field, warning)
         yield from by_field.values()
-        # Of as few nodes as will do, and of no jobs: a submit costs the same however many there are.
-        cluster = self._backend.view.live.cluster
-        nodes = cluster.nodes(spec.pool).values()
-        rooms = accumulate(node.usable_gpus // spec.gpus_per_replica for node in nodes)
-        if spec.share is None and nodes and not any(room >= spec.min_replicas for room in rooms):
-            room = sum(node.usable_gpus // spec.gpus_per_replica for node in nodes)
-            message = _too_big(spec, room, sum(node.usable_gpus for node in nodes))
-            yield FieldWarning(field=parsed.job.size_path, message=message)
-        elif shortage := quota_shortage(cluster.cells(spec.pool), cluster.nodes(spec.pool), spec):
-            yield FieldWarning(field=parsed.job.size_path, message=shortage)
+        yield from pool_warnings(self._backend.view.live.cluster, parsed)
 
 
 def _submission(spec: JobSpec, event_id: str, actor: str, now: float, *, uid: str) -> Sequence[Fact]:
@@ -376,12 +365,3 @@ def _event_id(verb: str, user: str, key: str) -> str:
     if len(key) > _MOST_KEY or not key.isprintable():
         raise InvalidField("Idempotency-Key", f"Idempotency-Key: expected 1 to {_MOST_KEY} printable characters")
     return f"{verb}-" + sha256(f"{user}\n{key}".encode()).hexdigest()[:32]
-
-
-def _too_big(spec: JobSpec, room: int, gpus: int) -> str:
-    each = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs each"
-    workers = "1 worker" if spec.min_replicas == 1 else f"{spec.min_replicas} workers"
-    return (
-        f"it waits until nodes join or its minimum is less: it needs {workers}{each}, and pool {spec.pool} has room for"
-        f" {room} when empty ({gpus} GPUs in all)"
-    )

@@ -24,7 +24,7 @@ ANNOTATIONS = tuple(
     f"{_OURS}{name}"
     for name in (
         *("min-replicas", "max-replicas", "epochs", "pool", "virtual-cluster", "priority", "working-dir"),
-        *("pinned-cell", "device-class", "launcher"),
+        *("pinned-cell", "device-class", "launcher", "restartable"),
         *("after", "array", "array-name", "array-task"),
     )
 )
@@ -33,7 +33,7 @@ _WRITTEN_BY_VODA = frozenset(
     f"{_OURS}{name}"
     for name in (
         *("job-id", "state", "explanation", "estimated-finish"),
-        *("worker-failures", "counted-failures", "wishes-taken", "gpus-claimed"),
+        *("worker-failures", "counted-failures", "recorded-bounds", "wishes-taken", "gpus-claimed"),
     )
 )
 _ALIKE: Final = 0.8

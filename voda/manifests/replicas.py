@@ -185,7 +185,7 @@ def is_gpu_share(resource: str) -> bool:
     return "gpu" in resource and any(share in resource for share in _SHARES)
 
 
-def share_path(job: JobManifest) -> str:
+def share_path(job: JobManifest, names: Sequence[str] = (*_CORE, *_MEMORY)) -> str:
     """Return the path of the part of a card that the workers' container asks for; empty: it asks for none."""
     index, container = job.main_container(job.resized_role)
     path = f"{job.path(job.resized_role)}.template.spec.containers[{index}].resources"
@@ -193,8 +193,12 @@ def share_path(job: JobManifest) -> str:
     if resources is None:
         return ""
     given = {"limits": resources.limits or {}, "requests": resources.requests or {}}
-    shares = (*_CORE, *_MEMORY)
-    return next((f"{path}.{kind}[{name}]" for kind, each in given.items() for name in shares if name in each), "")
+    return next((f"{path}.{kind}[{name}]" for kind, each in given.items() for name in names if name in each), "")
+
+
+def share_memory_path(job: JobManifest) -> str:
+    """Return the path of the memory of a card that the workers' container asks for; empty: it asks for none."""
+    return share_path(job, _MEMORY)
 
 
 def share_request(job: JobManifest) -> GpuRequest:

@@ -5,9 +5,14 @@ from typing import Any
 import pytest
 
 from tests.manifests import a_torch_job, an_mpi_job
+from voda.cluster.kubernetes.well_known import DEVICE_CLASS
 from voda.domain.errors import InvalidField
+from voda.domain.shares import RESTARTABLE
+from voda.manifests import replicas
+from voda.manifests.ignored_fields import ANNOTATIONS
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import parse
+from voda.programs.program_manifest import LAUNCHER, WORKING_DIR
 
 _LAUNCHER = "spec.mpiReplicaSpecs.Launcher.template.spec"
 _WORKER = "spec.mpiReplicaSpecs.Worker.template.spec"
@@ -180,8 +185,16 @@ def test_command_when_left_to_the_image_cannot_run_here() -> None:
 
 
 def test_annotations_when_voda_wrote_them_onto_an_object_are_no_unknown_ones() -> None:
-    written = {f"voda.dev/{name}": "1" for name in ("job-id", "state", "worker-failures", "counted-failures")}
+    names = ("job-id", "state", "worker-failures", "counted-failures", "recorded-bounds")
+    written = {f"voda.dev/{name}": "1" for name in names}
     assert parse(an_mpi_job(metadata={"annotations": written})).warnings == ()
+
+
+def test_annotations_that_voda_reads_are_no_unknown_ones() -> None:
+    read = {annotation for annotation, _ in replicas._SOURCES.values() if annotation}
+    assert read | {WORKING_DIR, LAUNCHER, DEVICE_CLASS, RESTARTABLE} == {*ANNOTATIONS}
+    restartable = a_torch_job(annotations={RESTARTABLE: "true"})
+    assert unread(restartable) == []
 
 
 @pytest.mark.parametrize(
