@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.cells import CellsSpec, PlacedGang
 from voda.domain.gpus import Gpus, total
@@ -134,6 +135,19 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         if self.capacity_limit_gpus is not None:
             return self.capacity_limit_gpus
         return total(node.usable_gpus for node in self.nodes.values())
+
+    @cached_property
+    def shared_gpus(self) -> Gpus:
+        """GPUs that a plan could hand out if nobody had a part of them."""
+        return total(node.usable_gpus - self.nodes[name].usable_gpus for name, node in self.unshared_nodes().items())
+
+    def unshared_nodes(self) -> dict[str, Node]:
+        """Return the nodes as they would be if nobody had a part of a card."""
+        nodes = dict(self.nodes)
+        for name, account in self.shares.items():
+            if (node := nodes.get(name)) is not None and node.gpus and (used := account.used_cards()):
+                nodes[name] = replace(node, foreign_gpus=Gpus(max(0, node.foreign_gpus - used)))
+        return nodes
 
     @property
     def is_mostly_silent(self) -> bool:

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence, Set
 from msgspec import Struct
 from msgspec.structs import replace
 
+from voda.domain.gpus import GpuRequest
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.placement import Placer
+from voda.planner.card_sizes import lacking_memory, largest_card_mib
 from voda.planner.card_texts import card_text
 from voda.planner.decide import decide
 from voda.planner.eligibility import held_jobs
@@ -50,6 +52,9 @@ class GpuShortage(Struct, frozen=True, kw_only=True):
     wishes_gpus: int
     """For its request."""
     capacity_gpus: int
+    """That plans may hand out: without those that are shared."""
+    shared_gpus: int = 0
+    """Of which somebody has a part."""
     free_gpus: int
     """Left free by the next plan."""
     largest_free_gpus: int
@@ -178,9 +183,10 @@ def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
         needs_gpus=job.spec.min_replicas * gpus,
         wishes_gpus=job.spec.requested * gpus,
         capacity_gpus=state.capacity_gpus,
+        shared_gpus=state.shared_gpus,
         free_gpus=sum(free.values()),
         largest_free_gpus=max(free.values(), default=0),
-        jobs_served=len(plan.placement),
+        jobs_served=sum(1 for job_id in plan.placement if state.jobs[job_id].spec.share is None),
     )
 
 
@@ -216,7 +222,7 @@ def _suggestions(
         return [f"waits until it is resumed: voda resume {job.spec.job_id}"]
     if job.spec.share is not None:
         # Policies have no say; its reason names what is left.
-        return []
+        return list(filter(None, [_never_fits_card(state, job.spec.share)]))
     suggestions: list[str] = []
     policy = policies[state.settings.policy]
     if (never := _never_fits(state, job.spec)) is not None:
@@ -247,12 +253,19 @@ def _cost(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, plac
     return f", at the cost of {', '.join(payers[:_MOST_PAYERS])}{more}" if payers else ", at nobody's cost"
 
 
+def _never_fits_card(state: ClusterState, request: GpuRequest) -> str:
+    """Return why a share cannot start on this cluster, however empty it is; empty where it can."""
+    lacking = lacking_memory(largest_card_mib(state.nodes.values()), request)
+    return f"cannot start on this cluster even when it is empty: {lacking}" if lacking else ""
+
+
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
     """Return why the job cannot start on this cluster, however empty it is; None where it can."""
-    slots = state.slots(spec.gpus_per_replica)
+    unshared = replace(state, nodes=state.unshared_nodes())
+    slots = unshared.slots(spec.gpus_per_replica)
     if slots >= spec.min_replicas:
         return None
-    drained = [state.nodes[name] for name in sorted(state.drains) if name in state.nodes]
+    drained = [unshared.nodes[name] for name in sorted(state.drains) if name in state.nodes]
     if slots + sum(node.own_gpus // spec.gpus_per_replica for node in drained) >= spec.min_replicas:
         names = ", ".join(node.name for node in drained[:_MOST_PAYERS])
         return f"cannot start while {names} {'is' if len(drained) == 1 else 'are'} drained: voda nodes undrain NODE"

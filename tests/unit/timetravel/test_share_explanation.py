@@ -1,5 +1,6 @@
 """Why a job with a part of a card has it, or waits for it."""
 
+from tests.builders import a_job
 from tests.unit.planner.test_share_jobs import a_machine, a_share_job, running
 from voda.api.presenters.explanations import explanation_of
 from voda.cli.render.explanation import explanation_text
@@ -35,3 +36,31 @@ def test_waiting_share_is_told_what_is_left_and_no_policy_that_would_help() -> N
         " need all whole ones"
     )
     assert (found.card, found.shortage, found.suggestions, found.queue_position) == ("", None, (), 1)
+
+
+def test_share_of_more_memory_than_any_card_has_is_told_that_it_can_never_start() -> None:
+    found = explained("nb", a_share_job("nb", 100, memory_mib=20_000), held={"pod": (1, 500)})
+    assert found.suggestions == (
+        "cannot start on this cluster even when it is empty: no card of the pool has 20,000 MiB: the largest has"
+        " 16,000 MiB",
+    )
+
+
+def test_waiting_job_of_whole_cards_is_not_told_that_shared_ones_are_not_there() -> None:
+    found = explained("big", a_job("big"), held={"a": (0, 500), "b": (1, 500)})
+    assert found.suggestions == ()
+    assert "needs 1 GPU; 2 GPUs of its pool are shared, and no other takes workers now" in text_of(found)
+    found = explained("big", a_job("big", min_replicas=3, max_replicas=3), held={"a": (0, 500), "b": (1, 500)})
+    assert found.suggestions == (
+        "cannot start on this cluster even when it is empty: it needs 3 workers of 1 GPU, and only 2 fit",
+    )
+
+
+def test_shortage_beside_a_shared_card_counts_it_and_no_share_among_the_jobs_that_have_the_rest() -> None:
+    share = a_share_job("nb", 500, workers={0: "n1"})
+    found = explained(
+        "big", running("train", workers=1), share, a_job("big", min_replicas=2, max_replicas=2), held={"nb": (0, 500)}
+    )
+    assert found.shortage is not None
+    assert (found.shortage.capacity_gpus, found.shortage.shared_gpus, found.shortage.jobs_served) == (1, 1, 1)
+    assert "of 1 in its pool (1 more is shared), none is left" in text_of(found)

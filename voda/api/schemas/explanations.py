@@ -28,7 +28,8 @@ class ShortageView(View, frozen=True, kw_only=True):
 
     needs_gpus: int
     wishes_gpus: int
-    capacity_gpus: int
+    capacity_gpus: Annotated[int, Meta(description="That plans may hand out.")]
+    shared_gpus: Annotated[int, Meta(description="Of which somebody has a part; not among the others.")] = 0
     free_gpus: int
     largest_free_gpus: Annotated[int, Meta(description="Most of those on one node.")]
     jobs_served: Annotated[int, Meta(description="Among which the next plan shares the others.")]

@@ -107,14 +107,19 @@ def shortage_text(short: ShortageView) -> str:
     """Return what a waiting job needs and what its pool has left for it."""
     wishes = f" (requested {short.wishes_gpus})" if short.wishes_gpus > short.needs_gpus else ""
     needs = f"needs {counted(short.needs_gpus, 'GPU')}{wishes}"
+    are = "is" if short.shared_gpus == 1 else "are"
     if not short.capacity_gpus:
-        return f"{needs}, and no node takes workers now"
+        shared = f"{counted(short.shared_gpus, 'GPU')} of its pool {are} shared, and no other takes workers now"
+        return f"{needs}; {shared}" if short.shared_gpus else f"{needs}, and no node takes workers now"
     spread = ""
     if short.largest_free_gpus < short.free_gpus:
         spread = f" (at most {short.largest_free_gpus} on one node)"
     others = counted(short.jobs_served, "other job")
     used = f"; {others} {'has' if short.jobs_served == 1 else 'have'} the rest" if short.jobs_served else ""
-    return f"{needs}; of {short.capacity_gpus} in its pool, {number_are(short.free_gpus)} left{spread}{used}"
+    pool = (
+        f"{short.capacity_gpus} in its pool{f' ({short.shared_gpus} more {are} shared)' if short.shared_gpus else ''}"
+    )
+    return f"{needs}; of {pool}, {number_are(short.free_gpus)} left{spread}{used}"
 
 
 def _end_lines(ended: EndedJobView, why: str, when: FormatInstant) -> Iterator[str]:
