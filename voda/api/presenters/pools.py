@@ -34,6 +34,7 @@ def pool_of(state: ClusterState) -> PoolView:
         name=state.pool,
         nodes=len(state.nodes),
         gpus=state.capacity_gpus,
+        shared_gpus=state.shared_gpus,
         used_gpus=sum(job.gpus for job in state.jobs.values()),
         waiting=len(state.jobs) - running,
         running=running,

@@ -89,6 +89,7 @@ class PoolView(View, frozen=True, kw_only=True):
     name: str
     nodes: int
     gpus: Annotated[int, Meta(description="That plans may hand out.")]
+    shared_gpus: Annotated[int, Meta(description="Of which somebody has a part; not among `gpus` nor `used_gpus`.")] = 0
     used_gpus: int
     waiting: int
     running: int

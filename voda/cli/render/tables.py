@@ -265,7 +265,8 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _pool(pool: PoolView) -> list[str | Text]:
-    figures = (pool.nodes, pool.gpus, pool.used_gpus, pool.running, pool.waiting, pool.plan)
+    used, gpus = pool.used_gpus + pool.shared_gpus, pool.gpus + pool.shared_gpus
+    figures = (pool.nodes, gpus, used, pool.running, pool.waiting, pool.plan)
     return [plain(pool.name), *map(str, figures), pool.settings.policy]
 
 

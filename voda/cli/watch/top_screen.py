@@ -159,8 +159,10 @@ def _heads(scene: ScreenState, width: int | None) -> list[Text]:
 
 
 def _pool(pool: PoolView) -> Text:
+    used, gpus = pool.used_gpus + pool.shared_gpus, pool.gpus + pool.shared_gpus
+    shared = f" ({pool.shared_gpus} shared)" if pool.shared_gpus else ""
     return Text(
-        f"pool {plain(pool.name)}: {pool.used_gpus} of {counted(pool.gpus, 'GPU')} used, {pool.running} running,"
+        f"pool {plain(pool.name)}: {used} of {counted(gpus, 'GPU')} used{shared}, {pool.running} running,"
         f" {pool.waiting} waiting; {pool.settings.policy}, plan {pool.plan}"
     )
 

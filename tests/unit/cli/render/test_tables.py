@@ -110,6 +110,11 @@ def test_pools_tell_load_and_policy() -> None:
     ]
 
 
+def test_pools_count_shared_gpus_among_their_gpus_and_those_that_are_used() -> None:
+    line = pools_table([a_wire_pool(gpus=1, used_gpus=1, shared_gpus=1)], width=100)[1].plain
+    assert line.split()[:4] == ["default", "1", "2", "2"]
+
+
 def test_jobs_when_very_narrow_leave_whole_columns_out_and_cut_no_figure() -> None:
     job = a_wire_job("a-job-with-a-name-that-is-long", on=("n1",) * 12, max_replicas=128, min_replicas=10)
     heads, line = lines([job], width=60)

@@ -70,6 +70,15 @@ def test_screen_tells_cards_that_jobs_share_from_those_that_others_use() -> None
     ]
 
 
+def test_screen_counts_shared_gpus_among_those_of_the_pool_and_those_that_are_used() -> None:
+    pool = a_wire_pool(gpus=1, used_gpus=1, shared_gpus=1, running=3, waiting=0)
+    assert shown(a_scene(pools=[pool]), 100, 24)[1] == (
+        "pool default: 2 of 2 GPUs used (1 shared), 3 running, 0 waiting; elastic-fifo, plan 12"
+    )
+    pool = a_wire_pool(gpus=3, used_gpus=1, shared_gpus=1)
+    assert shown(a_scene(pools=[pool]), 80, 24)[1].startswith("pool default: 2 of 4 GPUs used (1 shared), 2 running,")
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (140, 40), (60, 16)])
 def test_screen_when_there_is_too_much_fits_and_keeps_every_part(width: int, height: int) -> None:
     many = [a_wire_job(f"job-{number}-{'x' * 60}", on=("n1",) * 4) for number in range(60)]
