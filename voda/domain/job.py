@@ -19,6 +19,7 @@ MOST_REPLICAS = 4_096
 PREEMPTED = "preempted"
 HALTED = "halted"
 DRAINED = "drained"
+MOVED = "moved"
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -158,12 +159,12 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     interruption: str = ""
     """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `drained` by a plan after
-    the drain of a node, `halted` by a user, or what happened to them (`failed`, `evicted`, `node_lost`, ...); empty
-    while it has workers, or never had any, and where a plan only changes them."""
+    the drain of a node, `moved` by a plan that frees its card, `halted` by a user, or what happened to them (`failed`,
+    `evicted`, `node_lost`, ...); empty while it has workers, or never had any, and where a plan only changes them."""
     loss: str = ""
-    """Of a job with workers: `halted` once that was requested, `drained` once a plan after a drain takes them, else the
-    first cause since its last start for which it lost one, unless a plan took it; it becomes the interruption once all
-    have left."""
+    """Of a job with workers: `halted` once that was requested, `drained` once a plan after a drain takes them, `moved`
+    once a plan halts it to free its card, else the first cause since its last start for which it lost one, unless a
+    plan took it; it becomes the interruption once all have left."""
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     waits_for: tuple[Dependency, ...] = ()

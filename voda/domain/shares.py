@@ -16,6 +16,9 @@ from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice, GpuRequest
 
 RESTARTABLE: Final = "voda.dev/restartable"
 """Annotation of a job's manifest, or of a pod: "true" if its user lets voda end it, and start it on another card."""
+MOVES: Final = "moves to "
+"""Begins the reason of a plan that halts a job so that it moves to another card, and of no other plan that halts one:
+folds of the log read it there, since a plan has the moves nowhere else."""
 LIMIT_S: Final = 600.0
 """How long the cards that are to become whole are kept from shares."""
 NEW_PLACE_S: Final = 60.0

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
-from voda.domain.shares import ShareMove
+from voda.domain.shares import MOVES, ShareMove
 from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
 from voda.planner.card_sizes import lacking_memory, largest_card_mib
@@ -50,7 +50,7 @@ def moving_text(view: ClusterState, move: ShareMove) -> str:
     """Return why a job leaves its card for another one."""
     assert view.defragmentation is not None, "it has the move"
     who = view.defragmentation.requested_by or "nobody in particular"
-    return f"moves to {move.target}, so that {move.source} becomes whole: defragmentation requested by {who}"
+    return f"{MOVES}{move.target}, so that {move.source} becomes whole: defragmentation requested by {who}"
 
 
 class _ShareDraft:

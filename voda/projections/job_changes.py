@@ -10,7 +10,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.job import DRAINED, HALTED, MOST_REPLICAS, PREEMPTED, Job, JobSpec, Obstacle, Phase, StartBackoff
+from voda.domain.job import (
+    DRAINED,
+    HALTED,
+    MOST_REPLICAS,
+    MOVED,
+    PREEMPTED,
+    Job,
+    JobSpec,
+    Obstacle,
+    Phase,
+    StartBackoff,
+)
+from voda.domain.shares import MOVES
 from voda.events import types as facts
 from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
@@ -78,11 +90,15 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
 
 
 def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
-    """Return a live job that a plan places or releases; one that a drain takes the GPUs from is not preempted."""
+    """Return a live job that a plan places or releases.
+
+    One from which a drain takes the GPUs is not preempted, nor is one that is halted so that it moves to another card.
+    """
     if job.spec.job_id in fact.placed:
-        return replace(job, loss="") if job.loss == DRAINED else job
-    is_drained = fact.cause == facts.NodeDrainRequested.TYPE and job.workers and not job.loss
-    return replace(job, loss=DRAINED) if is_drained else job
+        return replace(job, loss="") if job.loss in (DRAINED, MOVED) else job
+    is_moved = fact.reasons.get(job.spec.job_id, "").startswith(MOVES)
+    loss = MOVED if is_moved else DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else ""
+    return replace(job, loss=loss) if loss and job.workers and not job.loss else job
 
 
 def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:

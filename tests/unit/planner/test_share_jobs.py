@@ -11,7 +11,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
-from voda.domain.shares import Defragmentation, NodeCard, PodShares, ShareMove, SharingNode
+from voda.domain.shares import MOVES, Defragmentation, NodeCard, PodShares, ShareMove, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner import card_texts, share_jobs
@@ -230,6 +230,7 @@ def test_share_that_is_to_move_is_halted_and_comes_beside_others_though_another_
     job = a_share_job("nb", 250, workers={0: "n1"})
     plan = planned(moving(a_machine(other, job, cards=3, held={"nb": (0, 250), "other": (1, 300)}), "nb", 250, freed=0))
     assert plan.placement == {"other": ("n1",)}
+    assert plan.reasons["nb"].startswith(MOVES)
     assert plan.reasons["nb"] == (
         "moves to card 1 of n1, so that card 0 of n1 becomes whole: defragmentation requested by ada"
     )
