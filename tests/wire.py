@@ -33,6 +33,7 @@ def a_wire_job(job_id: str = "digits", *, on: tuple[str, ...] = (), **fields: An
     forecast = ForecastView(
         position=fields.pop("position", None),
         starts_at=fields.pop("starts_at", None),
+        made_at=fields.pop("made_at", None),
         finishes_at=fields.pop("finishes_at", None),
     )
     defaults: dict[str, Any] = {

@@ -45,6 +45,8 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
         assert explained["card"].startswith(f"500 milli of card {card['index']} of ")
         assert "beside default/nb (250 milli and 4,096 MiB of card" in explained["card"]
         assert (await up.get("jobs/late/explain"))["shortage"] is None
+        (pool,) = (await up.get("pools"))["items"]
+        assert (pool["gpus"], pool["shared_gpus"], pool["used_gpus"]) == (1, 1, 1)
         await up.cancel("serve")
         await up.until_workers(late=1, train=1)
         await up.cancel("late", "nb")

@@ -91,7 +91,9 @@ class ExplanationView(View, frozen=True, kw_only=True):
     most_tries: int = 0
     next_try_at: Instant | None = None
     queue_level: int
-    queue_position: Annotated[int, Meta(description="1 = first of those that wait; 0 = does not wait.")]
+    queue_position: Annotated[
+        int, Meta(description="By priority, queue and submission: 1 = first of those that wait; 0 = does not wait.")
+    ]
     queue_length: int
     shortage: ShortageView | None
     suggestions: tuple[str, ...]

@@ -31,7 +31,9 @@ class ProgressView(View, frozen=True, kw_only=True):
 class ForecastView(View, frozen=True, kw_only=True):
     """What a simulation of the live state says, if nobody submits anything more."""
 
-    position: Annotated[int | None, Meta(description="In the queue, 1 = next; None: it does not wait.")] = None
+    position: Annotated[
+        int | None, Meta(description="In the order of expected starts, 1 = next; None: it does not wait.")
+    ] = None
     starts_at: Annotated[Instant | None, Meta(description="Only while it waits.")] = None
     finishes_at: Instant | None = None
     made_at: Annotated[Instant | None, Meta(description="What has happened since is not in it.")] = None

@@ -42,7 +42,7 @@ def outlook(explanation: ExplanationView, when: FormatInstant = in_utc) -> Itera
     if explanation.queue_position:
         queue = f", queue {explanation.queue_level}" if explanation.queue_level else ""
         waiting = counted(explanation.queue_length, "waiting job")
-        yield f"it is number {explanation.queue_position} of {waiting}{queue}"
+        yield f"it is number {explanation.queue_position} of {waiting} by priority and submission{queue}"
     if explanation.shortage:
         yield shortage_text(explanation.shortage)
     if explanation.expected_start_at is not None:

@@ -162,7 +162,10 @@ def gpu_hours(job: JobView, at: datetime) -> float:
 
 
 def forecast(job: JobView, at: datetime) -> str:
-    """Return the forecast as a sentence: `waits: 2nd in the queue; expected to start in 3m (14:05)`."""
+    """Return the forecast as a sentence: `waits: 2nd in the order of expected starts; expected to start in 3m (14:05)`.
+
+    That order is not the one of priority and submission: a job that is submitted later may find room before another.
+    """
     made = job.forecast
     if has_ended(job) or job.is_halted:
         return ""
@@ -171,10 +174,11 @@ def forecast(job: JobView, at: datetime) -> str:
         parts.append(f"to start {_when(made.starts_at, at)}")
     if made.finishes_at is not None:
         parts.append(f"to finish {_when(made.finishes_at, at)}")
-    place = f"waits: {ordinal(made.position)} in the queue; " if made.position else ""
+    order = "in the order of expected starts" if made.made_at else "in the queue"
+    place = f"waits: {ordinal(made.position)} {order}; " if made.position else ""
     if parts:
         return f"{place}expected {' and '.join(parts)}, if no more jobs are submitted"
-    return f"{place}no forecast yet"
+    return f"{place}{'its own is not known' if place and made.made_at else 'no forecast yet'}"
 
 
 def summary(job: JobView, at: datetime) -> str:

@@ -30,11 +30,15 @@ def test_launcher_is_told_with_the_kind_unless_nothing_but_the_program_runs(laun
 
 
 def test_forecast_of_a_waiting_job_tells_its_place_its_start_and_its_end() -> None:
-    job = a_wire_job(position=2, starts_at=NOW + timedelta(minutes=3), finishes_at=NOW + timedelta(hours=1))
-    assert forecast(job, NOW) == (
-        "waits: 2nd in the queue; expected to start in 3m (14:08) and to finish in 1h (15:05),"
+    starts_at, finishes_at = NOW + timedelta(minutes=3), NOW + timedelta(hours=1)
+    assert forecast(a_wire_job(position=2, made_at=NOW, starts_at=starts_at, finishes_at=finishes_at), NOW) == (
+        "waits: 2nd in the order of expected starts; expected to start in 3m (14:08) and to finish in 1h (15:05),"
         " if no more jobs are submitted"
     )
+    assert forecast(a_wire_job(position=2, made_at=NOW), NOW) == (
+        "waits: 2nd in the order of expected starts; its own is not known"
+    )
+    assert forecast(a_wire_job(position=2), NOW) == "waits: 2nd in the queue; no forecast yet"
 
 
 def test_forecast_when_none_was_made_says_so() -> None:
