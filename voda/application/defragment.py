@@ -7,6 +7,7 @@ before anything moves.
 import asyncio
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -22,6 +23,9 @@ from voda.sharing.defragmentation import PlannedMoves, after_moves, plan_moves
 from voda.sharing.fragment_report import FragmentReport, fragment_report
 from voda.text import counted
 
+_NAMED: Final = 3
+"""Of the moves that are under way."""
+
 
 class DefragmentationAnswer(Struct, frozen=True, kw_only=True):
     """What moves in a pool, and what of its cards is free before and after."""
@@ -31,7 +35,9 @@ class DefragmentationAnswer(Struct, frozen=True, kw_only=True):
     before: FragmentReport
     after: FragmentReport
     note: str
-    """Why nothing moves, one sentence; empty: something does."""
+    """Why nothing moves, or would, one sentence; empty: something does."""
+    is_under_way: bool = False
+    """Whether an earlier request is in force, of which `note` tells; only a dry run says so."""
 
 
 async def defragment(
@@ -44,12 +50,18 @@ async def defragment(
         ClusterUnavailable: the cluster has not been read yet.
     """
     state = pool_state(backend, pool)
+    if under_way := _under_way(state.defragmentation, backend.clock.now()):
+        if not is_dry_run:
+            raise WrongState(f"pool {pool}: {under_way}; ask again then, or once they are done")
+        report = await asyncio.to_thread(fragment_report, state)
+        return DefragmentationAnswer(
+            pool=pool, planned=PlannedMoves(), before=report, after=report, note=under_way, is_under_way=True
+        )
     pods = backend.movable_pods() if backend.movable_pods is not None else _NO_PODS
     movable = {**_movable_jobs(state), **pods.nodes}
     # Cards that voda chooses for nobody stay as they are.
     answer = await asyncio.to_thread(_answer, state, movable, pods.closed, most)
     if answer.planned.moves and not is_dry_run:
-        _refuse_second(state.defragmentation, pool, backend.clock.now())
         await _request(backend, state, answer.planned, caller)
     return answer
 
@@ -109,22 +121,27 @@ def _why_none(state: ClusterState, planned: PlannedMoves, most: int) -> str:
         return (
             "the pool has virtual clusters: a card that jobs share is one of their cells, and its shares are not moved"
         )
+    cards = "the one shared card" if planned.shared == 1 else f"each of the {planned.shared:,} shared cards"
     return (
-        f"each of the {counted(planned.shared, 'shared card')} has a share that is not to be moved: of jobs, those that"
-        " were not submitted with --restartable; of pods, those that claim no part of one card, without the annotation"
+        f"{cards} has a share that is not to be moved: of jobs, those that were not submitted with --restartable; of"
+        " pods, those that claim no part of one card, without the annotation"
         ' voda.dev/restartable: "true", or without a controller that makes them anew'
     )
 
 
-def _refuse_second(moves: Defragmentation | None, pool: str, now: float) -> None:
-    if moves is not None and moves.is_in_force(now):
-        done = sum(moves.is_over(move, now) for move in moves.moves)
-        ends_at = datetime.fromtimestamp(moves.ends_at, UTC).strftime("%H:%M:%S UTC")
-        raise WrongState(
-            f"pool {pool}: of {counted(len(moves.moves), 'move')} requested by"
-            f" {moves.requested_by or 'nobody in particular'}, {done} {'is' if done == 1 else 'are'} done; ask again"
-            f" once all are, or from {ends_at} on"
-        )
+def _under_way(moves: Defragmentation | None, now: float) -> str:
+    """Return which moves of a request in force are still to be made, and until when; empty: none is in force."""
+    if moves is None or not moves.is_in_force(now):
+        return ""
+    left = [move for move in moves.moves if not moves.is_over(move, now)]
+    done, ends_at = len(moves.moves) - len(left), datetime.fromtimestamp(moves.ends_at, UTC)
+    which = [f"{move.pod} from {move.source} to {move.target}" for move in left[:_NAMED]]
+    which += [f"{len(left) - _NAMED:,} more"] if len(left) > _NAMED else []
+    return (
+        f"moves are under way: of {counted(len(moves.moves), 'move')} requested by"
+        f" {moves.requested_by or 'nobody in particular'}, {done:,} {'is' if done == 1 else 'are'} done; the rest,"
+        f" until {ends_at:%H:%M:%S} UTC at the most: {', '.join(which)}"
+    )
 
 
 async def _request(backend: Backend, state: ClusterState, planned: PlannedMoves, caller: Caller) -> None:

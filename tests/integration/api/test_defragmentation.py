@@ -25,6 +25,7 @@ from voda.events.types import (
     NodeDrainRequested,
     NodeJoined,
     ShareAssigned,
+    ShareReleased,
     VirtualClustersApplied,
     WorkerStarted,
 )
@@ -95,7 +96,25 @@ async def test_request_says_what_moves_and_what_is_free_then_and_the_log_has_it(
         ]
         again = await service.ask("POST", PATH)
         assert (again.status, "of 1 move requested by" in again.as_a(Problem).detail) == (409, True)
-        assert (await requested(service, "dry_run=true")).moves == dry.moves
+
+
+async def test_request_while_moves_are_under_way_is_refused_and_a_dry_run_says_which() -> None:
+    async with a_service(nodes={}) as service:
+        await add_machine(service)
+        await requested(service)
+        # The one that moves has left its card: what is left has nothing that a plan could move.
+        await service.happens(ShareReleased(node="n1", pod_uid="a", pod="default/a", reason="it moves"))
+        under_way = (
+            "moves are under way: of 1 move requested by admin, 0 are done; the rest, until 22:23:20 UTC at the most:"
+            " default/a from card 0 of n1 to card 1 of n1"
+        )
+        again = await service.ask("POST", PATH)
+        assert (again.status, again.as_a(Problem).detail) == (
+            409,
+            f"pool default: {under_way}; ask again then, or once they are done",
+        )
+        dry = await requested(service, "dry_run=true")
+        assert (dry.is_under_way, dry.note, dry.moves) == (True, under_way, ())
 
 
 async def test_nothing_moves_where_nobody_lets_it_and_the_answer_says_why() -> None:
@@ -103,9 +122,7 @@ async def test_nothing_moves_where_nobody_lets_it_and_the_answer_says_why() -> N
         await service.happens(NodeJoined(node=a_node("n1", gpus=2, devices=(CARD,) * 2)))
         assert (await requested(service)).note == "no card is shared on a node that pods may come to"
         await add_job(service, "b", 400, card=1, manifest={})
-        assert (await requested(service)).note.startswith(
-            "each of the 1 shared card has a share that is not to be moved"
-        )
+        assert (await requested(service)).note.startswith("the one shared card has a share that is not to be moved")
         await add_job(service, "a", 700, card=0)
         assert "does not fit on other shared cards by 10 moves" in (await requested(service)).note
         await service.happens(NodeDrainRequested(name="n1"))

@@ -110,12 +110,17 @@ def test_nodes_defragment_shows_what_moves_and_what_is_free_then(sharing: Server
     assert "nb moves from card 0 of g1 to card 1 of g1" in sharing.voda("events").stdout
     with pytest.raises(AlreadyExists, match="of 1 move requested by admin, 0 are done"):
         sharing.voda("nodes", "defragment")
+    told = " ".join(sharing.voda("nodes", "defragment", "--dry-run").stdout.split())
+    assert told.startswith(
+        "Pool default: moves are under way: of 1 move requested by admin, 0 are done; the rest, until"
+    )
+    assert "at the most: default/nb from card 0 of g1 to card 1 of g1. A request is refused meanwhile" in told
     assert "voda nodes defragment --dry-run" in sharing.voda("nodes", "defragment", "--help").stdout
 
 
 def test_nodes_defragment_where_nothing_may_move_says_why(sharing: Server) -> None:
     shown = sharing.voda("nodes", "defragment").stdout.splitlines()
     assert " ".join(shown).startswith(
-        "Pool default: nothing moves: each of the 1 shared card has a share that is not to be moved"
+        "Pool default: nothing moves: the one shared card has a share that is not to be moved"
     )
     assert max(map(len, shown)) <= 80

@@ -19,6 +19,7 @@ def defragmentation_of(answer: DefragmentationAnswer, *, is_dry_run: bool) -> De
         fragment_milli=_fragment(answer.before),
         fragment_milli_after=_fragment(answer.after),
         note=answer.note,
+        is_under_way=answer.is_under_way,
     )
 
 

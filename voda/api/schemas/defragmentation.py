@@ -40,7 +40,11 @@ class DefragmentationView(View, frozen=True, kw_only=True):
         float | None, Meta(description="As of `/api/v1/fragmentation`, of all nodes; null: it is not known.")
     ]
     fragment_milli_after: float | None
-    note: Annotated[str, Meta(description="Why nothing moves, one sentence; empty: something does.")]
+    note: Annotated[str, Meta(description="Why nothing moves, or would, one sentence; empty: something does.")]
+    is_under_way: Annotated[
+        bool,
+        Meta(description="Of a dry run: whether an earlier request is in force, of which `note` tells."),
+    ] = False
 
 
 class DefragmentationList(View, frozen=True, kw_only=True):

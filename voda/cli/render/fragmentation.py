@@ -65,6 +65,7 @@ _UNDER_WAY = (
     "Requested: they move one after the other. Until all have moved, or ten minutes are over, no part comes to the"
     " cards that become whole. `voda events` shows it."
 )
+_IN_FORCE = "A request is refused meanwhile, and what it would move cannot be said yet."
 _DRY_RUN = "Nothing was requested: leave out --dry-run for that."
 
 
@@ -153,6 +154,8 @@ def _sentence(text: str, width: int | None) -> list[Text]:
 
 
 def _moves(pool: DefragmentationView, *, has_head: bool, width: int | None) -> list[Text]:
+    if pool.is_under_way:
+        return _sentence(f"Pool {plain(pool.pool)}: {plain(pool.note)}. {_IN_FORCE}", width)
     if not pool.moves:
         return _sentence(f"Pool {plain(pool.pool)}: nothing moves: {plain(pool.note)}.", width)
     head = [Text(f"Pool: {plain(pool.pool)}")] if has_head else []
