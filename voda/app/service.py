@@ -166,6 +166,7 @@ class MachineService:
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             commands=LocalCommands(lambda: self.clusters),
+            job_cards=self._job_cards,
             folders=self.keeper,
             warnings=self.machine.warnings,
             not_ready=self.failure,
@@ -175,6 +176,9 @@ class MachineService:
             exposition=self.telemetry.exposition,
             counted=self.machine.gpu_shares().counted,
         )
+
+    def _job_cards(self, node: str) -> Mapping[int, str]:
+        return {card: job_id for each in self.clusters for card, job_id in each.job_cards(node).items()}
 
     def see(self, event: Event) -> None:
         for loop in self.loops:

@@ -3,7 +3,7 @@
 Rule: use cases and routes reach the outside world through this record alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,8 @@ class Backend:
     """Explains pods that ask for cards; None: the cluster has no pods."""
     movable_pods: "Callable[[], MovablePods] | None" = None
     """Returns the pods that claim parts of cards and may be moved; None: voda chooses no cards for claims."""
+    job_cards: Callable[[str], Mapping[int, str]] = lambda _node: {}
+    """Returns of a node card -> id of the job of which a worker has all of it, as far as this replica sees that."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()

@@ -84,6 +84,7 @@ async def test_restartable_share_moves_on_request_and_a_job_of_a_whole_card_star
         await up.until_workers(whole=1, small=1)
         (node,) = (await up.get("nodes"))["items"]
         assert sorted(len(card["shares"]) for card in node["devices"]) == [0, 2]
+        assert [card["job"] for card in node["devices"] if not card["shares"]] == ["whole"]
         explained = await up.get("jobs/small/explain")
         reasons = [decision["reason"] for decision in explained["decisions"]]
         assert any("becomes whole: defragmentation requested by" in reason for reason in reasons)

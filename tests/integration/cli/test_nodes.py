@@ -35,7 +35,7 @@ def test_nodes_when_pods_share_cards_lists_how_many_and_what_is_left(sharing: Se
 def test_nodes_describe_shows_each_card_and_who_shares_it(sharing: Server) -> None:
     lines = sharing.voda("nodes", "describe", "g1").stdout.splitlines()
     assert lines[-3:] == [
-        "CARD  MILLI FREE  MEMORY FREE  SHARED BY    MILLI     MEMORY",
+        "CARD  MILLI FREE  MEMORY FREE  HELD BY      MILLI     MEMORY",
         "   0       1,000   16,384 MiB  -                -          -",
         "   1         750   12,288 MiB  ml/notebook    250  4,096 MiB",
     ]

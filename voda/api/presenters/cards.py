@@ -1,18 +1,23 @@
-"""The cards of a node as the API shows them: what is free of each, and who has shares of it.
+"""The cards of a node as the API shows them: what is free of each, who has shares of it, and which job all.
 
 Rule: a share of a card that is gone stays visible until it is released.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from voda.api.schemas.base import instant
 from voda.api.schemas.pools import CardView, ShareView
 from voda.domain.shares import SharingNode
 
+_NO_JOBS: Final[Mapping[int, str]] = {}
 
-def cards_of(node: SharingNode) -> tuple[CardView, ...]:
-    """Return the cards of a node by index, with those that are gone and of which pods still have shares."""
+
+def cards_of(node: SharingNode, jobs: Mapping[int, str] = _NO_JOBS) -> tuple[CardView, ...]:
+    """Return the cards of a node by index, with those that are gone and of which pods still have shares; `jobs`: card
+    -> the job that has all of it, where that is known.
+    """
     free, shares = node.free(), _shares(node)
     there = (
         CardView(
@@ -23,6 +28,7 @@ def cards_of(node: SharingNode) -> tuple[CardView, ...]:
             free_milli=left.milli,
             free_memory_mib=max(0, left.memory_mib),
             shares=tuple(shares.get(index, ())),
+            job=jobs.get(index, ""),
         )
         for index, left in enumerate(free)
     )

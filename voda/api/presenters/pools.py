@@ -4,7 +4,7 @@ Rule: a revision is a digest of what is shown, so that equal revisions mean equa
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -50,11 +50,16 @@ def revision_of(record: msgspec.Struct) -> str:
     return sha256(msgspec.json.encode(record)).hexdigest()[:_DIGITS]
 
 
-def nodes_of(state: ClusterState, shares: Mapping[str, SharingNode]) -> tuple[NodeView, ...]:
-    """Return the nodes of a pool by name; `shares` are the accounts of shared cards by node."""
+def nodes_of(
+    state: ClusterState, shares: Mapping[str, SharingNode], job_cards: Callable[[str], Mapping[int, str]]
+) -> tuple[NodeView, ...]:
+    """Return the nodes of a pool by name; `shares` are the accounts of shared cards by node, `job_cards` returns of a
+    node card -> the job that has all of it, where that is known.
+    """
     gpus = _gpus_by_node(state.jobs.values())
+    cards = {name: cards_of(account, job_cards(name)) for name, account in shares.items() if name in state.nodes}
     return tuple(
-        _node(node, gpus.get(name, {}), state.drains.get(name, ""), cards_of(shares.get(name, SharingNode())))
+        _node(node, gpus.get(name, {}), state.drains.get(name, ""), cards.get(name, ()))
         for name, node in sorted(state.nodes.items())
     )
 

@@ -29,9 +29,18 @@ class CardView(View, frozen=True, kw_only=True):
     ] = ""
     is_present: Annotated[bool, Meta(description="False: the node has it no more, but pods still have shares of it.")]
     memory_mib: Annotated[int, Meta(description="0 = not known.")]
-    free_milli: Annotated[int, Meta(description="Of 1,000; workers that use whole cards are not subtracted.")]
+    free_milli: Annotated[
+        int, Meta(description="Of 1,000; workers that use whole cards are not subtracted: see `job`.")
+    ]
     free_memory_mib: int
     shares: tuple[ShareView, ...]
+    job: Annotated[
+        str,
+        Meta(
+            description="Id of the job of which a worker has all of it; empty: none, or it is not known which card a"
+            " worker has: `used_gpus` counts those too."
+        ),
+    ] = ""
 
 
 class NodeView(View, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
+from voda.cluster.kubernetes.state.job_cards import job_cards
 from voda.cluster.kubernetes.state.job_claims import with_claimed_gpus
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
@@ -246,6 +247,7 @@ class KubernetesService:
             outputs=outputs,
             commands=KubernetesCommands(self.mirror, self.jobs.live_job),
             pod_scheduler=self.pod_scheduler,
+            job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
             warnings=self._warnings,
             counted=self._counted,
             not_ready=self.failure,

@@ -1,4 +1,4 @@
-"""One node for people: its GPUs, who holds them, and each of its cards with the pods that share it.
+"""One node for people: its GPUs, who holds them, and each of its cards with the pods, or the job, that have it.
 
 Rule: pure; text of others cannot command the terminal; at most 80 columns where the terminal has no more.
 """
@@ -16,7 +16,7 @@ _DEVICE = Column(head="DEVICE", cut=2, least=10)
 _CARD = (
     Column(head="MILLI FREE", right=True),
     Column(head="MEMORY FREE", right=True),
-    Column(head="SHARED BY", cut=1, least=16),
+    Column(head="HELD BY", cut=1, least=16),
     Column(head="MILLI", right=True),
     Column(head="MEMORY", right=True),
 )
@@ -75,11 +75,26 @@ def _cards(node: NodeView) -> str:
         return "it shares none"
     gone = sum(1 for card in node.devices if not card.is_present)
     lost = f"; {counted(gone, 'card')} gone of which pods still have shares" if gone else ""
-    return f"{sum(1 for card in node.devices if card.is_present)}, {shared_cards(node)} shared by pods{lost}"
+    cards = sum(1 for card in node.devices if card.is_present)
+    jobs = _cards_of_unknown_index(node)
+    hidden = f"; jobs have {jobs} of those shown as free, it is not known which" if jobs else ""
+    return f"{cards}, {shared_cards(node)} shared by pods{lost}{hidden}"
+
+
+def _cards_of_unknown_index(node: NodeView) -> int:
+    """Return how many of the cards that seem free jobs have at least; a node may have GPUs that are no such cards."""
+    known = sum(1 for card in node.devices if card.job)
+    free = sum(1 for card in node.devices if card.is_present and not card.shares and not card.job)
+    others = max(0, node.gpus - sum(1 for card in node.devices if card.is_present))
+    return min(free, max(0, node.used_gpus - known - others))
 
 
 def _rows(card: CardView) -> list[list[str]]:
-    """Return a row for each share of a card, the first with what is left of it; one where nobody has any."""
+    """Return a row for each share of a card, the first with what is left of it; one where nobody has any, or a job
+    has all.
+    """
+    if card.job and not card.shares:
+        return [["0", NONE, f"job {plain(card.job)}", "1,000", _memory(card.memory_mib)]]
     left = [f"{card.free_milli:,}", _memory(card.free_memory_mib) if card.memory_mib else NONE]
     own = left if card.is_present else ["gone", "gone"]
     if not card.shares:

@@ -8,7 +8,7 @@ followed changes nothing (see fence.py).
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -121,6 +121,10 @@ class LocalCluster:
             shares={self._config.node.name: self._context.slots.shares()},
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )
+
+    def job_cards(self, node: str) -> Mapping[int, str]:
+        """Return card -> id of the job of which a worker has all of it; of another node none."""
+        return self._context.slots.jobs_by_card() if node == self._config.node.name else {}
 
     async def apply(self, action: Action) -> None:
         problem, account = "", None

@@ -158,6 +158,10 @@ class Slots:
         """Return the devices that workers hold, whole or a part of them."""
         return frozenset(self._holders) | self.shared()
 
+    def jobs_by_card(self) -> Mapping[int, str]:
+        """Return card -> id of the job of which a worker has all of it."""
+        return {card: self._holders[name][0] for card, name in enumerate(self.devices) if name in self._holders}
+
     def minors(self, names: Iterable[str]) -> frozenset[int] | None:
         """Return the minor numbers of the GPUs among these devices; None where one of them is not known."""
         gpus = [self.devices.get(name) for name in names]

@@ -10,7 +10,7 @@ def a_share(pod: str, milli: int, memory_mib: int = 0) -> ShareView:
     return ShareView(pod=pod, pod_uid=pod, container="main", milli=milli, memory_mib=memory_mib, assigned_at=NOW)
 
 
-def a_card(index: int, *shares: ShareView, is_present: bool = True, name: str = "") -> CardView:
+def a_card(index: int, *shares: ShareView, is_present: bool = True, name: str = "", job: str = "") -> CardView:
     return CardView(
         index=index,
         name=name,
@@ -19,6 +19,7 @@ def a_card(index: int, *shares: ShareView, is_present: bool = True, name: str = 
         free_milli=1_000 - sum(share.milli for share in shares) if is_present else 0,
         free_memory_mib=16_384 - sum(share.memory_mib for share in shares) if is_present else 0,
         shares=shares,
+        job=job,
     )
 
 
@@ -56,7 +57,7 @@ def test_node_with_cards_tells_of_each_what_is_free_and_who_has_it_in_eighty_col
         "Labels: -",
         "Cards:  3, 2 shared by pods; 1 card gone of which pods still have shares",
         "",
-        "CARD  MILLI FREE  MEMORY FREE  SHARED BY                        MILLI     MEMORY",
+        "CARD  MILLI FREE  MEMORY FREE  HELD BY                          MILLI     MEMORY",
         "   0         250   12,288 MiB  ml/notebook                        250  4,096 MiB",
         "                               ml/serve-of-a-very-long-name-t…    500          -",
         "   1       1,000   16,384 MiB  -                                    -          -",
@@ -64,6 +65,29 @@ def test_node_with_cards_tells_of_each_what_is_free_and_who_has_it_in_eighty_col
         "   3        gone         gone  ml/left-over                       300          -",
     ]
     assert max(map(len, lines)) <= 80
+
+
+def test_card_that_a_job_has_is_not_shown_as_free() -> None:
+    devices = (a_card(0, a_share("ml/notebook", 250, 4_096)), a_card(1, job="train"), a_card(2))
+    node = a_wire_node(gpus=3, jobs={"train": 1}, foreign_gpus=1, devices=devices)
+    assert [line.plain for line in node_text(node, width=80)][6:] == [
+        "Cards:  3, 1 shared by pods",
+        "",
+        "CARD  MILLI FREE  MEMORY FREE  HELD BY      MILLI      MEMORY",
+        "   0         750   12,288 MiB  ml/notebook    250   4,096 MiB",
+        "   1           0            -  job train    1,000  16,384 MiB",
+        "   2       1,000   16,384 MiB  -                -           -",
+    ]
+
+
+def test_cards_of_jobs_of_which_it_is_not_known_which_they_are_are_counted() -> None:
+    devices = (a_card(0, a_share("ml/notebook", 250)), a_card(1, job="train"), a_card(2), a_card(3))
+    shown = node_text(a_wire_node(gpus=4, jobs={"other": 1, "train": 1}, foreign_gpus=1, devices=devices), width=80)
+    told = "Cards:  4, 1 shared by pods; jobs have 1 of those shown as free, it is not known which"
+    assert told in [line.plain for line in shown]
+    # Its other GPUs are no cards: the job may have those.
+    more = node_text(a_wire_node(gpus=6, jobs={"other": 1, "train": 1}, foreign_gpus=1, devices=devices), width=80)
+    assert "Cards:  4, 1 shared by pods" in [line.plain for line in more]
 
 
 def test_node_without_cards_says_so() -> None:
@@ -92,7 +116,7 @@ def test_cards_that_pods_claim_have_the_names_of_their_devices_in_eighty_columns
         "Cards:  2, 1 shared by pods; 1 card gone of which pods still have shares",
         "Driver: gpu.example.com, pool g1",
         "",
-        "CARD  DEVICE         MILLI FREE  MEMORY FREE  SHARED BY         MILLI     MEMORY",
+        "CARD  DEVICE         MILLI FREE  MEMORY FREE  HELD BY           MILLI     MEMORY",
         "   0  gpu-0                 250   12,288 MiB  ml/notebook         250  4,096 MiB",
         "                                              ml/serve-of-a-v…    500          -",
         "   1  gpu-of-a-lon…       1,000   16,384 MiB  -                     -          -",
