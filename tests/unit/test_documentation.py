@@ -71,6 +71,20 @@ def test_settings_are_all_told_with_their_defaults() -> None:
         assert told[path].replace(", ", ",") == shown, path
 
 
+def test_settings_that_the_chart_has_under_another_name_are_told_with_it() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text("utf-8")
+    template = (ROOT / "deploy" / "helm" / "voda" / "templates" / "settings.yaml").read_text("utf-8")
+    keys = dict(re.findall(r"^\| `(sharing\.\w+)` .* with the chart `([\w.]+)`\. \|$", text, re.MULTILINE))
+    assert keys == {
+        "sharing.enabled": "extender.enabled",
+        "sharing.rater": "extender.rater",
+        "sharing.claims": "sharedClaims.enabled",
+    }
+    assert [key for key in keys.values() if f".Values.{key}" not in template] == []
+    shared = (ROOT / "docs" / "shared-gpus.md").read_text("utf-8")
+    assert "`sharing.rater` (with the chart `extender.rater`)" in shared
+
+
 def test_tests_that_are_named_are_there() -> None:
     text = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
     there = {

@@ -4,7 +4,7 @@ Rules: a part is for a job of one worker that no launcher starts; a job gets one
 part, or where the operator lets jobs share GPUs that nothing divides; all others get whole GPUs, and are told so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -19,6 +19,9 @@ GpuSharing = Literal["auto", "plain", "off"]
 _ALONE: Final = "its workers get whole {}: {}"
 
 
+_PLAIN: Final = "`voda up --gpu-sharing plain` lets jobs share them without MPS (docs/shared-gpus.md)"
+
+
 class GpuShares:
     """Decides of each manifest; `mps` returns whether MPS runs, for jobs of a single user."""
 
@@ -26,6 +29,21 @@ class GpuShares:
         self._sharing = sharing
         self._has_gpus = has_gpus
         self._mps = mps
+
+    def description(self) -> Sequence[str]:
+        """Return a sentence on how GPUs are shared now; none where there are no GPUs."""
+        if not self._has_gpus:
+            return ()
+        if obstacle := self._obstacle():
+            return (f"GPUs are not shared: {obstacle}",)
+        how = "divided by NVIDIA MPS" if self._mps() else "which nothing divides (--gpu-sharing plain)"
+        return (f"jobs may share GPUs, {how}: voda submit --gpu-milli 250",)
+
+    def not_shared(self) -> str:
+        """Return why no part of a GPU is given to jobs of this machine, one sentence; empty: some may be."""
+        if not self._has_gpus:
+            return "this machine has no GPUs, so jobs get whole CPU slots"
+        return f"GPUs are not shared on this machine: {why}" if (why := self._obstacle()) else ""
 
     def counted(self, parsed: ParsedManifest) -> ParsedManifest:
         """Return the manifest with the part of a GPU that its job gets, or a warning that it gets whole ones.
@@ -56,11 +74,15 @@ class GpuShares:
             return "a part of a GPU is for a job of one worker, without mpirun"
         if not self._has_gpus:
             return "this machine has no GPU to share"
+        return self._obstacle()
+
+    def _obstacle(self) -> str:
+        """Return why jobs of this machine share no GPUs, and what helps; empty: they may."""
         if self._sharing == "plain" or (self._sharing == "auto" and self._mps()):
             return ""
         if self._sharing == "off":
-            return "voda up --gpu-sharing off says so"
-        return "nothing here divides GPUs (NVIDIA MPS does not run, or serves one user alone); see docs/shared-gpus.md"
+            return f"voda up --gpu-sharing off says so; {_PLAIN}"
+        return f"nothing here divides GPUs (NVIDIA MPS does not run, or serves one user alone); {_PLAIN}"
 
 
 def _without_warning(parsed: ParsedManifest, path: str) -> ParsedManifest:

@@ -195,7 +195,7 @@ class Machine:
 
     def description(self) -> Sequence[str]:
         pools = [f"pool {pool}: {_counted(devices)}" for pool, devices in self.pools.items()]
-        return [*pools, limits_line(self.cgroups)]
+        return [*pools, *self.gpu_shares().description(), limits_line(self.cgroups)]
 
     def warnings(self, parsed: ParsedManifest) -> Sequence[FieldWarning]:
         """Return the fields of a manifest that plain processes ignore, and the commands that users cannot reach.

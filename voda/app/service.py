@@ -157,6 +157,7 @@ class MachineService:
         return None if account is None or account.uid == os.geteuid() else account
 
     def backend(self) -> Backend:
+        gpu_shares = self.machine.gpu_shares()
         return Backend(
             store=self.store,
             clock=self.clock,
@@ -174,7 +175,8 @@ class MachineService:
             limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
-            counted=self.machine.gpu_shares().counted,
+            counted=gpu_shares.counted,
+            not_shared=gpu_shares.not_shared,
         )
 
     def _job_cards(self, node: str) -> Mapping[int, str]:

@@ -92,6 +92,8 @@ class Backend:
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     counted: Callable[[ParsedManifest], ParsedManifest] = lambda parsed: parsed
     """Returns a manifest with the GPUs that its claims ask for; InvalidField: that cannot be known."""
+    not_shared: Callable[[], str] = str
+    """Returns why jobs of this machine get no parts of GPUs, one sentence; empty where they do, and on Kubernetes."""
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""
     health_warning: Callable[[], str] = str

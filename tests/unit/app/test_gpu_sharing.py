@@ -55,7 +55,7 @@ def test_job_that_asks_for_no_part_stays_as_it_is() -> None:
         ({"replicas": 2}, {}, "a part of a GPU is for a job of one worker, without mpirun"),
         ({"kind": "MPIJob"}, {}, "a part of a GPU is for a job of one worker, without mpirun"),
         ({}, {"has_gpus": False}, "this machine has no GPU to share"),
-        ({}, {"mps": False}, "nothing here divides GPUs (NVIDIA MPS does not run"),
+        ({}, {"mps": False}, "nothing here divides GPUs (NVIDIA MPS does not run, or serves one user alone); `voda up"),
         ({}, {"sharing": "off"}, "voda up --gpu-sharing off says so"),
     ],
 )
@@ -66,6 +66,26 @@ def test_job_that_cannot_have_a_part_gets_whole_gpus_and_is_told_why(
     assert (found.spec.share, found.spec.gpus_per_replica) == (None, 1)
     (message,) = {warning.message for warning in found.warnings if warning.message.startswith("its workers get")}
     assert message.startswith(f"its workers get whole {'GPUs' if where.get('has_gpus', True) else 'CPU slots'}: {why}")
+
+
+@pytest.mark.parametrize(
+    ("sharing", "has_gpus", "mps", "line", "not_shared"),
+    [
+        ("auto", False, True, "", "this machine has no GPUs, so jobs get whole CPU slots"),
+        ("auto", True, True, "jobs may share GPUs, divided by NVIDIA MPS: voda submit --gpu-milli 250", ""),
+        ("plain", True, False, "jobs may share GPUs, which nothing divides (--gpu-sharing plain): voda submit", ""),
+        ("auto", True, False, "GPUs are not shared: nothing here divides GPUs", "`voda up --gpu-sharing plain` lets"),
+        ("off", True, True, "GPUs are not shared: voda up --gpu-sharing off says so", "voda up --gpu-sharing off says"),
+    ],
+)
+def test_machine_says_how_its_gpus_are_shared(
+    sharing: GpuSharing, has_gpus: bool, mps: bool, line: str, not_shared: str
+) -> None:
+    shares = GpuShares(sharing, has_gpus=has_gpus, mps=lambda: mps)
+    told = shares.description()
+    assert (len(told), "".join(told).startswith(line)) == (int(has_gpus), True)
+    assert not_shared in shares.not_shared()
+    assert bool(shares.not_shared()) == bool(not_shared)
 
 
 def test_parts_without_mps_are_given_where_the_operator_lets_jobs_share() -> None:

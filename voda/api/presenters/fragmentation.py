@@ -6,7 +6,7 @@ from voda.domain.state import ClusterState
 from voda.sharing.fragment_report import KindFragment, fragment_report
 
 
-def fragmentation_of(state: ClusterState) -> FragmentationView:
+def fragmentation_of(state: ClusterState, not_shared: str) -> FragmentationView:
     """Return the fragmentation of a pool; on many nodes this takes a while, so it is for a thread."""
     report = fragment_report(state)
     return FragmentationView(
@@ -14,6 +14,7 @@ def fragmentation_of(state: ClusterState) -> FragmentationView:
         nodes=tuple(view_of(NodeFragmentView, node) for node in report.nodes),
         kinds=tuple(map(_kind, report.kinds)),
         rare_pods=report.rare_pods,
+        not_shared=not_shared,
     )
 
 

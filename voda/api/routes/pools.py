@@ -129,7 +129,8 @@ class NodeRoutes(Routes):
         pool = query_of(request, FragmentationQuery).pool
         names = [known_pool(self.backend, pool)] if pool else pool_names(self.backend)
         states = [pool_state(self.backend, name) for name in names]
-        items = await asyncio.to_thread(lambda: tuple(map(fragmentation_of, states)))
+        not_shared = self.backend.not_shared()
+        items = await asyncio.to_thread(lambda: tuple(fragmentation_of(state, not_shared) for state in states))
         return json_response(FragmentationList(items=items))
 
     @Operation(

@@ -47,6 +47,9 @@ class FragmentationView(View, frozen=True, kw_only=True):
         Meta(description="What the pods that have shares ask for, the most frequent first: 95 % of these pods."),
     ]
     rare_pods: Annotated[int, Meta(description="Pods that ask for what is too rare to be typical.")]
+    not_shared: Annotated[
+        str, Meta(description="Why jobs of one machine get no parts of GPUs; empty: they do, or it is Kubernetes.")
+    ] = ""
 
 
 class FragmentationList(View, frozen=True, kw_only=True):

@@ -37,10 +37,7 @@ _KIND = (
     Column(head="OF FREE", right=True),
     Column(head="ROOM FOR", right=True),
 )
-_NO_CARDS = (
-    "no node has cards that pods may share; on one machine `voda up --gpu-sharing plain` shares its GPUs, and for"
-    " Kubernetes docs/shared-gpus.md says how nodes come to have some"
-)
+_NO_CARDS = "no node has cards that pods may share; docs/shared-gpus.md says how nodes come to have some"
 _NO_SHARES = (
     "no pod or job has compute of a card, so it cannot be said what is of no use to others like it: ask again once one"
     " has, such as by `voda submit --gpu-milli 250 -- python serve.py`"
@@ -89,13 +86,14 @@ def defragmentation_text(pools: Sequence[DefragmentationView], *, width: int | N
 
 def _pool(pool: FragmentationView, *, has_head: bool, width: int | None) -> list[Text]:
     if not pool.nodes:
-        return _sentence(f"Pool {plain(pool.pool)}: {_NO_CARDS}.", width)
+        return _sentence(f"Pool {plain(pool.pool)}: {plain(pool.not_shared) or _NO_CARDS}.", width)
     head = [Text(f"Pool: {plain(pool.pool)}")] if has_head else []
     lines = [*head, *table(_NODE, _nodes(pool.nodes), width=width)]
     if closed := [plain(node.node) for node in pool.nodes if not node.is_open]:
         lines += [Text(), *_sentence(f"Nothing counts as free where no pod may come now: {', '.join(closed)}.", width)]
     if not pool.kinds:
-        return [*lines, Text(), *_sentence(f"Fragment not known: {_NO_SHARES}.", width)]
+        why = plain(pool.not_shared) or _NO_SHARES
+        return [*lines, Text(), *_sentence(f"Fragment not known: {why}.", width)]
     rare = f" {_rare(pool.rare_pods)}." if pool.rare_pods else ""
     rows = [_kind(kind) for kind in pool.kinds]
     return [*lines, Text(), *table(_KIND, rows, width=width), Text(), *_sentence(_MEANING + rare, width)]

@@ -55,10 +55,9 @@ def test_pool_is_nodes_with_their_total_then_kinds_then_what_the_words_mean() ->
 
 def test_pool_without_cards_is_a_sentence_that_says_how_it_gets_some() -> None:
     assert " ".join(lines(WITHOUT)) == (
-        "Pool cpu: no node has cards that pods may share; on one machine `voda up --gpu-sharing plain` shares its GPUs,"
-        " and for Kubernetes docs/shared-gpus.md says how nodes come to have some."
+        "Pool cpu: no node has cards that pods may share; docs/shared-gpus.md says how nodes come to have some."
     )
-    assert lines(WITHOUT, SHARED)[3:6] == ["", "Pool: default", lines(SHARED)[0]]
+    assert lines(WITHOUT, SHARED)[2:5] == ["", "Pool: default", lines(SHARED)[0]]
 
 
 def test_pool_without_shares_says_why_the_fragment_is_not_known() -> None:
@@ -73,6 +72,15 @@ def test_pool_without_shares_says_why_the_fragment_is_not_known() -> None:
         "what is of no use to others like it: ask again once one has, such as by",
         "`voda submit --gpu-milli 250 -- python serve.py`.",
     ]
+
+
+def test_machine_that_shares_no_gpus_says_why_and_not_to_submit_a_part() -> None:
+    without = FragmentationView(pool="cpu", nodes=(), kinds=(), rare_pods=0, not_shared="this machine has no GPUs")
+    assert lines(without) == ["Pool cpu: this machine has no GPUs."]
+    node = a_node_view(whole_free_cards=4, free_milli=4_000, fragment_milli=None)
+    why = "GPUs are not shared on this machine: MPS does not run; `voda up --gpu-sharing plain` shares them"
+    shown = lines(FragmentationView(pool="default", nodes=(node,), kinds=(), rare_pods=0, not_shared=why))
+    assert " ".join(shown[3:]) == f"Fragment not known: {why}."
 
 
 def test_long_names_are_cut_and_cannot_command_the_terminal() -> None:
