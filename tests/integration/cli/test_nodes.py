@@ -5,6 +5,7 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.served import Server
+from voda.cli import EXIT_PERMANENT
 from voda.domain.errors import AlreadyExists, InvalidInput, NotFound
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import RESTARTABLE
@@ -43,6 +44,11 @@ def test_nodes_describe_shows_each_card_and_who_shares_it(sharing: Server) -> No
     assert shown["devices"][1]["shares"][0]["pod"] == "ml/notebook"
     with pytest.raises(NotFound, match="node 'g9' is not known"):
         sharing.voda("nodes", "describe", "g9")
+
+
+def test_nodes_describe_without_a_name_says_which_nodes_there_are(sharing: Server) -> None:
+    told = sharing.voda("nodes", "describe", exit_code=EXIT_PERMANENT).output
+    assert "Missing argument 'NODE'. Known: g1, n1." in told
 
 
 def test_events_of_shares_read_as_sentences(sharing: Server) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from voda.cli.command_group import CommandGroup, built, command
+from voda.cli.command_group import CommandGroup, HandWrapped, built, command
 from voda.cli.commands.service.drain import drain, undrain
 from voda.cli.options import Output, OutputOption, ServerOptions, complete_nodes, complete_pools
 from voda.cli.parameters import Argument, Option
@@ -16,7 +16,21 @@ if TYPE_CHECKING:
     from voda.cli.http.client import Client
 
 _LIST: Final = "list"
+_MOST_NAMED: Final = 400
+"""Characters of the names of nodes, where one is missing."""
 _HELP: Final = ("-h", "--help")
+
+
+_HELP_TEXT: Final = """List nodes and their cards; move workers off a node, or parts of cards together.
+
+Without a command it lists nodes; voda nodes list --help shows the options for that.
+
+\b
+Examples:
+  voda nodes
+  voda nodes -o wide --watch
+  voda nodes --fragmentation
+"""
 
 
 class _ListByDefault(CommandGroup):
@@ -31,7 +45,7 @@ class _ListByDefault(CommandGroup):
         return super().parse_args(ctx, [_LIST, *args] if names_none else args)
 
 
-app = _ListByDefault("nodes", help="List nodes and their cards; move workers off a node, or parts of cards together.")
+app = _ListByDefault("nodes", help=_HELP_TEXT)
 app.add_command(built(drain, "drain"))
 app.add_command(built(undrain, "undrain"))
 
@@ -81,7 +95,20 @@ def list_nodes(  # noqa: PLR0913 - which nodes, and how they are shown
     call_server(where, lambda client: run(client, partial(lists.list_nodes, names=chosen, pool=pool), output))
 
 
-@command("describe")
+class _NodeCommand(HandWrapped):
+    """A command that, where its node is missing, says which ones there are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            known = ", ".join(complete_nodes(ctx, ""))
+            if not known:
+                raise
+            raise click.UsageError(f"Missing argument 'NODE'. Known: {known[:_MOST_NAMED]}.", ctx) from error
+
+
+@command("describe", cls=_NodeCommand)
 def describe(
     where: ServerOptions,
     node: Annotated[str, Argument(help="Its name.", autocompletion=complete_nodes)],
