@@ -15,11 +15,30 @@ from voda import __version__
 from voda.app.pool_setup import ON_ONE_MACHINE
 from voda.cli import EXIT_PERMANENT, build_app
 from voda.domain.state import Settings
+from voda.kinds.registry import KINDS
 
 MAIN = [sys.executable, "-c", "from voda.cli import main; main()"]
 FULL = Path("/dev/full")
+ROOT = Path(__file__).parents[3]
 WIDEST = 78
 """80 columns less the margins; wider lines would be broken in the middle of a sentence."""
+
+
+def test_help_and_readme_name_all_kinds_of_jobs() -> None:
+    submit, serve = (
+        " ".join(CliRunner().invoke(build_app(), [name, "--help"]).stdout.split()) for name in ("submit", "serve")
+    )
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").partition("## Where it stands")[2].split())
+    assert [kind for kind in KINDS if f"{kind}s" not in submit or f"{kind}s" not in serve] == []
+    # Trainer makes a JobSet of a TrainJob: there is none to submit.
+    assert [kind for kind in (*KINDS, "TrainJob") if kind not in readme] == []
+    assert "TrainJobs" in serve
+
+
+def test_help_of_nodes_names_the_options_of_its_default_command() -> None:
+    shown = CliRunner().invoke(build_app(), ["nodes", "--help"]).stdout
+    assert "  voda nodes --fragmentation" in shown
+    assert "voda nodes list --help shows the options" in shown
 
 
 def test_version_when_asked_for_is_shown() -> None:

@@ -26,7 +26,7 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
     files: FilesArgument = None,
     output: OutputOption = "table",
 ) -> None:
-    """Submit a program, or manifests of MPIJobs and PyTorchJobs.
+    """Submit a program, or manifests of Jobs, JobSets, MPIJobs and PyTorchJobs.
 
     What stands after -- is a program. mpirun, torchrun or neither starts it, as
     --launcher says, else as its imports suggest. Manifests are YAML or JSON, also

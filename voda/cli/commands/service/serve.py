@@ -78,8 +78,8 @@ def serve(
     replica: ReplicaArguments,
     verbose: VerboseOption = False,
 ) -> None:
-    """Schedule the MPIJobs and PyTorchJobs of a Kubernetes cluster, or of this
-    machine, as one of several replicas.
+    """Schedule the plain Jobs, JobSets, TrainJobs, MPIJobs and PyTorchJobs of a
+    Kubernetes cluster, or the jobs of this machine, as one of several replicas.
 
     One replica leads; all of them serve the API. What is not given here is as the
     settings file says, or has its default. Jobs train on when it ends, even by
