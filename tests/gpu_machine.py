@@ -102,9 +102,10 @@ def a_share(name: str, milli: int, script: str = FOREVER, **options: Any) -> dic
     return a_program(name, ["sh", "-c", script], gpu_milli=milli, **options)
 
 
-def a_program(name: str, argv: Sequence[str], **options: Any) -> dict[str, Any]:
+def a_program(name: str, argv: Sequence[str], *, gpu_milli: int = 0, **options: Any) -> dict[str, Any]:
     """Return what `voda submit -- ARGV` sends, with these options."""
-    return dict(program_document([*argv], ProgramOptions(**options), name=name).document.manifest)
+    written = ProgramOptions(gpu_milli=str(gpu_milli or ""), **options)
+    return dict(program_document([*argv], written, name=name).document.manifest)
 
 
 def an_elastic(name: str, most: int = 2) -> dict[str, Any]:

@@ -50,9 +50,9 @@ class ProgramOptions:
         Option("--gpus-per-worker", metavar="N", min=0, max=_MOST_GPUS, help="A process for each.", default_text="1"),
     ] = None
     gpu_milli: Annotated[
-        int | None,
-        Option("--gpu-milli", metavar="N", min=10, max=990, help="A part of one GPU: thousandths of its compute."),
-    ] = None
+        str,
+        Option("--gpu-milli", metavar="N", help="A part of one GPU: 10, 20, ... to 990 thousandths of its compute."),
+    ] = ""
     gpu_memory: Annotated[
         str, Option("--gpu-memory", metavar="4Gi", help="And of its memory; without it, as much as others leave.")
     ] = ""
@@ -112,7 +112,7 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     from voda.cli.manifests import Document
     from voda.cli.variables import files_of_variables, variables
     from voda.manifests.odd_values import refuse_odd_values
-    from voda.programs.program import Program, start_of
+    from voda.programs.program import Program, gpu_milli_of, start_of
     from voda.programs.program_manifest import program_manifest
 
     refuse_odd_values([*words, options.workdir])
@@ -122,7 +122,7 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
             name=name,
             workers=options.workers,
             gpus_per_worker=1 if options.gpus is None else options.gpus,
-            gpu_milli=options.gpu_milli or 0,
+            gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
             gpu_memory=options.gpu_memory,
             env=dict(variables(options.export or (), options.env_file or (), options.env or (), config.environment())),
             env_from_file=dict(files_of_variables(options.env_from_file or ())),

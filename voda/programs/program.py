@@ -15,6 +15,7 @@ from typing import Final
 
 from voda import config
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.programs.interpreter import torchless_python
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
@@ -140,13 +141,22 @@ def _refuse_odd_share(options: Program, most: int, launcher: Launcher) -> None:
     """Refuse a part of a GPU that no program can have."""
     if not options.gpu_milli and not options.gpu_memory:
         return
-    if options.gpu_milli % MILLI_PER_CORE or not 0 <= options.gpu_milli <= _MOST_MILLI:
-        raise InvalidInput(f"--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got {options.gpu_milli}")
+    if options.gpu_milli:
+        gpu_milli_of(str(options.gpu_milli))
     if options.gpus_per_worker != 1 or most > 1 or launcher != "plain":
         raise InvalidInput(
             "--gpu-milli and --gpu-memory are for a plain program with one worker: leave out --gpus-per-worker,"
             " --workers and other launchers than --launcher plain"
         )
+
+
+def gpu_milli_of(text: str) -> int:
+    """Return the part of a GPU that a user wrote, thousandths of its compute; raises InvalidInput."""
+    milli = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+    if MILLI_PER_CORE <= milli <= _MOST_MILLI and milli % MILLI_PER_CORE == 0:
+        return milli
+    hint = "; whole GPUs are --gpus-per-worker N" if milli >= MILLI_PER_DEVICE else ""
+    raise InvalidInput(f"--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got {text[:40]!r}{hint}")
 
 
 def _memory_mib(text: str) -> int:

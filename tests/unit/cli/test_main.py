@@ -41,6 +41,15 @@ def test_help_of_nodes_names_the_options_of_its_default_command() -> None:
     assert "voda nodes list --help shows the options" in shown
 
 
+@pytest.mark.parametrize("given", ["255", "995", "5", "0", "1500", "150%", "-10", "0.25", "9" * 5_000])
+def test_part_of_a_gpu_that_cannot_be_is_refused_by_one_sentence(given: str) -> None:
+    result = CliRunner().invoke(build_app(), ["submit", "--print", "--gpu-milli", given, "--", "true"])
+    hint = "; whole GPUs are --gpus-per-worker N" if given == "1500" else ""
+    assert str(result.exception) == (
+        f"--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got {given[:40]!r}{hint}"
+    )
+
+
 def test_version_when_asked_for_is_shown() -> None:
     result = CliRunner().invoke(build_app(), ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"voda {__version__}\n")

@@ -27,9 +27,9 @@ def test_part_of_a_gpu_is_asked_for_in_hundredths_and_mebibytes() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"gpu_milli": 255}, "--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got 255"),
-        ({"gpu_milli": 1_000}, "got 1000"),
-        ({"gpu_milli": -10}, "got -10"),
+        ({"gpu_milli": 255}, "--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got '255'"),
+        ({"gpu_milli": 1_000}, "got '1000'; whole GPUs are --gpus-per-worker N"),
+        ({"gpu_milli": -10}, "got '-10'"),
         ({"gpu_memory": "4GB"}, "--gpu-memory: expected memory of a GPU such as 4Gi or 500Mi, got '4GB'"),
         ({"gpu_memory": "0Gi"}, "got '0Gi'"),
         ({"gpu_memory": "999999999Ti"}, "got '999999999Ti'"),
