@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -30,6 +31,9 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "digits-mpi"
 COLOURS = ("cyan", "magenta", "yellow")
 LIMIT_S = 300.0
+REMIND_S = 5.0
+WIDTH = 100
+"""Columns of a line."""
 
 
 class Submit(NamedTuple):
@@ -75,7 +79,7 @@ class Story:
 
     def __init__(self, scenario: Scenario = PLAIN) -> None:
         self.scenario = scenario
-        self.began_at = time.monotonic()
+        self.began_at = self.said_at = time.monotonic()
         self.workers: dict[str, set[int]] = {}
         self.sizes: dict[str, list[int]] = {}
         self.progress: dict[str, Mapping[str, Any]] = {}
@@ -107,8 +111,23 @@ class Story:
         for name, count in held:
             line.append("██ " * count, style=self._colour(name))
         line.append("·· " * max(0, self.scenario.slots - sum(count for _, count in held)), style="bright_black")
-        line.append(f" {job_id:<9}", style=self._colour(job_id)).append(words)
-        console.print(line)
+        line.append(f" {job_id:<9}", style=self._colour(job_id))
+        first, *more = wrap(words, WIDTH - line.cell_len)
+        console.print(line.append(first))
+        for rest in more:
+            console.print(f"{'':{line.cell_len - len(first)}}{rest}")
+        self.said_at = time.monotonic()
+
+    def remind(self) -> None:
+        """Print how far the jobs are, where nothing was said for a while."""
+        if time.monotonic() - self.said_at < REMIND_S:
+            return
+        done = {
+            name: self.progress.get(name, {}).get("epochs_done", 0) for name in self.sizes if name not in self.ended
+        }
+        self.say(
+            "", f"epochs done: {', '.join(f'{name} {count:g}' for name, count in done.items())}" if done else "..."
+        )
 
     def _resized(self, job_id: str) -> None:
         sizes, size = self.sizes.setdefault(job_id, [0]), len(self.workers[job_id])
@@ -176,6 +195,13 @@ async def follow(client: AsyncClient, story: Story) -> None:
             return
 
 
+async def remind(story: Story) -> None:
+    """Print how far the jobs are whenever there is no other news, until all have ended."""
+    while len(story.ended) < len(story.scenario.submits):
+        story.remind()
+        await asyncio.sleep(1.0)
+
+
 async def submit(env: Mapping[str, str], story: Story) -> None:
     """Submit the jobs, each at its time."""
     for at_s, name, options in story.scenario.submits:
@@ -215,6 +241,7 @@ async def run(out: Path, scenario: Scenario) -> Story:
             story.began_at = time.monotonic()
             group.create_task(follow(client, story))
             group.create_task(submit(env, story))
+            group.create_task(remind(story))
         voda("get", "--all", env=env)
     return story
 
@@ -248,7 +275,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     out, scenario = options.out.resolve(), TEAMS if options.virtual_clusters else PLAIN
-    console.print(f"{scenario.title}: each slot is a ██, each job a colour.\n")
+    console.print(f"{scenario.title}: each slot is a ██, each job a colour.")
+    console.print("It takes one to four minutes; the jobs say every few seconds how far they are.\n")
     try:
         story = asyncio.run(run(out, scenario))
     except TimeoutError:
