@@ -66,7 +66,7 @@ def _tflops(served: Served, folder: Path, parts: Sequence[int | None]) -> Sequen
     files = [folder / f"{index}" for index in range(len(parts))]
     for file, milli in zip(files, parts, strict=True):
         argv = [sys.executable, str(PROGRAM), "compute", str(file), str(folder / "start"), f"{SECONDS:g}"]
-        options = ProgramOptions(launcher="plain", gpu_milli=milli)
+        options = ProgramOptions(launcher="plain", gpu_milli=str(milli or ""))
         name = f"{folder.name}-{file.name}".lower().translate(str.maketrans("(), ", "----")).replace("--", "-")
         served.ask("POST", "/api/v1/jobs", dict(program_document(argv, options, name=name).document.manifest))
     for file in files:
