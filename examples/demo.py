@@ -125,9 +125,8 @@ class Story:
         done = {
             name: self.progress.get(name, {}).get("epochs_done", 0) for name in self.sizes if name not in self.ended
         }
-        self.say(
-            "", f"epochs done: {', '.join(f'{name} {count:g}' for name, count in done.items())}" if done else "..."
-        )
+        told = ", ".join(f"{name} {count:g}" for name, count in done.items())
+        self.say("", f"epochs done: {told}" if told else "jobs are starting")
 
     def _resized(self, job_id: str) -> None:
         sizes, size = self.sizes.setdefault(job_id, [0]), len(self.workers[job_id])
