@@ -180,7 +180,7 @@ class MachineService:
         )
 
     def _job_cards(self, node: str) -> Mapping[int, str]:
-        return {card: job_id for each in self.clusters for card, job_id in each.job_cards(node).items()}
+        return next((each.slots.jobs_by_card() for each in self.clusters if each.node == node), {})
 
     def see(self, event: Event) -> None:
         for loop in self.loops:

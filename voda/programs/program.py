@@ -15,7 +15,6 @@ from typing import Final
 
 from voda import config
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.programs.interpreter import torchless_python
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
@@ -35,6 +34,7 @@ _OF_CHECKPOINTS: Final = (b"checkpoint", b"ckpt", b"voda_job_dir", b"resume", b"
 _WORKERS: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _MEMORY: Final = re.compile(r"([0-9]{1,9})(Mi|Gi|Ti)B?")
 _MOST_MILLI: Final = 990
+_MILLI_PER_GPU: Final = 1_000
 _MOST_MEMORY_MIB: Final = 16 << 20
 _MOST_WORKERS: Final = 4_096
 _LONGEST_DEFAULT_NAME: Final = 40
@@ -155,7 +155,7 @@ def gpu_milli_of(text: str) -> int:
     milli = int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
     if MILLI_PER_CORE <= milli <= _MOST_MILLI and milli % MILLI_PER_CORE == 0:
         return milli
-    hint = "; whole GPUs are --gpus-per-worker N" if milli >= MILLI_PER_DEVICE else ""
+    hint = "; whole GPUs are --gpus-per-worker N" if milli >= _MILLI_PER_GPU else ""
     raise InvalidInput(f"--gpu-milli: expected 10, 20, ... to 990 thousandths of a GPU, got {text[:40]!r}{hint}")
 
 

@@ -39,8 +39,7 @@ from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
-from voda.cluster.kubernetes.state.job_cards import job_cards
-from voda.cluster.kubernetes.state.job_claims import with_claimed_gpus
+from voda.cluster.kubernetes.state.job_claims import job_cards, with_claimed_gpus
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop

@@ -8,7 +8,7 @@ followed changes nothing (see fence.py).
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -40,12 +40,11 @@ class LocalCluster:
 
     def __init__(self, config: LocalClusterConfig) -> None:
         self._config = config
+        self.node, self.slots = config.node.name, Slots(config.devices)
         self.jobs: dict[str, LocalJob] = {}
         self._notices: asyncio.Queue[Observation] = asyncio.Queue()
         self.fence = Fence(config.folder, config.node.pool)
-        self._context = LocalContext(
-            config=config, slots=Slots(config.devices), fence=self.fence, tell=self._notices.put_nowait
-        )
+        self._context = LocalContext(config=config, slots=self.slots, fence=self.fence, tell=self._notices.put_nowait)
         self._health = NodeHealth(self._context)
 
     async def open(self, epoch: int | None = None) -> None:
@@ -121,10 +120,6 @@ class LocalCluster:
             shares={self._config.node.name: self._context.slots.shares()},
             ended={job_id: _ended(record) for job_id, record in jobs.items() if record.ended},
         )
-
-    def job_cards(self, node: str) -> Mapping[int, str]:
-        """Return card -> id of the job of which a worker has all of it; of another node none."""
-        return self._context.slots.jobs_by_card() if node == self._config.node.name else {}
 
     async def apply(self, action: Action) -> None:
         problem, account = "", None

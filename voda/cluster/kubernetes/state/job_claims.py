@@ -1,15 +1,21 @@
-"""How many GPUs the claims of a job's pods ask for, when it is submitted and whenever new pods are to be made. Pure.
+"""How many GPUs the claims of a job's pods ask for, when it is submitted and whenever new pods are to be made, and
+which cards of a node they have. Pure.
 
 Rule: a claim template can be deleted and made anew at any time: a job starts only where its pods would get claims, and
 these ask for as many GPUs as plans give it.
 """
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.kinds.gpu_claims import replica_claims
 from voda.cluster.kubernetes.state.devices import DeviceStock
+from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
+from voda.cluster.kubernetes.state.job_pods import worker_of
 from voda.domain.errors import InvalidField, MissingReference
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
@@ -82,3 +88,19 @@ def claims_obstacle(devices: DeviceStock, job: Job | None, kube_job: KubeJob | N
         f"its claim templates ask for {claimed} GPUs of each replica now, and it was submitted with {gpus}: submit it"
         " again, or restore the templates"
     )
+
+
+def job_cards(inventory: Inventory, node: str) -> Mapping[int, str]:
+    """Return card -> id of the job of which a worker's claim has it; one that has a part keeps the rest from others."""
+    shared = inventory.stock.devices.shared
+    index = {card.id: number for number, card in enumerate(shared.nodes.get(node, ()))}
+    found = ((claim, _job_of(inventory, claim)) for claim in shared.claims_on(node).values())
+    return {index[device]: job_id for claim, job_id in found if job_id for device in claim.devices & index.keys()}
+
+
+def _job_of(inventory: Inventory, claim: ResourceClaim) -> str:
+    """Return the id of the job whose worker a claim was made for; empty: it is none of a worker."""
+    pod = inventory.pods_by_key.get(claim.pod)
+    job_id = worker_of(pod) if pod is not None else ""
+    # Anybody can copy the annotation.
+    return job_id if job_id and claim.pod in inventory.workers(job_id) else ""

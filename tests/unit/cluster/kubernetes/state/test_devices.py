@@ -12,7 +12,7 @@ from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.job_cards import job_cards
+from voda.cluster.kubernetes.state.job_claims import job_cards
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_cards import CardCapacities
 from voda.domain.errors import InvalidField, MissingReference
