@@ -20,13 +20,13 @@ from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
-from voda.planner.requested_cards import SpareCards, with_requested_cards
+from voda.planner.requested_cards import SpareCards, serve_requests
 from voda.planner.share_jobs import place_shares
 from voda.planner.start_backoff import with_backed_off_last
 from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
 from voda.planner.virtual_clusters.share_answers import with_share_answers
 from voda.planner.virtual_clusters.share_cards import with_share_cards
-from voda.policies import POLICIES, Policy
+from voda.policies import POLICIES, Policy, gives_as_requested
 
 T = TypeVar("T")
 _MOST_ATTEMPTS: Final = 4
@@ -71,13 +71,6 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
     )
 
 
-def spare_cards(view: ClusterState, now: float) -> SpareCards:
-    """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it."""
-    eligible, _, _ = _eligible(view, now)
-    possible, _ = feasible_view(eligible)
-    return SpareCards(possible)
-
-
 def _eligible(view: ClusterState, now: float) -> tuple[ClusterState, Mapping[str, str], Mapping[str, str]]:
     """Return the view of a decision, and the jobs that are held and those that are stuck, with why."""
     eligible, held = eligible_view(view, now)
@@ -102,11 +95,10 @@ def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: fl
     Rule: no job loses its place for a pod, whatever the policy makes of fewer GPUs.
     """
     undisturbed = _place_on_nodes(view, policy, placer, now)
-    for requested in with_requested_cards(view):
-        placed = _place_on_nodes(requested.view, policy, placer, now)
-        if not requested.displaced(undisturbed.placement, placed.placement):
-            return placed
-    return undisturbed
+    if gives_as_requested(policy):
+        # No job shrinks.
+        return undisturbed
+    return serve_requests(view, undisturbed, lambda fewer: _place_on_nodes(fewer, policy, placer, now))
 
 
 def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
@@ -159,6 +151,17 @@ class Registries(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT = Registries()
+
+
+def spare_cards(view: ClusterState, now: float, registries: Registries = DEFAULT) -> SpareCards | None:
+    """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it; None: its
+    policy lets no job shrink.
+    """
+    if gives_as_requested(registries.policy(view.settings, view.plan)):
+        return None
+    eligible, _, _ = _eligible(view, now)
+    possible, _ = feasible_view(eligible)
+    return SpareCards(possible)
 
 
 def redecide(

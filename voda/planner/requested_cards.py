@@ -4,59 +4,30 @@
 2. Each has room beside shares that are there, or else on whole cards that no job needs for its minimum: none that runs
    or is planned to, and no waiting one that comes before the request and that the nodes could hold.
 3. Those cards are others' for policies, so that elastic jobs shrink; and they stay so until the pod has its cards.
-   Which jobs shrink is the policy's choice: where a job would lose its place, fewer requests are served.
+   Which jobs shrink is the policy's choice: requests for which a job would lose its place are not served.
 
 Rules: pure; a request for which nothing can be spared changes nothing; which card a pod gets is decided where cards are
 free by then. Pools with virtual clusters serve no requests: pods are in no virtual cluster.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest, Gpus
 from voda.domain.job import Job
-from voda.domain.plan import Placement
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
-from voda.planner.feasibility import feasible_view
+from voda.planner.feasibility import feasible_view, without_jobs
 from voda.planner.spare_gpus import is_waiting, spare_gpus, takes_shares
+from voda.planner.virtual_clusters.cell_plan import Placed
 
+_MOST_TRIES: Final = 8
+"""Decisions beside that which serves all requests: a bound on the time that one takes."""
 Containers = Mapping[str, GpuRequest]
 _Turn = tuple[int, float, str]
 """Lower ones come first: higher priority, then earlier submission."""
-
-
-class RequestedCards(NamedTuple):
-    """A view in which cards that pods have requested, and jobs can spare, are others'."""
-
-    view: ClusterState
-    until: float
-    """When the last of these pods requested its cards, seconds since the epoch."""
-
-    def displaced(self, undisturbed: Placement, placed: Placement) -> bool:
-        """Return whether a job would lose its place: one that runs or is to, or a waiting one that comes first."""
-        jobs = self.view.jobs
-        return any(
-            not is_waiting(self.view, jobs[job_id]) or _job_turn(jobs[job_id]) < (0, self.until, "")
-            for job_id in undisturbed.keys() - placed.keys()
-        )
-
-
-def with_requested_cards(view: ClusterState) -> Iterator[RequestedCards]:
-    """Yield the cards of all requests first, then of the first half, and so on."""
-    if not any(account.requests for account in view.shares.values()):
-        return
-    possible, _ = feasible_view(view)
-    served = [each for each in SpareCards(possible).served.values() if each.cards]
-    while served:
-        nodes = dict(view.nodes)
-        for each in served:
-            node = nodes[each.node]
-            nodes[each.node] = replace(node, foreign_gpus=Gpus(min(node.gpus, node.foreign_gpus + each.cards)))
-        yield RequestedCards(replace(view, nodes=nodes), until=served[-1].requested_at)
-        served = served[: len(served) // 2]
 
 
 class Served(NamedTuple):
@@ -65,6 +36,70 @@ class Served(NamedTuple):
     node: str
     cards: int
     requested_at: float
+
+
+def serve_requests(view: ClusterState, undisturbed: Placed, place: Callable[[ClusterState], Placed]) -> Placed:
+    """Return what is placed while those requests are served for which no job loses its place.
+
+    Args:
+        view: of a pool without virtual clusters.
+        undisturbed: what is placed of it while none is served.
+        place: of a view in which cards are others'.
+    """
+    if not any(account.requests for account in view.shares.values()):
+        return undisturbed
+    possible, _ = feasible_view(view)
+    served = [each for each in SpareCards(possible).served.values() if each.cards]
+    draft = _Draft(view, undisturbed, place)
+    if not served or draft.accepts(served):
+        return draft.placed
+    # One that no job can make room for is to keep nobody else waiting, and a decision takes its time.
+    at, size = 0, 1
+    for _ in range(_MOST_TRIES):
+        if draft.accepts(served[at : at + size]):
+            at, size = at + size, 2 * size
+        elif size > 1:
+            size = 1
+        else:
+            at += 1
+    return draft.placed
+
+
+class _Draft:
+    """What is placed while some requests are served."""
+
+    def __init__(self, view: ClusterState, undisturbed: Placed, place: Callable[[ClusterState], Placed]) -> None:
+        self.placed = undisturbed
+        self._undisturbed = undisturbed
+        self._place = place
+        # What is left of cards that a large worker leaves is for nobody to start on who would stop them from leaving.
+        self._late = {job_id for job_id in view.jobs if job_id not in undisturbed.placement}
+        self._view = without_jobs(view, self._late)
+        self._accepted: list[Served] = []
+
+    def accepts(self, more: Sequence[Served]) -> bool:
+        """Serve more requests, and say whether no job loses its place: one that runs or is to, or that comes first."""
+        served = [*self._accepted, *more]
+        placed, until = self._place(self._with(served)), max((each.requested_at for each in served), default=0.0)
+        for job_id in self._undisturbed.placement.keys() - placed.placement.keys():
+            job = self._view.jobs[job_id]
+            if not is_waiting(self._view, job) or _job_turn(job) < (0, until, ""):
+                return False
+        self._accepted, self.placed = served, self._with_late(placed)
+        return True
+
+    def _with(self, served: Sequence[Served]) -> ClusterState:
+        nodes = dict(self._view.nodes)
+        for each in served:
+            node = nodes[each.node]
+            nodes[each.node] = replace(node, foreign_gpus=Gpus(min(node.gpus, node.foreign_gpus + each.cards)))
+        return replace(self._view, nodes=nodes)
+
+    def _with_late(self, placed: Placed) -> Placed:
+        was = self._undisturbed
+        reasons = {job_id: why for job_id, why in was.reasons.items() if job_id in self._late}
+        left_out = {job_id: why for job_id, why in was.left_out.items() if job_id in self._late}
+        return replace(placed, reasons={**reasons, **placed.reasons}, left_out={**left_out, **placed.left_out})
 
 
 class SpareCards:
@@ -86,7 +121,7 @@ class SpareCards:
         turns: list[tuple[_Turn, Job | _RequestTurn]] = [(_job_turn(job), job) for job in waiting]
         turns += [
             # Of one node they come as they were made, by which they had room: an instant has many.
-            ((0, request.requested_at, f"{number:09}"), _RequestTurn(name, uid))
+            ((0, request.requested_at, f"{number:09} {name}"), _RequestTurn(name, uid))
             for name in self._nodes
             for number, (uid, request) in enumerate(view.shares[name].requests.items())
         ]
@@ -110,6 +145,10 @@ class SpareCards:
             if (needed := needed_of[state]) is not None and self._can_spare(name, needed):
                 found[name] = needed
         return min(found, key=lambda name: (found[name], -self._spare[name], name), default="")
+
+    def has_any(self, nodes: Collection[str]) -> bool:
+        """Return whether any of the nodes is one of these."""
+        return not self._nodes.keys().isdisjoint(nodes)
 
     def take(self, name: str, containers: Containers) -> int | None:
         """Give a pod what it asks for of a node, if that can be spared, and return how many whole cards it takes."""

@@ -14,8 +14,9 @@ from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, ShareRequest, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
-from voda.planner.decide import decide
-from voda.planner.requested_cards import SpareCards, with_requested_cards
+from voda.planner.decide import decide, spare_cards
+from voda.planner.feasibility import feasible_view
+from voda.planner.requested_cards import SpareCards
 from voda.policies import POLICIES
 
 CARD = GpuDevice(memory_mib=16_000, name="gpu.example.com/n1/gpu")
@@ -53,9 +54,10 @@ def a_pool(
     return replace(a_state(jobs=jobs, nodes=[there], placement=placement), shares={"n1": account})
 
 
-def requested(state: ClusterState) -> ClusterState:
-    """Return the state in which all requests that can be are served."""
-    return next((each.view for each in with_requested_cards(state)), state)
+def spared(state: ClusterState) -> int:
+    """Return how many whole cards jobs can spare for requests."""
+    possible, _ = feasible_view(state)
+    return sum(each.cards for each in SpareCards(possible).served.values())
 
 
 def planned(state: ClusterState) -> Plan:
@@ -83,7 +85,7 @@ def test_pod_of_several_containers_and_whole_cards_gets_as_many() -> None:
 
 def test_job_keeps_its_minimum_and_the_request_changes_nothing() -> None:
     state = a_pool(running("train", workers=4, least=4), requests={"u1": a_request(HALF)})
-    assert requested(state) == state
+    assert spared(state) == 0
     assert sizes(planned(state)) == {"train": 4}
 
 
@@ -103,7 +105,7 @@ def test_gang_that_is_about_to_start_or_has_lost_a_worker_keeps_its_gpus() -> No
         gang = a_job("gang", workers=there, min_replicas=2, max_replicas=2, submitted_at=90.0)
         state = a_pool(gang, requests={"u1": a_request(HALF)}, cards=2)
         state = replace(state, plan=replace(state.plan, placement={"gang": ("n1", "n1")}))
-        assert requested(state) == state
+        assert spared(state) == 0
         assert sizes(planned(state)) == {"gang": 2}
 
 
@@ -111,7 +113,7 @@ def test_elastic_job_whose_first_worker_comes_back_keeps_one() -> None:
     train = a_job("train", workers={1: "n1"}, min_replicas=1, max_replicas=2)
     state = a_pool(train, requests={"u1": a_request(HALF), "u2": a_request(TWO)}, cards=2)
     state = replace(state, plan=replace(state.plan, placement={"train": ("n1", "n1")}))
-    assert requested(state).nodes["n1"].usable_gpus == 1
+    assert spared(state) == 1
 
 
 def test_job_that_no_node_can_hold_keeps_no_card_from_a_pod() -> None:
@@ -123,19 +125,19 @@ def test_job_that_no_node_can_hold_keeps_no_card_from_a_pod() -> None:
 def test_request_of_cards_that_nobody_claims_any_more_changes_nothing() -> None:
     state = a_pool(running("train", workers=4), requests={"u1": a_request(GpuRequest(milli=500))})
     left = SharingNode(requests=state.shares["n1"].requests)
-    assert requested(replace(state, shares={"n1": left})).nodes == state.nodes
+    assert spared(replace(state, shares={"n1": left})) == 0
 
 
 def test_card_that_is_given_up_has_to_be_large_enough_whichever_it_is() -> None:
     state = a_pool(running("train", workers=2), requests={"u1": a_request(GpuRequest(memory_mib=15_000))}, cards=2)
     devices = (CARD, GpuDevice(memory_mib=8_000, name="gpu.example.com/n1/small"))
     account = replace(state.shares["n1"], devices=devices)
-    assert requested(replace(state, shares={"n1": account})).nodes == state.nodes
+    assert spared(replace(state, shares={"n1": account})) == 0
 
 
 def test_request_for_a_node_that_takes_nobody_changes_nothing() -> None:
     state = a_pool(running("train", workers=4), requests={"u1": a_request(HALF)}, is_schedulable=False)
-    assert requested(state) == state
+    assert spared(state) == 0
 
 
 def test_node_is_chosen_where_the_fewest_whole_cards_are_needed_and_most_can_be_spared() -> None:
@@ -164,10 +166,43 @@ def test_whatever_is_requested_every_running_job_keeps_its_minimum(
     jobs = [running("train", workers=workers, least=min(workers, least))] if workers else []
     requests = {f"u{number}": a_request(*each) for number, each in enumerate(asked)}
     state = a_pool(*jobs, requests=requests, cards=8)
-    left = requested(state).nodes["n1"].usable_gpus
+    left = state.nodes["n1"].usable_gpus - spared(state)
     assert 0 <= left <= 8
     assert left >= (min(workers, least) if workers else 0)
     assert sizes(planned(state)).get("train", 0) >= (min(workers, least) if workers else 0)
+
+
+def two_tiers(requests: Mapping[str, ShareRequest]) -> ClusterState:
+    """Return eight cards: `lo` can spare two of its three, and `hi`, of a higher priority, four of its five."""
+    lo = a_job("lo", workers=dict.fromkeys(range(3), "n1"), min_replicas=1, max_replicas=3)
+    hi = a_job("hi", workers=dict.fromkeys(range(5), "n1"), min_replicas=1, max_replicas=5, priority=1)
+    return a_pool(lo, hi, requests=requests, cards=8)
+
+
+def test_request_that_would_displace_a_job_keeps_no_other_from_its_card() -> None:
+    three = a_request(GpuRequest(devices=Gpus(3)), at=50.0)
+    assert sizes(planned(two_tiers({"big": three}))) == {"lo": 3, "hi": 5}
+    small = {f"s{number}": a_request(HALF, at=60.0 + number) for number in range(2)}
+    assert sizes(planned(two_tiers(small))) == {"lo": 2, "hi": 5}
+    assert sizes(planned(two_tiers({"big": three, **small}))) == {"lo": 2, "hi": 5}
+    ones = {f"o{number}": a_request(GpuRequest(devices=Gpus(1)), at=50.0 + number) for number in range(3)}
+    assert sizes(planned(two_tiers(ones))) == {"lo": 1, "hi": 5}
+
+
+def test_no_job_starts_on_what_a_large_worker_leaves_beside_a_part() -> None:
+    large = a_job(
+        "large", workers={0: "n1", 1: "n1"}, min_replicas=1, max_replicas=2, gpus_per_replica=Gpus(2), priority=1
+    )
+    waits = a_job("waits", min_replicas=1, max_replicas=1, submitted_at=10.0)
+    plan = planned(a_pool(large, waits, requests={"u1": a_request(HALF)}))
+    assert sizes(plan) == {"large": 1}
+    assert "waits" in plan.reasons
+
+
+def test_policy_that_lets_no_job_shrink_spares_nothing() -> None:
+    state = a_pool(running("train", workers=4), requests={"u1": a_request(HALF)})
+    assert spare_cards(state, 100.0) is not None
+    assert spare_cards(replace(state, settings=replace(state.settings, policy="fifo")), 100.0) is None
 
 
 JOBS = st.lists(

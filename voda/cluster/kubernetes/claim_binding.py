@@ -21,7 +21,7 @@ from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod, pod_path
 from voda.cluster.kubernetes.pod_binding import patch_pod
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, pinned_claim
-from voda.domain.errors import NotFound
+from voda.domain.errors import ActionRefused, NotFound
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Absent, Conflict
 from voda.kubernetes_client.metadata import NamedObject
@@ -42,6 +42,7 @@ class ClaimBinding:
         Claims that do already are left as they are.
 
         Raises:
+            ActionRefused: the API server refuses a claim, or somebody else has made one of its name.
             Conflict: the pod, or one of its claims, has changed since.
             NotFound: the pod is gone.
         """
@@ -109,8 +110,12 @@ class ClaimBinding:
             body = pinned_claim(like, name, chosen.selectors, ",".join(chosen.cards))
             await self._api.create(_claims(meta.namespace), body, NamedObject)
         except Conflict:
+            made = await self._api.get(_claims(meta.namespace, name), ResourceClaim)
+            if made is None or not _is_like(made, pod, chosen):
+                raise ActionRefused(
+                    f"claim {meta.namespace}/{name} is there, and is not that of pod {pod.metadata.key}"
+                ) from None
             # An earlier try made it.
-            return
 
     async def _name(self, pod: Pod, claims: Mapping[str, str], node: str) -> Pod:
         statuses = [
@@ -128,6 +133,12 @@ class ClaimBinding:
         gates = [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.SHARE_GATE]
         spec = {"spec": {"schedulingGates": gates}} if len(gates) < len(pod.spec.scheduling_gates) else {}
         return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.CARDS: cards}}, **spec})
+
+
+def _is_like(made: ResourceClaim, pod: Pod, chosen: ChosenClaim) -> bool:
+    """Return whether a claim is the one that voda made for a pod: anybody may make one of its name."""
+    cards = made.metadata.annotations.get(well_known.CARDS)
+    return (made.owner, made.pod_claim, cards) == (pod.metadata.uid, chosen.claim.pod_claim, ",".join(chosen.cards))
 
 
 def _claims(namespace: str, name: str = "") -> str:

@@ -34,6 +34,7 @@ from voda.cluster.kubernetes.state.claim_requests import asked_of_cards
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import CardShare, GpuRequest
 from voda.events.types import ShareAssigned, ShareReleased
+from voda.kubernetes_client.api import Api
 
 SETTINGS: Mapping[str, Any] = {
     "cluster": {"defaultPool": "default", "gpuDeviceClasses": [CLASS], "relistSeconds": 60.0},
@@ -615,6 +616,40 @@ async def test_claim_is_made_anew_so_that_kube_scheduler_looks_at_a_pod_again() 
         assert not await it.reasons()
 
 
+async def test_claim_that_somebody_made_by_the_next_name_is_not_taken_for_the_pods() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        first, spec = await it.claim_name("a"), (await it.claim("a"))["spec"]
+        there = len(await it.world.client.list(CLAIMS, "ns"))
+        await it.world.client.create(CLAIMS, {"metadata": {"name": f"{first}-1", "namespace": "ns"}, "spec": spec})
+        await it.refuse("a")
+        await it.wait(50)
+        assert await it.claim_name("a") == first
+        assert len(await it.world.client.list(CLAIMS, "ns")) == there + 1
+
+
+async def test_claim_that_cannot_be_made_anew_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        api, tries = it.replica.service.mirror.api, list[str]()
+
+        async def refuse_claims(path: str, *given: Any) -> Any:
+            if path.endswith("resourceclaims"):
+                tries.append(path)
+                raise ActionRefused("exceeded quota")
+            return await Api.create(api, path, *given)
+
+        monkeypatch.setattr(api, "create", refuse_claims)
+        await it.refuse("a")
+        for number in range(500):
+            await it.wait(0.1)
+            # Something changes all the time.
+            await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"annotations": {"x": str(number)}}})
+        assert 2 <= len(tries) <= 3
+
+
 async def test_pod_that_kube_scheduler_cannot_place_gives_its_card_back_after_a_minute() -> None:
     async with a_story({"n1": 1}) as it:
         clock = it.replica.service.clock
@@ -653,7 +688,7 @@ async def test_pod_whose_claims_the_api_server_refuses_leaves_its_card_to_others
         assert it.recorded().keys() == {"a"}
         await it.wait(20)
         await it.until_selects("b", "n1-0")
-        reason = "its claims could not be made to select the cards for 60 s"
+        reason = "the API server refuses claims that select the cards"
         assert await it.reasons() == [reason]
         await it.allocate("b", "n1", 0, milli="1000", memory="80Gi")
         # Once that one is gone, another one that waits comes before it.

@@ -149,24 +149,33 @@ class CardAllotment:
             ]
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self.refused: list[RefusedClaimant] = []
+        self._short: list[tuple[str, Claimant]] = []
+        """Node and pod that has requested cards there, and found too few."""
         self._refusals: dict[_Asked, tuple[str, Sequence[str]]] = {}
         """Many pods ask for the same, in the same words: what they are told, and the nodes where they could be."""
 
     def choose_on(self, node: str, claimant: Claimant) -> ChosenCards | None:
-        """Return cards of a node for a pod; None: there is no room, and the whole cards there are kept for it."""
+        """Return cards of a node for a pod that has requested some there; None: there is no room."""
         known = self._nodes.get(node)
         if known is None or self._is_left_out(node, claimant) or not selects(claimant.pod, known):
             return None
         # Of many nodes hardly one has room: which ones have not is seen at once.
         if _may_fit(claimant, self._accounts[node]) and (chosen := self._choose([node], claimant)) is not None:
             return chosen
-        # Cards come free one after the other, and whoever needs one alone would always be faster.
-        needed = sum(max(1, each.devices) for each in claimant.requests.values())
-        kept = _whole(self._accounts[node])[:needed]
-        if kept:
-            whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
-            self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
+        self._short.append((node, claimant))
         return None
+
+    def keep_requested(self) -> None:
+        """Keep whole cards from pods that have requested none, for those whose node has too few of them yet.
+
+        Cards come free one after the other, and whoever needs one alone would always be faster.
+        """
+        for node, claimant in self._short:
+            needed = sum(max(1, each.devices) for each in claimant.requests.values())
+            if kept := _whole(self._accounts[node])[:needed]:
+                whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
+                self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
+        self._short.clear()
 
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""

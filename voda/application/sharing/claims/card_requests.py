@@ -28,7 +28,7 @@ _AFTER_S: Final = 2.0
 _LOOK_S: Final = 1.0
 """How often this looks at nodes and pods: that takes tens of milliseconds where there are thousands."""
 _MOST_LOOKED_AT: Final = 32
-"""Pods at a time; those for which nothing was found come last the next time."""
+"""Pods at a time; the next time it goes on after these."""
 _OPEN_S: Final = 60.0
 _OPEN_WITH_WORKERS_S: Final = 900.0
 """As long as workers are about to leave the node: they may have a long grace."""
@@ -57,8 +57,8 @@ class CardRequests:
         """Uid -> nodes whose cards it has requested in vain."""
         self._moved: set[str] = set()
         """Uids of pods whose request was withdrawn once, for their node had nothing to spare any more."""
-        self._helpless_at: dict[str, float] = {}
-        """Uid -> when nothing was found that could be spared for it."""
+        self._start = 0
+        """So many of the pods that are due come last this time, for which nothing was found the last time."""
 
     def due(self, refused: Sequence[RefusedClaimant], now: float) -> Iterator[RequestFact]:
         """Yield the requests that begin and end now; `recorded` is to be told which the log has.
@@ -68,7 +68,8 @@ class CardRequests:
             now: seconds since the epoch.
         """
         requests = self._claimants.shares.requests()
-        if now < self._look_at and (refused or requests):
+        # A clock that was set back closes this for no longer.
+        if now < self._look_at <= now + _LOOK_S and (refused or requests):
             self.next_at = self._look_at
             return
         self._look_at = now + _LOOK_S
@@ -79,7 +80,7 @@ class CardRequests:
         if requests or (due and room > 0):
             spare = self._claimants.spare_cards(now)
             yield from self._ended(waiting, spare, now)
-            yield from self._begun(due, spare, room, now)
+            yield from self._begun(due, spare, room)
 
     def recorded(self, fact: RequestFact, now: float) -> None:
         """Note that the log has one of the facts that were due."""
@@ -123,17 +124,21 @@ class CardRequests:
                 yield _withdrawn(node, uid, request, f"no card was free for it within {int(age_s)} s")
 
     def _begun(
-        self, due: Sequence[RefusedClaimant], spare: Sequence[SpareCards], room: int, now: float
+        self, due: Sequence[RefusedClaimant], spare: Sequence[SpareCards], room: int
     ) -> Iterator[ShareRequested]:
         helpless, looked = set[tuple[int, frozenset[tuple[str, GpuRequest]]]](), 0
         """Nodes and requests that nothing can be spared for: many pods ask for the same."""
         able = dict[int, Sequence[str]]()
-        for claimant, nodes in _in_turn(sorted(due, key=lambda each: self._helpless_at.get(each.claimant.uid, 0.0))):
+        turns, start = _in_turn(due), self._start
+        self._start = 0
+        for number, (claimant, nodes) in enumerate((*turns[start:], *turns[:start])):
             asked = id(nodes), frozenset(claimant.requests.items())
             if asked in helpless:
-                self._helpless_at[claimant.uid] = now
                 continue
-            if room <= 0 or looked == _MOST_LOOKED_AT:
+            if room <= 0:
+                return
+            if looked == _MOST_LOOKED_AT:
+                self._start = (start + number) % len(turns)
                 return
             if id(nodes) not in able:
                 able[id(nodes)] = [name for name in nodes if self._claimants.gives_cards_up(name)]
@@ -142,19 +147,17 @@ class CardRequests:
             looked += 1
             if pool is None:
                 helpless.add(asked)
-                self._helpless_at[claimant.uid] = now
                 continue
             pool.take(node, claimant.requests)
             room -= 1
             yield ShareRequested(node=node, pod_uid=claimant.uid, pod=claimant.key, containers=claimant.requests)
 
     def _forget(self, waiting: set[str]) -> None:
-        known = self._since.keys() | self._in_vain.keys() | self._moved | self._helpless_at.keys()
+        known = self._since.keys() | self._in_vain.keys() | self._moved
         for uid in known - waiting:
             self._since.pop(uid, None)
             self._in_vain.pop(uid, None)
             self._moved.discard(uid)
-            self._helpless_at.pop(uid, None)
             self._pauses.reset(uid)
 
 
@@ -162,6 +165,8 @@ def _choice(
     spare: Sequence[SpareCards], requests: Mapping[str, GpuRequest], nodes: Sequence[str], avoided: Collection[str]
 ) -> tuple[str, SpareCards | None]:
     """Return the node, if possible none of those avoided, and its pool; None: nothing can be spared."""
+    # Where a request was in vain, the others of the pool may be too: its policy is one.
+    spare = sorted(spare, key=lambda pool: pool.has_any(avoided)) if avoided else spare
     for those in ([name for name in nodes if name not in avoided], nodes) if avoided else (nodes,):
         for pool in spare:
             if node := pool.node_for(requests, those):

@@ -55,6 +55,8 @@ class CardRound:
     async def look_at(self, waiting: Collection[Pod]) -> None:
         """Look at the pods, the oldest first."""
         for number, (pod, node) in enumerate(self._turns(waiting)):
+            if not node:
+                self.allotment.keep_requested()
             if number % _PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if len(self.chosen) + len(self.under_way) >= _MOST_AT_ONCE:
@@ -67,13 +69,17 @@ class CardRound:
     def _turns(self, waiting: Collection[Pod]) -> Sequence[tuple[Pod, str]]:
         """Return the pods in their order, each with the node that it may get cards of; empty: any.
 
-        First those that have requested cards, and only of that node: else an older pod takes what was given up for
-        another one, whose own request nothing serves then.
+        First those that have requested cards, as they did, and only of that node: else an older pod takes what was
+        given up for another one, whose own request nothing serves then.
         """
         pods = sorted(waiting, key=lambda pod: self.failures.is_last(pod.metadata.uid))
         requests = self.claimants.shares.requests()
-        requested = [(pod, requests[pod.metadata.uid]) for pod in pods if pod.metadata.uid in requests]
-        return requested + [(pod, "") for pod in pods]
+        first = sorted((pod for pod in pods if pod.metadata.uid in requests), key=self._requested_at)
+        return [(pod, requests[pod.metadata.uid]) for pod in first] + [(pod, "") for pod in pods]
+
+    def _requested_at(self, pod: Pod) -> float:
+        uid, shares = pod.metadata.uid, self.claimants.shares
+        return shares.nodes[shares.requests()[uid]].requests[uid].requested_at
 
     def _decide(self, pod: Pod, only_on: str) -> None:
         found = self._answer(pod, only_on)

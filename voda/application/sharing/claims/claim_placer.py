@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from voda.application.sharing.claims.bind_failures import KEPT_S, BindFailures
+from voda.application.sharing.claims.bind_failures import BindFailures
 from voda.application.sharing.claims.card_allotment import (
     CardAllotment,
     ChosenCards,
@@ -152,7 +152,7 @@ class ClaimPlacer:
     async def _yield(self, unused: UnusedCards, now: float) -> None:
         """Release cards that a pod has not come to use; its claim goes on to select them, in case it does."""
         claimant, node = unused.meant.claimant, unused.meant.node
-        why = f"its claims could not be made to select the cards for {KEPT_S:g} s"
+        why = "the API server refuses claims that select the cards"
         await self._release(claimant, node, self._tries.yield_reason(claimant.pod, node) if unused.are_named else why)
         self._requests.failed(claimant.uid, node, now)
         if not unused.are_named:
@@ -191,6 +191,8 @@ class ClaimPlacer:
         if is_done:
             self._announced.pop(uid, None)
             self._failures.succeeded(uid)
+        elif chosen.renewals:
+            self._tries.not_renewed(uid)
         else:
             self._failures.failed(uid, self._backend.clock.now())
 
@@ -201,6 +203,8 @@ class ClaimPlacer:
         try:
             pod = await self.accounts.binding.pin(chosen.claimant.pod, self.claimants.claims(chosen), chosen.node)
         except ActionRefused as error:
+            if chosen.renewals:
+                raise
             now = self._backend.clock.now()
             self._failures.refused(chosen.claimant.uid, now)
             why = f"cards were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"

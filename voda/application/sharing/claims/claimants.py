@@ -117,11 +117,12 @@ class Claimants:
         return found
 
     def spare_cards(self, now: float) -> Sequence[SpareCards]:
-        """Return what jobs can spare of the cards of each pool; where virtual clusters share a pool, pods get none."""
+        """Return what jobs can spare of each pool's cards: none where virtual clusters share it, or no job shrinks."""
         cluster = self.accounts.backend.view.live.cluster
         pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
-        return [spare_cards(cluster.state(pool), now) for pool in there]
+        found = (spare_cards(cluster.state(pool), now) for pool in there)
+        return [each for each in found if each is not None]
 
     def gives_cards_up(self, node: str) -> bool:
         """Say whether a worker that leaves a node leaves a card that a pod can be given, whichever worker it is."""

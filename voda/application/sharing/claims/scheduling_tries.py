@@ -40,6 +40,8 @@ class SchedulingTries:
     """Uid of a pod -> what had been said of it when its claims came to select the cards that it has."""
     _yields: dict[str, int] = field(default_factory=dict, init=False)
     """Uid of a pod -> how often it has given cards back since it could not be placed."""
+    _not_renewed: dict[str, int] = field(default_factory=dict, init=False)
+    """Uid of a pod -> how often its claims could not be made anew."""
 
     def avoided(self, uid: str) -> Mapping[str, float]:
         """Return the nodes that a pod avoids -> until when."""
@@ -55,6 +57,7 @@ class SchedulingTries:
             self._former[pod.metadata.uid] = found
         else:
             self._former.pop(pod.metadata.uid, None)
+        self._not_renewed.pop(pod.metadata.uid, None)
 
     def verdict(self, pod: Pod, node: str) -> KubeCondition | None:
         """Return what kube-scheduler says of a pod where its cards are; None: nothing yet, as far as one can tell.
@@ -76,7 +79,12 @@ class SchedulingTries:
         kube-scheduler (1.37) counts a share twice while it writes the allocation. A pod that it looks at just then fits
         beside no other on the card, and it looks at that pod again after five minutes, or once it has another claim.
         """
-        return is_unschedulable(self.verdict(pod, node)) and held_s >= _UNSCHEDULABLE_S * _RENEWED_AFTER**renewals
+        tried = renewals + self._not_renewed.get(pod.metadata.uid, 0)
+        return is_unschedulable(self.verdict(pod, node)) and held_s >= _UNSCHEDULABLE_S * _RENEWED_AFTER**tried
+
+    def not_renewed(self, uid: str) -> None:
+        """Note that the claims of a pod could not be made anew: that counts as if they had been."""
+        self._not_renewed[uid] = self._not_renewed.get(uid, 0) + 1
 
     def is_to_yield(self, pod: Pod, node: str, held_s: float) -> bool:
         """Say whether a pod that has been bound to cards for so long, and can have no others, is to give them back."""
@@ -120,6 +128,7 @@ class SchedulingTries:
         self._unseen.intersection_update(there)
         self._former = {uid: found for uid, found in self._former.items() if uid in there}
         self._yields = {uid: count for uid, count in self._yields.items() if uid in there}
+        self._not_renewed = {uid: count for uid, count in self._not_renewed.items() if uid in there}
 
 
 def unseen_reason(pod: Pod) -> str:
