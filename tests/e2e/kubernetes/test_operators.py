@@ -26,6 +26,7 @@ DIFFERENT: Final = {
     "test_v1_job_when_a_worker_is_evicted_fails_and_stays_so": "it is restarting, and its pod is left as it is",
     "test_v1_job_when_its_deadline_has_passed_fails_and_loses_its_pods": "it looks only when something else happens",
     "test_v1_job_fails_with_its_launcher": "the reason names the MPIJob's own too",
+    "test_torch_worker_when_deleted_under_never_fails_the_job": "a deleted pod goes at once, so its end may go unseen",
 }
 _TESTED = (
     test_cluster_contract,
