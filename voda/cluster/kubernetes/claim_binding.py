@@ -84,6 +84,14 @@ class ClaimBinding:
         """Take the name of the node away where kube-scheduler was to keep room for a pod; raises as `pin`."""
         await patch_pod(self._api, pod, {"status": {"nominatedNodeName": None}}, subresource="status")
 
+    async def unname(self, pod: Pod) -> Pod:
+        """Let a pod name no cards, and return it as it is then; raises as `pin`.
+
+        kube-controller-manager makes claims anew that somebody deleted, but it may miss that they are gone: then it
+        looks at the pod the next time that this changes.
+        """
+        return await patch_pod(self._api, pod, {"metadata": {"annotations": {well_known.CARDS: None}}})
+
     async def delete(self, claim: ResourceClaim) -> None:
         """Delete a claim that has no devices; Conflict: it has changed since."""
         meta = claim.metadata

@@ -616,6 +616,19 @@ async def test_claim_is_made_anew_so_that_kube_scheduler_looks_at_a_pod_again() 
         assert not await it.reasons()
 
 
+async def test_pod_whose_claims_somebody_deleted_changes_so_that_they_are_made_anew() -> None:
+    async with a_story({"n1": 1}) as it:
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+        it.world.server.objects[CLAIMS].clear()
+        it.world.server.cut(forgets=True)
+        await it.world.until_it_is(lambda: names_no_cards(it, "a"), what="the pod names no cards any more")
+
+
+async def names_no_cards(it: Story, name: str) -> bool:
+    return "voda.dev/cards" not in (await it.pod(name))["metadata"].get("annotations", {})
+
+
 async def test_claim_that_somebody_made_by_the_next_name_is_not_taken_for_the_pods() -> None:
     async with a_story({"n1": 1}) as it:
         await it.submit("a")

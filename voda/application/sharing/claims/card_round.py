@@ -16,6 +16,7 @@ from voda.application.sharing.claims.card_allotment import CardAllotment, Chosen
 from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.claims.scheduling_tries import SchedulingTries, unseen_reason
 from voda.application.sharing.claims.template_maker import TemplateMaker
+from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.concurrency import log_unexpected
 from voda.domain.errors import InvalidInput
@@ -49,6 +50,8 @@ class CardRound:
     chosen: dict[str, ChosenCards] = field(default_factory=dict, init=False)
     """By uid; cards that the log has and the pod's claims do not select yet are among them."""
     unused: list[UnusedCards] = field(default_factory=list, init=False)
+    bereft: dict[str, Pod] = field(default_factory=dict, init=False)
+    """By uid; those whose claims somebody has deleted, though they had cards."""
     reasons: list[tuple[Pod, str]] = field(default_factory=list, init=False)
     """Pods that get no cards, and why."""
 
@@ -103,7 +106,10 @@ class CardRound:
         except InvalidInput as error:
             return str(error)
         if claimant is None:
+            if well_known.CARDS in pod.metadata.annotations and self.tries.is_bereft(uid, self.now):
+                self.bereft[uid] = pod
             return self.templates.obstacle(pod) or None
+        self.tries.has_claims(uid)
         meant = self.claimants.meant(claimant)
         if not is_due and (meant is None or not is_hopeless):
             return None

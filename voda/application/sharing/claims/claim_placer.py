@@ -112,6 +112,8 @@ class ClaimPlacer:
         async with asyncio.TaskGroup() as group:
             for node, those in new.items():
                 group.create_task(succeeds(self._assign(node, those, now), node))
+            for pod in looked.bereft.values():
+                group.create_task(succeeds(self._unname(pod), pod.metadata.key))
             for held in looked.unused:
                 group.create_task(succeeds(self._yield(held, now), held.meant.claimant.key))
         recorded = [each for each in looked.chosen.values() if self.claimants.has(each)]
@@ -161,6 +163,10 @@ class ClaimPlacer:
         self._tries.yielded(claimant.pod, node, now)
         if claimant.pod.status.nominated_node_name == node:
             await self.accounts.binding.keep_no_room(claimant.pod)
+
+    async def _unname(self, pod: Pod) -> None:
+        """Have a pod name no cards, now that its claims are gone: kube-controller-manager then sees to them."""
+        self.claimants.inventory.update_pod(await self.accounts.binding.unname(pod))
 
     async def _release(self, claimant: Claimant, node: str, reason: str) -> None:
         fact = ShareReleased(node=node, pod_uid=claimant.uid, pod=claimant.key, reason=reason)

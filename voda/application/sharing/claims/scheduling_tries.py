@@ -21,6 +21,8 @@ _LONGEST_UNSCHEDULABLE_S: Final = 60.0
 """Twice as long on each node that follows: where it fits on none, it would else move as long as there are nodes."""
 _RENEWED_AFTER: Final = 4
 """Times as long as the time before a pod's claims are made anew the next time."""
+_MISSING_S: Final = 5.0
+"""For so long claims of a pod may be missing: they are being replaced, or the mirror is behind."""
 _UNSEEN_S: Final = 300.0
 """For so long no scheduler may have looked at a pod: kube-scheduler may be away, or have very many pods to look at."""
 _AVOIDED_S: Final = 300.0
@@ -40,6 +42,8 @@ class SchedulingTries:
     """Uid of a pod -> what had been said of it when its claims came to select the cards that it has."""
     _yields: dict[str, int] = field(default_factory=dict, init=False)
     """Uid of a pod -> how often it has given cards back since it could not be placed."""
+    _missing_since: dict[str, float] = field(default_factory=dict, init=False)
+    """Uid of a pod -> since when claims that its status names are not there."""
     _not_renewed: dict[str, int] = field(default_factory=dict, init=False)
     """Uid of a pod -> how often its claims could not be made anew."""
 
@@ -81,6 +85,14 @@ class SchedulingTries:
         """
         tried = renewals + self._not_renewed.get(pod.metadata.uid, 0)
         return is_unschedulable(self.verdict(pod, node)) and held_s >= _UNSCHEDULABLE_S * _RENEWED_AFTER**tried
+
+    def is_bereft(self, uid: str, now: float) -> bool:
+        """Say whether claims of a pod, which are not there now either, have been missing for long."""
+        return now - self._missing_since.setdefault(uid, now) >= _MISSING_S
+
+    def has_claims(self, uid: str) -> None:
+        """Note that the claims of a pod are there."""
+        self._missing_since.pop(uid, None)
 
     def not_renewed(self, uid: str) -> None:
         """Note that the claims of a pod could not be made anew: that counts as if they had been."""
@@ -128,6 +140,7 @@ class SchedulingTries:
         self._unseen.intersection_update(there)
         self._former = {uid: found for uid, found in self._former.items() if uid in there}
         self._yields = {uid: count for uid, count in self._yields.items() if uid in there}
+        self._missing_since = {uid: since for uid, since in self._missing_since.items() if uid in there}
         self._not_renewed = {uid: count for uid, count in self._not_renewed.items() if uid in there}
 
 
