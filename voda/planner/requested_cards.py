@@ -50,22 +50,22 @@ def serve_requests(view: ClusterState, undisturbed: Placed, place: Callable[[Clu
         return undisturbed
     possible, _ = feasible_view(view)
     served = [each for each in SpareCards(possible).served.values() if each.cards]
-    draft = _Draft(view, undisturbed, place)
-    if not served or draft.accepts(served):
-        return draft.placed
+    serving = _Serving(view, undisturbed, place)
+    if not served or serving.accepts(served):
+        return serving.placed
     # One that no job can make room for is to keep nobody else waiting, and a decision takes its time.
     at, size = 0, 1
     for _ in range(_MOST_TRIES):
-        if draft.accepts(served[at : at + size]):
+        if serving.accepts(served[at : at + size]):
             at, size = at + size, 2 * size
         elif size > 1:
             size = 1
         else:
             at += 1
-    return draft.placed
+    return serving.placed
 
 
-class _Draft:
+class _Serving:
     """What is placed while some requests are served."""
 
     def __init__(self, view: ClusterState, undisturbed: Placed, place: Callable[[ClusterState], Placed]) -> None:
