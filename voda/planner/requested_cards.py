@@ -56,6 +56,8 @@ def serve_requests(view: ClusterState, undisturbed: Placed, place: Callable[[Clu
     # One that no job can make room for is to keep nobody else waiting, and a decision takes its time.
     at, size = 0, 1
     for _ in range(_MOST_TRIES):
+        if at >= len(served) or len(served) == 1:
+            break
         if serving.accepts(served[at : at + size]):
             at, size = at + size, 2 * size
         elif size > 1:

@@ -16,7 +16,8 @@ from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner.decide import decide, spare_cards
 from voda.planner.feasibility import feasible_view
-from voda.planner.requested_cards import SpareCards
+from voda.planner.requested_cards import SpareCards, serve_requests
+from voda.planner.virtual_clusters.cell_plan import Placed
 from voda.policies import POLICIES
 
 CARD = GpuDevice(memory_mib=16_000, name="gpu.example.com/n1/gpu")
@@ -187,6 +188,18 @@ def test_request_that_would_displace_a_job_keeps_no_other_from_its_card() -> Non
     assert sizes(planned(two_tiers({"big": three, **small}))) == {"lo": 2, "hi": 5}
     ones = {f"o{number}": a_request(GpuRequest(devices=Gpus(1)), at=50.0 + number) for number in range(3)}
     assert sizes(planned(two_tiers(ones))) == {"lo": 1, "hi": 5}
+
+
+def test_request_that_cannot_be_served_costs_one_decision_more() -> None:
+    state = two_tiers({"big": a_request(GpuRequest(devices=Gpus(3)))})
+    undisturbed, views = Placed(placement=state.plan.placement, reasons={}), list[ClusterState]()
+
+    def place(view: ClusterState) -> Placed:
+        views.append(view)
+        return Placed(placement={"hi": state.plan.placement["hi"]}, reasons={})
+
+    assert serve_requests(state, undisturbed, place) == undisturbed
+    assert len(views) == 1
 
 
 def test_no_job_starts_on_what_a_large_worker_leaves_beside_a_part() -> None:

@@ -50,6 +50,13 @@ def test_claims_are_made_anew_the_more_seldom_the_more_often_they_were() -> None
     assert not tries.is_to_renew(a_pod(), "n1", 1e9, 0)
 
 
+def test_pod_without_claims_is_bereft_every_five_seconds_until_they_are_there() -> None:
+    tries = SchedulingTries()
+    assert [at for at in range(100, 112) if tries.is_bereft("a", float(at))] == [105, 110]
+    tries.has_claims("a")
+    assert not tries.is_bereft("a", 200.0)
+
+
 def test_pod_that_nobody_looked_at_is_left_alone_until_somebody_does_and_another_avoids_the_node() -> None:
     tries = SchedulingTries()
     tries.yielded(a_pod(), "n1", 100.0)

@@ -58,7 +58,7 @@ class CardRequests:
         self._moved: set[str] = set()
         """Uids of pods whose request was withdrawn once, for their node had nothing to spare any more."""
         self._start = 0
-        """So many of the pods that are due come last this time, for which nothing was found the last time."""
+        """Where to go on among the pods that are due: the last time more were due than are looked at at once."""
 
     def due(self, refused: Sequence[RefusedClaimant], now: float) -> Iterator[RequestFact]:
         """Yield the requests that begin and end now; `recorded` is to be told which the log has.

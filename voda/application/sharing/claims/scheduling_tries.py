@@ -87,8 +87,11 @@ class SchedulingTries:
         return is_unschedulable(self.verdict(pod, node)) and held_s >= _UNSCHEDULABLE_S * _RENEWED_AFTER**tried
 
     def is_bereft(self, uid: str, now: float) -> bool:
-        """Say whether claims of a pod, which are not there now either, have been missing for long."""
-        return now - self._missing_since.setdefault(uid, now) >= _MISSING_S
+        """Say whether claims of a pod, which are not there now, have been missing for long; once in that time."""
+        is_long = now - self._missing_since.setdefault(uid, now) >= _MISSING_S
+        if is_long:
+            self._missing_since[uid] = now
+        return is_long
 
     def has_claims(self, uid: str) -> None:
         """Note that the claims of a pod are there."""
