@@ -167,5 +167,5 @@ house: ## Print the figures of the code: modules, lines, names, folders, the lar
 	@$(PYTHON) tools/house.py -v
 
 clean: ## Remove whatever the other targets made.
-	rm -rf .venv out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-torch out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

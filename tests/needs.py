@@ -2,10 +2,13 @@
 
 import importlib.util
 import os
-from typing import NoReturn
+from pathlib import Path
+from typing import Final, NoReturn
 
 import pytest
 
+TORCH_VENV: Final = Path(__file__).parents[1] / ".venv-torch"
+"""A user's own venv: PyTorch and its frameworks, without voda (`python3 tools/bootstrap.py --torch` makes it)."""
 _IN_CI = bool(os.environ.get("CI"))  # noqa: TID251 - tests have no voda.config
 
 
@@ -24,3 +27,8 @@ def needs(there: bool, reason: str) -> pytest.MarkDecorator:
 def needs_module(name: str, reason: str) -> pytest.MarkDecorator:
     """Skip tests unless a module can be imported; in CI they run, and fail."""
     return needs(importlib.util.find_spec(name) is not None, reason)
+
+
+def needs_torch_venv() -> pytest.MarkDecorator:
+    """Skip tests unless TORCH_VENV is there; in CI they run, and fail."""
+    return needs((TORCH_VENV / "bin" / "torchrun").exists(), "needs PyTorch: python3 tools/bootstrap.py --torch")

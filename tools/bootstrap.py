@@ -27,7 +27,8 @@ OLDEST = (3, 11)
 CANDIDATES = ("python3.13", "python3.12", "python3.11")
 # A borrowed pip must know --python, which came with 22.3.
 OLDEST_PIP = (22, 3)
-TORCH = "torch==2.13.0"
+USERS_VENV = ROOT / ".venv-torch"
+USERS_LIBRARIES = ROOT / "tests" / "torch-venv.txt"
 # What nodes of Kubernetes need of a machine, and Debian's package that has it.
 NODE_PROGRAMS = {
     "runc": "runc",
@@ -58,7 +59,7 @@ def main() -> int:
     parser.add_argument(
         "--nodes", action="store_true", help="only see to what real nodes of Kubernetes need, for tests"
     )
-    parser.add_argument("--torch", action="store_true", help="only see to PyTorch, for the test of its example")
+    parser.add_argument("--torch", action="store_true", help="only see to .venv-torch, a user's own PyTorch, for tests")
     options = parser.parse_args()
     try:
         if options.postgres:
@@ -130,9 +131,9 @@ def make_venv() -> list[str]:
     return venv_pip()
 
 
-def create_venv(*options: str) -> None:
+def create_venv(*options: str, folder: Path = VENV) -> None:
     """Run the standard library's venv."""
-    made = run([sys.executable, "-m", "venv", "--clear", *options, str(VENV)], VENV_S)
+    made = run([sys.executable, "-m", "venv", "--clear", *options, str(folder)], VENV_S)
     if made.returncode != 0:
         raise SetupError(f"python -m venv failed: {last_line(made)}")
 
@@ -235,14 +236,20 @@ def find_compiler() -> None:
 
 
 def find_torch() -> None:
-    """See to it that the tests find PyTorch, which no lock names: which build fits depends on the machine."""
-    if run([str(PYTHON), "-c", "import importlib.util as u; assert u.find_spec('torch')"], QUICK_S).returncode == 0:
+    """Make .venv-torch: PyTorch and its frameworks in a venv without voda, as users of voda have theirs."""
+    stamp = USERS_VENV / ".voda-setup"
+    wanted = f"{USERS_VENV} {sys.version_info[0]}.{sys.version_info[1]} {digest(USERS_LIBRARIES)}"
+    if stamp.exists() and stamp.read_text() == wanted:
         return
-    say(f"installing {TORCH} (no part of voda; the test of its example needs it)")
+    say("installing PyTorch and its frameworks into .venv-torch (no part of voda; tests train with them)")
     try:
-        install(venv_pip(), [TORCH])
-    except SetupError:
-        say("PyTorch could not be installed; the test that needs it will say so")
+        create_venv("--without-pip", folder=USERS_VENV)
+        pip = [*venv_pip()[:3], "--python", str(USERS_VENV / "bin" / "python")]
+        install(pip, ["-r", str(USERS_LIBRARIES)])
+    except SetupError as error:
+        say(f"PyTorch could not be installed; the tests that need it will say so ({error})")
+        return
+    stamp.write_text(wanted)
 
 
 def has_bundled_postgres() -> bool:

