@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
+RUNNERS = ("pytest", "tools.second_try")
 BY_HAND = ("tests/e2e/node", "tests/e2e/gpu")
 
 
@@ -20,8 +21,8 @@ def runs_of_pytest(target: str) -> Sequence[Sequence[str]]:
         timeout=WAIT_S,
         check=True,
     )
-    words = [shlex.split(line) for line in shown.stdout.splitlines() if " -m pytest" in line]
-    return [line[line.index("pytest") + 1 :] for line in words]
+    words = [shlex.split(line) for line in shown.stdout.splitlines() if any(f" -m {each}" in line for each in RUNNERS)]
+    return [line[line.index("-m") + 2 :] for line in words]
 
 
 def without_report(run: Sequence[str]) -> Sequence[str]:

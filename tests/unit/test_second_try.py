@@ -23,7 +23,7 @@ def run(folder: Path, *, names: list[str], passes_later: bool) -> subprocess.Com
     """Run tests that fail in the first run, in the second as well unless `passes_later`."""
     (folder / "test_chance.py").write_text(_TESTS.format(names=names, passes_later=passes_later or "None"))
     (folder / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "tests.second_try", "-q", "test_chance.py"]
+    command = [sys.executable, "-m", "tools.second_try", "-q", "test_chance.py"]
     # The folder is its own root, so that names of tests are the same in both runs.
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)

@@ -1,7 +1,7 @@
-"""Run tests on real peers, and those that failed once more, alone, at the end: `python -m tests.second_try ARGUMENT...`.
+"""Run tests on real peers, then those that failed once more, alone: `python -m tools.second_try ARGUMENT...`.
 
-What passes then is listed as unstable, and its first failure stands above. Rule: whatever fails twice fails the run, and
-so do more than MOST_UNSTABLE tests that failed once, which is no chance.
+What passes then is listed as unstable, and its first failure stands above. Rule: whatever fails twice fails the run,
+and so do more than MOST_UNSTABLE tests that failed once, which is no chance.
 """
 
 import json
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _pytest(*arguments: str) -> int:
-    environment = {**os.environ, "PYTEST_ADDOPTS": ""}  # noqa: TID251 - tests have no voda.config
+    environment = {**os.environ, "PYTEST_ADDOPTS": ""}
     return subprocess.run([sys.executable, "-m", "pytest", *arguments], env=environment, check=False).returncode
 
 
