@@ -156,7 +156,9 @@ class Launcher:
             raise ProgramNotFound(f"{self._job.program[0]} is not found on this machine, or may not be executed")
         made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
         self._tail = new_tail()
-        command = made(self._job.program, layout, self._job.env, folder=own)
+        # torchrun kills processes 30 s after SIGTERM unless told otherwise, where it knows that variable (2.13 does).
+        env = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(self._rules.grace_s)), **self._job.env}
+        command = made(self._job.program, layout, env, folder=own)
         self._running = await start(command, folder=own, tail=self._tail)
         group.create_task(self._await_end(self._running))
 
