@@ -321,11 +321,17 @@ class LocalJob:
 
     def _end_unfinished(self) -> None:
         """End what has not ended by itself in the grace since its job has completed."""
-        self._terminate_all()
-        if self.state.is_open and self.record.generation:
-            # An agent that waits for those that are gone heeds no SIGTERM (seen in torch 2.13).
-            folder = self.state.folder
-            self._context.in_thread(folder.find_processes, lambda found: folder.kill(found or ()), within_s=FIND_S)
+        if not self.record.generation:
+            self._terminate_all()
+            return
+        folder = self.state.folder
+
+        def kill(found: Sequence[MarkedProcess] | None) -> None:
+            # An agent that waits for those that are gone heeds no SIGTERM for minutes (seen in torch 2.13).
+            folder.kill(found or ())
+            self._terminate_all()
+
+        self._context.in_thread(folder.find_processes, kill, within_s=FIND_S)
 
     def fail(self, reason: str, exit_code: int | None = None) -> None:
         """End the job, which has not ended yet, as failed."""
