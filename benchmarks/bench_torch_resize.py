@@ -19,7 +19,7 @@ from benchmarks.served import Served, environment, serving
 from benchmarks.table import Row
 
 TITLE = "voda up, torchrun: from plan to the first step at the new size"
-_ROUNDS = 5
+_ROUNDS = 3
 _VENV = Path(__file__).parents[1] / ".venv-torch" / "bin"
 _PROGRAM = """
 import os, time

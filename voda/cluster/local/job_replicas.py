@@ -123,6 +123,10 @@ class JobReplicas:
         record = self._state.record
         if record.generation == record.wanted:
             return True
+        if record.generation:
+            # First: a resize that is taken back at once would take those that are about to end for those that it wants.
+            record.generation = ()
+            self._state.folder.save(record)
         for name in tuple(record.runs):
             # So that a shim that comes late, which an earlier voda started, finds no grant.
             self._state.folder.revoke(name)
