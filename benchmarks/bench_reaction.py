@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from benchmarks.table import Row
 TITLE = "voda up, from decision to process"
 _STARTS = 60
 _RESIZES = 12
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 _RANK = """
 import os, signal, sys, time
 from pathlib import Path
@@ -52,8 +53,8 @@ def _start(served: Served, number: int) -> float:
     begun = time.time()  # noqa: TID251 - compared with what another process writes
     served.ask("POST", "/api/v1/jobs", manifest(f"start-{number}", "date +%s.%N > $VODA_JOB_DIR/began"))
     began = served.home / "jobs" / f"start-{number}" / "began"
-    _until(lambda: began.exists() and began.read_text().endswith("\n"), f"job start-{number} to start")
-    _until(lambda: served.get(f"/api/v1/jobs/start-{number}")["phase"] == "Completed", f"job start-{number} to end")
+    until(lambda: began.exists() and began.read_text().endswith("\n"), f"job start-{number} to start")
+    until(lambda: served.get(f"/api/v1/jobs/start-{number}")["phase"] == "Completed", f"job start-{number} to end")
     return float(began.read_text()) - begun
 
 
@@ -70,17 +71,18 @@ def _resizes(served: Served) -> Sequence[float]:
     container["command"] = ["/bin/sh", "-c", script]
     served.ask("POST", "/api/v1/jobs", body)
     sizes = served.home / "jobs" / "sizes" / "sizes"
-    _until(lambda: _lines(sizes) == 1, "the job to start")
+    until(lambda: _lines(sizes) == 1, "the job to start")
     for number in range(_RESIZES):
         size = 1 + (number + 1) % 3
         served.ask(
             "PATCH", "/api/v1/jobs/sizes", {"min_replicas": size, "max_replicas": size, "requested_replicas": size}
         )
-        _until(partial(_has_lines, sizes, number + 2), f"the job to run on {size}")
-    return _delays(served, sizes)
+        until(partial(has_lines, sizes, number + 2), f"the job to run on {size}")
+    return [delay for delay, *_ in delays(served, sizes)]
 
 
-def _delays(served: Served, sizes: Path) -> Sequence[float]:
+def delays(served: Served, sizes: Path) -> Sequence[tuple[float, int, int]]:
+    """Return, for each plan of another size, the seconds to the first line of that size, the size before, and it."""
     ran = [(float(at), int(size)) for at, size in (line.split() for line in sizes.read_text().splitlines())]
     with sqlite3.connect(served.home / "voda.db") as log:
         rows = log.execute("SELECT recorded_at, body FROM events WHERE type = 'plan.adopted' ORDER BY position")
@@ -90,12 +92,13 @@ def _delays(served: Served, sizes: Path) -> Sequence[float]:
             if "sizes" in (placed := msgspec.json.decode(body)["data"].get("placed", {}))
         ]
     return [
-        next(at for at, size in ran if at > decided_at and size == wanted) - decided_at
-        for decided_at, wanted in planned[1:]
+        (next(at for at, size in ran if at > decided_at and size == wanted) - decided_at, before, wanted)
+        for (_, before), (decided_at, wanted) in pairwise(planned)
     ]
 
 
-def _has_lines(path: Path, count: int) -> bool:
+def has_lines(path: Path, count: int) -> bool:
+    """Say whether a file has that many lines, or more."""
     return _lines(path) >= count
 
 
@@ -103,7 +106,8 @@ def _lines(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def _until(is_so: Callable[[], bool], what: str) -> None:
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait until something is so."""
     deadline = time.perf_counter() + _WAIT_S
     while not is_so():
         if time.perf_counter() > deadline:

@@ -2,22 +2,41 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from benchmarks.bench_reaction import has_lines
 from benchmarks.served import Served, command, environment, start
 from tests.needs import TORCH_VENV, needs_torch_venv
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 WAIT_S = 240.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-mpi"
 EPOCHS, PASSES = 12, 35
+
+STEPS = """
+import os, time
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+one = torch.ones(1)
+dist.all_reduce(one)
+if dist.get_rank() == 0:
+    with open(os.path.join(os.environ["VODA_JOB_DIR"], "sizes"), "a") as file:
+        file.write(f"{dist.get_world_size()}\\n")
+while True:
+    dist.all_reduce(one)
+    time.sleep(0.1)
+"""
 
 
 class Stage:
@@ -152,3 +171,30 @@ def test_digits_under_torchrun_when_grown_learn_on(stage: Stage) -> None:
     reported = {row["workers"] for row in served.get("/api/v1/jobs/digits-torch/progress")["items"]}
     assert reported == {1, 2}, "it trained at both sizes"
     stage.voda("replay", str(stage.home / "voda.db"), "--verify")
+
+
+@needs_torch_venv()
+def test_torchrun_when_scaled_trains_at_each_size_and_no_failure_is_counted(stage: Stage) -> None:
+    program = stage.home / "train.py"
+    program.write_text(STEPS)
+    stage.options[stage.options.index("--slots") + 1] = "4"
+    served = stage.up()
+    manifest = yaml.safe_load((EXAMPLE.with_name("digits-torch") / "job.yaml").read_text())
+    # It begins with the narrowest bounds: what is beyond them is a matter of `voda scale` alone.
+    manifest["metadata"] = {"name": "steps"}
+    manifest["spec"]["elasticPolicy"] |= {"minReplicas": 1, "maxReplicas": 1}
+    worker = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["replicas"] = 1
+    worker["template"]["spec"]["containers"][0]["command"] = [str(TORCH_VENV / "bin" / "torchrun"), str(program)]
+    served.ask("POST", "/api/v1/jobs", manifest)
+    seen = stage.home / "jobs" / "steps" / "sizes"
+    sizes = [1, 2, 3, 2, 3, 1, 4]
+    for number, size in enumerate(sizes, 1):
+        asked_at = time.perf_counter()
+        if number > 1:
+            stage.voda("scale", "@steps", str(size))
+        wait_until(partial(has_lines, seen, number), partial(str, f"no step at {size}"))
+        sys.stdout.write(f"{size} workers: first step after {time.perf_counter() - asked_at:.1f} s\n")
+    assert [int(size) for size in seen.read_text().split()] == sizes
+    job = served.get("/api/v1/jobs/steps")
+    assert (job["phase"], job["program_failures"], job["failures"]) == ("Running", 0, 0), job

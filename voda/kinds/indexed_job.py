@@ -31,7 +31,7 @@ from voda.kinds.pod_template import (
 ROLE: Final = "Worker"
 ENDPOINT: Final = "PET_RDZV_ENDPOINT"
 NNODES: Final = "PET_NNODES"
-_TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _ONE_MACHINE: Final = "not read: the replicas meet at one port of this machine"
 _NOT_LOCAL: Final = {
     "successPolicy": "not read: the job has completed when all of its replicas have",
@@ -195,7 +195,7 @@ def runs_torchrun(job: NumberedReplicas) -> bool:
     """Return whether torchrun starts the program, so that its replicas have to meet."""
     _, container = job.main_container(ROLE)
     words = (*(container.command or ()), *(container.args or ()))
-    return any(name in word for word in words for name in _TORCHRUN)
+    return any(name in word for word in words for name in TORCHRUN)
 
 
 def _size(spec: IndexedJobSpec) -> int:

@@ -25,7 +25,10 @@ from voda.kinds.base import (
 from voda.kinds.pod_template import MOST_GPUS, RoleTemplate, TorchElasticPolicy
 
 _IGNORED: Final = {"metrics": "there is no autoscaler by metrics: voda's policy decides on the size"}
-_NOT_LOCAL: Final = {"standalone": "not read: the agents of all replicas meet at one port of this machine"}
+_NOT_LOCAL: Final = {
+    "standalone": "not read: the agents of all replicas meet at one port of this machine",
+    "maxRestarts": "not read: on one machine voda starts all agents again itself, as backoffLimit says",
+}
 
 
 class TorchReplicas(Struct, frozen=True, rename="pascal"):

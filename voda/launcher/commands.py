@@ -99,13 +99,15 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
     return LaunchCommand(argv=[*argv, *forwarded, "/bin/sh", "-c", SHELL, "voda", *program], env={**own, **settings})
 
 
-def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
-    """Return the torchrun command, for processes of one machine."""
+def torchrun(
+    program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path, grace_s: float
+) -> LaunchCommand:
+    """Return the torchrun command, for processes of one machine, which have a grace after SIGTERM."""
     # --standalone takes a free port, so that two programs on one machine do not meet.
     argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
-    return LaunchCommand(
-        argv=[*argv, *torchrun_arguments(program)], env={**_common(layout, env), RUN_DIR: str(folder.parent)}
-    )
+    # torchrun (seen in torch 2.13) kills them after 30 s unless it is told otherwise.
+    own = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(grace_s)), **_common(layout, env), RUN_DIR: str(folder.parent)}
+    return LaunchCommand(argv=[*argv, *torchrun_arguments(program)], env=own)
 
 
 def hostfile_text(layout: Layout) -> str:

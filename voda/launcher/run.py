@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -154,7 +155,8 @@ class Launcher:
         ):
             # torchrun would end with 1, as for any failure.
             raise ProgramNotFound(f"{self._job.program[0]} is not found on this machine, or may not be executed")
-        made = commands.mpirun if self._job.starter == "mpirun" else commands.torchrun
+        is_mpirun = self._job.starter == "mpirun"
+        made = commands.mpirun if is_mpirun else partial(commands.torchrun, grace_s=self._rules.grace_s)
         self._tail = new_tail()
         command = made(self._job.program, layout, self._job.env, folder=own)
         self._running = await start(command, folder=own, tail=self._tail)

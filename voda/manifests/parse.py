@@ -16,6 +16,7 @@ from voda.domain.job import JobSpec, category_of
 from voda.domain.job_array import ArrayRange, indices_of
 from voda.domain.labels import checked_labels
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
+from voda.kinds.torchrun import size_warnings
 from voda.manifests import names
 from voda.manifests.arrays import array_range, array_task, dependencies
 from voda.manifests.conversion import typed_manifest
@@ -40,7 +41,7 @@ class ParsedManifest(Struct, frozen=True, kw_only=True):
     spec: JobSpec
     """Complete but for its job_id, which is the name until the job is submitted."""
     warnings: tuple[FieldWarning, ...] = ()
-    """Fields that voda ignores on every cluster."""
+    """Of fields that voda ignores, or cannot change, on every cluster."""
     after: Sequence[DependencyRequest] = ()
     """The jobs that have to end first, which `spec` lacks until they are looked up."""
     pools: Sequence[str] = ()
@@ -93,7 +94,7 @@ def parse(
         raw=manifest,
         job=job,
         spec=spec,
-        warnings=tuple(ignored_fields(job, manifest)),
+        warnings=(*ignored_fields(job, manifest), *size_warnings(job, spec)),
         after=dependencies(settings),
         pools=pools,
         array=array,

@@ -22,6 +22,7 @@ from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, Observation, WorkerExited
+from voda.kinds.pod_template import TorchElasticPolicy
 from voda.process_table import kill_marked, marked_processes
 
 _STEPS = (
@@ -30,6 +31,11 @@ _STEPS = (
 )
 _ALONE = f'exec 9>"running-${{VODA_REPLICA##*/}}"; flock -n 9 || touch doubled; {FOREVER.replace("0.05", "0.05 9>&-")}'
 _START = StartJob(job_id="a", nodes=("n1",) * 2)
+
+
+def a_gang(job_id: str, script: str) -> RunSpec:
+    """Return a job of agents that meet."""
+    return a_torch_job(job_id, script, elastic=TorchElasticPolicy())
 
 
 class Dead(BaseException):
@@ -58,18 +64,29 @@ def dying(after: int) -> Iterator[asyncio.Event]:
         yield death
 
 
+_ACTIONS = {
+    "start": (None, _START, (0, 1)),
+    "grow": (_START, ResizeJob(job_id="a", nodes=("n1",) * 3), (0, 1, 2)),
+    "shrink": (_START, ResizeJob(job_id="a", nodes=("n1",)), (0,)),
+    "halt": (_START, HaltJob(job_id="a"), ()),
+    "stop": (_START, StopJob(job_id="a", reason="canceled"), ()),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "action", "workers"),
+    ("a_job", "before", "action", "workers"),
     [
-        pytest.param(None, _START, (0, 1), id="start"),
-        pytest.param(_START, ResizeJob(job_id="a", nodes=("n1",) * 3), (0, 1, 2), id="grow"),
-        pytest.param(_START, ResizeJob(job_id="a", nodes=("n1",)), (0,), id="shrink"),
-        pytest.param(_START, HaltJob(job_id="a"), (), id="halt"),
-        pytest.param(_START, StopJob(job_id="a", reason="canceled"), (), id="stop"),
+        pytest.param(make, *_ACTIONS[name], id=f"{kind}-{name}")
+        # Agents that meet differ from others at a resize alone.
+        for kind, make, names in (
+            ("mpi", an_mpi_job, _ACTIONS),
+            ("torch", a_torch_job, _ACTIONS),
+            ("gang", a_gang, ("grow", "shrink")),
+        )
+        for name in names
     ],
 )
-@pytest.mark.parametrize("a_job", [an_mpi_job, a_torch_job], ids=["mpi", "torch"])
 async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
     tmp_path: Path, a_job: Callable[..., RunSpec], before: Action | None, action: Action, workers: tuple[int, ...]
 ) -> None:
@@ -83,7 +100,10 @@ async def test_action_when_voda_dies_at_any_step_of_it_is_finished_by_the_third(
                 await until(lambda: bool(_programs(ground.folder)))
 
             def is_done() -> bool:
-                return _held(ground) == held and len(_programs(ground.folder)) == programs
+                found = _programs(ground.folder)
+                meetings = {_meeting_of(pid) for pid in found}
+                meet = len(meetings) == 1 and all(size == str(programs) for size, _ in meetings)
+                return _held(ground) == held and len(found) == programs and (meet or not found or not job.is_gang)
 
             with dying(steps) as death:
                 await ground.apply(action)
@@ -181,8 +201,14 @@ def _held(ground: Ground) -> tuple[int, ...] | None:
 
 def _programs(jobs: Path) -> list[int]:
     """Return the shells that run for the job, not what they start: one is its launcher's, or one each worker's."""
-    shells = [pid for pid, _ in marked_processes(jobs / "a") if _command_of(pid).startswith("/bin/sh")]
+    shells = [pid for pid, _ in marked_processes(jobs / "a") if _read(pid, "cmdline").startswith("/bin/sh")]
     return [pid for pid in shells if _group_of(pid) == pid]
+
+
+def _meeting_of(pid: int) -> tuple[str, str]:
+    """Return how many others a program was told to meet, itself included, and where."""
+    env = dict(each.partition("=")[::2] for each in _read(pid, "environ").split("\0"))
+    return env.get("PET_NNODES", ""), env.get("PET_RDZV_ENDPOINT", "")
 
 
 def _group_of(pid: int) -> int:
@@ -192,8 +218,8 @@ def _group_of(pid: int) -> int:
         return 0
 
 
-def _command_of(pid: int) -> str:
+def _read(pid: int, name: str) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
         return ""

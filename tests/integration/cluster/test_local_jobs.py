@@ -127,14 +127,15 @@ async def test_hosts_when_resized_are_rewritten_and_workers_told(ground: Ground)
     assert script.read_text() == "#!/bin/sh\necho a-worker-0.a.default.svc\necho a-worker-1.a.default.svc\n"
 
 
-async def test_agents_when_resized_come_and_go_by_the_highest_index(ground: Ground) -> None:
-    await ground.start(a_torch_job("a", f"echo $PET_NNODES; {FOREVER}", min_replicas=1), workers=1)
-    await ground.until_logged("1:4", replica="worker-0")
+async def test_replicas_that_do_not_meet_when_resized_come_and_go_by_the_highest_index(ground: Ground) -> None:
+    await ground.start(a_torch_job("a", f"echo up; {FOREVER}", min_replicas=1), workers=1)
+    await ground.until_logged("up", replica="worker-0")
     await ground.resize("a", 2)
-    await ground.until_logged("1:4", replica="worker-1")
+    await ground.until_logged("up", replica="worker-1")
     await ground.resize("a", 1)
     await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
     assert await ground.workers() == (0,)
+    assert ground.log(replica="worker-0") == "up\n"
 
 
 async def test_program_when_halted_hears_of_it_and_finds_its_folder_again(ground: Ground) -> None:

@@ -32,12 +32,14 @@ def test_devices_when_known_are_what_the_program_sees() -> None:
 
 def test_torchrun_when_given_a_python_script_runs_it_itself() -> None:
     layout = Layout(slots={"localhost": 2})
-    argv = torchrun(["python", "train.py", "--x"], layout, {}, folder=FOLDER).argv
+    argv = torchrun(["python", "train.py", "--x"], layout, {}, folder=FOLDER, grace_s=30.0).argv
     assert list(argv[-2:]) == ["train.py", "--x"]
     assert "--nproc-per-node=2" in argv
     assert "--no-python" not in argv
 
 
 def test_torchrun_when_given_another_program_leaves_it_whole() -> None:
-    argv = torchrun(["python", "-u", "train.py"], Layout(slots={"localhost": 1}), {}, folder=FOLDER).argv
-    assert list(argv[-4:]) == ["--no-python", "python", "-u", "train.py"]
+    command = torchrun(["python", "-u", "train.py"], Layout(slots={"localhost": 1}), {}, folder=FOLDER, grace_s=60.0)
+    assert list(command.argv[-4:]) == ["--no-python", "python", "-u", "train.py"]
+    # As long as it has by voda, not torchrun's own 30 s.
+    assert command.env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "60"

@@ -272,3 +272,29 @@ def test_file_of_a_secret_is_honoured_here() -> None:
     refuse_unrunnable(parse(manifest))
     assert unmet(manifest) == []
     assert unread(manifest) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["torchrun", "--nnodes=3", "train.py"], ["--nnodes=3"]),
+        (["torchrun", "--nnodes", "1:3", "train.py"], ["--nnodes 1:3"]),
+        (["torchrun", "--standalone", "--nproc-per-node=1", "train.py"], ["--standalone"]),
+        (["sh", "-c", "exec torchrun --standalone --nnodes=1 train.py"], ["--standalone", "--nnodes=1"]),
+        (["python", "-m", "torch.distributed.run", "--node_rank=0", "train.py"], ["--node_rank"]),
+        (["torchrun", "--nnodes=1:6", "--rdzv-backend=c10d", "train.py"], []),
+        (["torchrun", "--nnodes=$SIZE", "train.py"], []),
+        (["torchrun", "train.py", "--standalone", "--nnodes=3"], []),
+        (["python", "train.py", "--nnodes=3"], []),
+    ],
+)
+def test_torchrun_options_that_suit_no_other_size_are_told(words: list[str], options: list[str]) -> None:
+    elastic = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 6}}
+    manifest = a_torch_job(spec=elastic, container={"command": words, "args": []})
+    told = [warning.message for warning in parse(manifest).warnings]
+    assert [f"torchrun's {option} goes" for option in options] == [text.partition(" before")[0] for text in told]
+
+
+def test_torchrun_options_that_suit_the_only_size_are_not_told() -> None:
+    manifest = a_torch_job(replicas=2, container={"command": ["torchrun", "--nnodes=2", "train.py"], "args": []})
+    assert parse(manifest).warnings == ()

@@ -28,7 +28,7 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
     if index is None:
         of_kind = launcher_environment(folder, grace_s=run_spec.grace_s, transport=context.transport)
     else:
-        of_kind = agent_environment(run_spec, index, size=len(record.wanted), port=record.port)
+        of_kind = agent_environment(run_spec, index, workers=record.wanted, port=record.port)
     base = {
         **context.config.base,
         **(user_variables(account) if account else {}),

@@ -217,7 +217,7 @@ class DeviceClaims:
         context, folder, record = self._state.context, self._state.folder, self._state.record
         folder.make(self._state.account)
         if not record.devices:
-            record.port = rendezvous.free_port() if run_spec.kind == "torch" else 0
+            record.port, record.generation = rendezvous.free_port() if run_spec.kind == "torch" else 0, ()
         if record.state != "running":
             record.resumed_at = context.now()
             record.done.clear()

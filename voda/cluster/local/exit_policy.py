@@ -1,7 +1,7 @@
 """What the end of a replica's program means for its job, when a restart is due, and the job's deadline. Pure.
 
 Rules: only the launcher's end decides about an MPIJob, only the master's about a PyTorchJob that has one; a program
-that others told to end did not fail.
+that others told to end did not fail; agents that meet fail together, as a launcher does with its ranks.
 """
 
 from collections.abc import Collection
@@ -29,7 +29,8 @@ class ExitDecision(Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Of a failure."""
     worker: int | None = None
-    """Of the replica, where it is done or restarted; None for a launcher."""
+    """Of the replica, where it is done or restarted; None: all workers, as a launcher or agents that meet begin anew.
+    """
 
 
 def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: Exit, *, now: float) -> ExitDecision:
@@ -40,13 +41,17 @@ def decide_exit(run_spec: RunSpec, record: LocalJobRecord, replica: str, ended: 
     if replica == LAUNCHER and 0 < record.forgiven_until - now <= FORGIVEN_S and not ended.problem:
         # Open MPI's mpirun even ends well when one of its daemons is killed.
         return ExitDecision(outcome="ignored")
+    if run_spec.is_gang and record.generation != record.wanted and (ended.was_told or not ended.is_success):
+        # voda is ending them all, and the one may have failed by the other's end.
+        return ExitDecision(outcome="ignored")
+    restarted = None if run_spec.is_gang else index
     if ended.was_told:
         # Not by voda: a machine that shuts down tells its processes to end. Even one that ends well is not done.
-        return ExitDecision(outcome="evicted", worker=index)
+        return ExitDecision(outcome="evicted", worker=restarted)
     if (reason := _failure(run_spec, replica, ended, record.failures)) is not None:
         return ExitDecision(outcome="failed", reason=reason)
     if not ended.is_success:
-        return ExitDecision(outcome="restart", worker=index)
+        return ExitDecision(outcome="restart", worker=restarted)
     if _completes_job(run_spec, replica, unfinished_replicas(run_spec, record, replica)):
         return ExitDecision(outcome="completed")
     return ExitDecision(outcome="done", worker=index)

@@ -144,7 +144,7 @@ class LocalJob:
             self.replicas.inspect(name)
         if record.ended and record.wanted:
             left_s = record.succeeded_at + record.grace_s - self._context.now()
-            self.state.later(min(left_s, record.grace_s), self._terminate_all)
+            self.state.later(min(left_s, record.grace_s), self._end_unfinished)
         elif record.wanted and record.state == "running":
             # A crash may have come between the record and the files.
             self._claims.refresh_files()
@@ -211,7 +211,10 @@ class LocalJob:
 
     def _start_missing(self) -> None:
         record = self.record
-        if not self.state.is_account_known:
+        run_spec = self.state.run_spec()
+        if not self.state.is_account_known or run_spec is None:
+            return
+        if run_spec.is_gang and not self.replicas.renew_generation():
             return
         names = [name for name in self.state.replicas_to_run() if self.replicas.can_start(name)]
         if names and (pause_s := restart_in_s(record, self._context.now())):
@@ -219,7 +222,7 @@ class LocalJob:
             return
         for name in names:
             # An exit that is learned of on the way may end the job.
-            if not record.ended and (problem := self.replicas.start(name, self._context.run_spec(record.job_id))):
+            if not record.ended and (problem := self.replicas.start(name, run_spec)):
                 self.fail(problem)
 
     def _rest(self) -> None:
@@ -287,10 +290,11 @@ class LocalJob:
 
     def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
         """Have a replica started again after a pause, by a plan: in the pause it holds no devices, and where it is the
-        launcher, no worker does. A launcher that others told to end is started again here.
+        launcher or one of agents that meet, no worker does. One of these that others told to end is started again here.
         """
         record = self.record
         put_off_restart(record, self._context.now(), is_failure=cause == "failed")
+        record.generation = ()
         gone = [worker] if worker is not None else record.wanted if cause == "failed" else ()
         self._claims.note_cause(gone, cause, ended.exit_code)
         if worker is None and gone:
@@ -311,9 +315,23 @@ class LocalJob:
         self._context.tell(JobCompleted(job_id=record.job_id))
         if record.grace_s > 0 and any(self.replicas.is_running(name) for name in unfinished):
             # The others are about to end by themselves, perhaps still writing what they learned.
-            self.state.later(record.grace_s, self._terminate_all)
+            self.state.later(record.grace_s, self._end_unfinished)
         else:
             self._terminate_all()
+
+    def _end_unfinished(self) -> None:
+        """End what has not ended by itself in the grace since its job has completed."""
+        if not self.record.generation:
+            self._terminate_all()
+            return
+        folder = self.state.folder
+
+        def kill(found: Sequence[MarkedProcess] | None) -> None:
+            # An agent that waits for those that are gone heeds no SIGTERM for minutes (seen in torch 2.13).
+            folder.kill(found or ())
+            self._terminate_all()
+
+        self._context.in_thread(folder.find_processes, kill, within_s=FIND_S)
 
     def fail(self, reason: str, exit_code: int | None = None) -> None:
         """End the job, which has not ended yet, as failed."""

@@ -21,6 +21,7 @@ from voda.cluster.local.processes.replica import (
     find_replica,
     start_replica,
 )
+from voda.cluster.local.rendezvous import free_port
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import InvalidField
 
@@ -110,6 +111,37 @@ class JobReplicas:
             self._kill_left(name, replica)
         elif replica is not None and record.judged.get(name) != replica.run:
             self._on_exit(name, replica)
+
+    def renew_generation(self) -> bool:
+        """Return whether agents may start that meet, as all that run were started for the same workers.
+
+        If not, those that run are told to end; once all are gone, leaving ones too, a new generation has begun.
+
+        Raises:
+            OSError: the folder cannot be read or written.
+        """
+        record = self._state.record
+        if record.generation == record.wanted:
+            return True
+        if record.generation:
+            # First: a resize that is taken back at once would take those that are about to end for those that it wants.
+            record.generation = ()
+            self._state.folder.save(record)
+        for name in tuple(record.runs):
+            # So that a shim that comes late, which an earlier voda started, finds no grant.
+            self._state.folder.revoke(name)
+            self.inspect(name)
+        self.stop()
+        if record.ended:
+            # By an exit that was learned of just now.
+            return False
+        if any(self.is_at_work(name) or not self.can_start(name) for name in record.runs):
+            if not self._running:
+                self._next_start.set(_LOOK_AGAIN_S)
+            return False
+        record.generation, record.port = record.wanted, free_port()
+        record.done.clear()
+        return True
 
     def _kill_left(self, name: str, ended: LostExit) -> None:
         """Kill what a killed shim left of a replica, and report its exit then."""

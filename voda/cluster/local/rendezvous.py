@@ -6,9 +6,9 @@ operator's names, and mpirun runs rsh_agent.py instead of ssh, which gives each 
 and rsh_agent.py stands before every rank. In both, each rank runs on its worker's devices. Rule: the files are
 rewritten whole; the launcher may read them at any moment.
 
-All agents of a PyTorchJob meet at the first replica's port. TorchElastic counts a peer's departure as a failure, so an
-elastic job gets restarts to spare; and it waits for a last call whenever fewer than the most have come, for half a
-minute by default, so the wait is made short unless the manifest says otherwise.
+Torch agents meet at a port of this machine. All that meet there are started for one size, with ranks in the order of
+their workers, and none joins or leaves later (see `JobReplicas.renew_generation`). torch's own elasticity is left out:
+where one agent ends or comes late, the others may wait for minutes or for ever.
 """
 
 import inspect
@@ -28,9 +28,7 @@ from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.user_folders import RECORDS
 from voda.cluster.local.processes import rsh_agent
 from voda.cluster.local.run_spec import RunSpec
-from voda.domain.job import JobSpec
 from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S, TorchElasticPolicy
-from voda.kinds.pytorchjob import elastic_bounds
 from voda.untrusted_files import UntrustedFolder
 
 Transport = Literal["remote", "rank"]
@@ -49,10 +47,6 @@ _SHARED: Final = ".agent"
 """Folder beside the records of users' jobs; no job can have that name."""
 _LONGEST_HOSTNAME: Final = 63
 _SIGKILL_AFTER_MOST_S: Final = 3600
-SPARE_RESTARTS: Final = 20
-"""On top of what a manifest allows; when even these are used up, the agent fails and the job is restarted."""
-_SILENT_S: Final = 5
-"""An agent that went without a word is given up after this; torch itself waits 15 s."""
 _ADDRESS: Final = "127.0.0.1"
 
 
@@ -181,51 +175,48 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def agent_environment(run_spec: RunSpec, index: int, *, size: int, port: int) -> dict[str, str]:
-    """Return what the agent of replica `index` is told of the others, of which `size` run and meet at `port`."""
+def agent_environment(run_spec: RunSpec, index: int, *, workers: Sequence[int], port: int) -> dict[str, str]:
+    """Return what the agent of a worker is told of the others of its generation, who all meet at `port`."""
     processes = run_spec.processes or max(1, run_spec.spec.gpus_per_replica)
+    rank, size = str(workers.index(index)), str(len(workers))
     env = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": str(processes)}
     if run_spec.index_variable:
         env[run_spec.index_variable] = str(index)
     if run_spec.has_master:
-        env |= {"MASTER_ADDR": _ADDRESS, "MASTER_PORT": str(port), "WORLD_SIZE": str(size), "RANK": str(index)}
-        if run_spec.elastic is None:
-            env |= {"PET_MASTER_ADDR": _ADDRESS, "PET_MASTER_PORT": str(port)}
-            return env | {"PET_NNODES": str(size), "PET_NODE_RANK": str(index)}
-    return env | _rendezvous(run_spec, index, port)
+        env |= {"MASTER_ADDR": _ADDRESS, "MASTER_PORT": str(port), "WORLD_SIZE": size, "RANK": rank}
+    return {
+        **env,
+        "PET_NNODES": size,
+        "PET_NODE_RANK": rank,
+        # At a resize and at an end its ranks have as long as their pod would have; torch's own limit is 30 s.
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(run_spec.grace_s)),
+        **_rendezvous(run_spec, int(rank), port),
+    }
 
 
-def _rendezvous(run_spec: RunSpec, index: int, port: int) -> dict[str, str]:
-    spec, elastic = run_spec.spec, run_spec.elastic or TorchElasticPolicy()
-    backend = elastic.rdzv_backend or "c10d"
+def _rendezvous(run_spec: RunSpec, rank: int, port: int) -> dict[str, str]:
+    elastic = run_spec.elastic or TorchElasticPolicy()
+    # The static one is faster, by up to a second; but only with c10d do all agents restart with one.
+    backend = "c10d" if run_spec.restarts_itself else "static"
+    rdzv_id = elastic.rdzv_id or run_spec.spec.job_id
+    if elastic.rdzv_backend not in (None, "c10d"):
+        # What an earlier generation has closed there stays closed.
+        backend, rdzv_id = elastic.rdzv_backend, f"{rdzv_id}-{port}"
     conf = {pair.key: pair.value for pair in elastic.rdzv_conf or ()}
-    if backend == "c10d":
-        conf.setdefault(LAST_CALL, str(LAST_CALL_S))
-        conf.setdefault("keep_alive_interval", "1")
-        conf.setdefault("keep_alive_max_attempt", str(_SILENT_S))
-        # On one machine every agent takes itself for the host: without this, whoever is first would be.
-        conf.setdefault("is_host", "1" if index == 0 else "0")
+    # For a command that names c10d and bounds of its own. On one machine every agent takes itself for the host.
+    conf = {LAST_CALL: str(LAST_CALL_S), "is_host": "0" if rank else "1", **conf}
     meeting_port = elastic.rdzv_port if elastic.rdzv_host and elastic.rdzv_port else port
-    spare = SPARE_RESTARTS if spec.is_elastic or run_spec.elastic else 0
     return {
         # With a shared store a late agent waits for an address that nobody tells it (seen in torch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_RDZV_BACKEND": backend,
         "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or _ADDRESS}:{meeting_port}",
-        "PET_RDZV_ID": elastic.rdzv_id or spec.job_id,
+        "PET_RDZV_ID": rdzv_id,
         "PET_RDZV_CONF": ",".join(f"{key}={value}" for key, value in conf.items()),
-        "PET_NNODES": _nodes(spec, elastic),
-        "PET_MAX_RESTARTS": str((elastic.max_restarts or 0) + spare),
+        # c10d ranks agents by their addresses, compared as texts.
+        "PET_LOCAL_ADDR": f"127.101.{100 + rank // 100}.{100 + rank % 100}",
+        "PET_MAX_RESTARTS": "0",
     }
-
-
-def _nodes(spec: JobSpec, elastic: TorchElasticPolicy) -> str:
-    """Return min:max of agents: the widest bounds there are, because a running agent cannot be told others.
-
-    An agent that was told too little would leave one that comes later waiting for ever.
-    """
-    least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, spec.min_replicas)
-    return f"{min(least, spec.min_replicas)}:{max(most, spec.max_replicas)}"
 
 
 def _text(lines: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """What a job runs on this machine: its programs, how they find each other, and how failures are treated."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -9,6 +9,7 @@ from voda.cluster.local.isolation.limits import Limits, role_limits
 from voda.domain.errors import ActionRefused, InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
+from voda.kinds.indexed_job import TORCHRUN
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
@@ -21,6 +22,9 @@ from voda.manifests.programs import (
 )
 
 LAUNCHER: Final = "launcher"
+_MEETING: Final = (*TORCHRUN, "accelerate")
+"""What starts agents, anywhere in a command."""
+_RESTARTS: Final = ("--max-restarts", "--max_restarts", "PET_MAX_RESTARTS")
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
@@ -61,6 +65,24 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.spec.name or self.spec.job_id
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its workers are agents that meet: they begin and end together, and each failure is that of all."""
+        is_launched = any(name in word for word in self._words for name in _MEETING)
+        return self.kind == "torch" and (self.elastic is not None or is_launched)
+
+    @property
+    def restarts_itself(self) -> bool:
+        """Whether its user tells torchrun to restart what fails, before voda hears of it."""
+        return any(name in word for word in self._words for name in _RESTARTS)
+
+    @property
+    def _words(self) -> Iterator[str]:
+        """Yield the words of its commands, and the names of its variables."""
+        for program in self.programs.values():
+            yield from program.argv
+            yield from (name for name, _ in program.env)
 
     def role_of(self, replica: str) -> str:
         return replica.partition("-")[0]

@@ -1,6 +1,7 @@
 """The pure rules of the local cluster: devices, host lists, torch's variables, and what an end means."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
-from voda.domain.job import JobSpec
+from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.kinds.pod_template import RdzvConf, TorchElasticPolicy
 from voda.manifests.programs import Program, expand_program
 
@@ -93,31 +94,60 @@ def test_hostname_when_the_name_is_long_stays_within_the_kernels_limit() -> None
     assert len(rendezvous.hostname("a" * 128, 12)) == 63
 
 
-def test_torch_when_elastic_meets_at_the_first_agent_with_restarts_to_spare() -> None:
-    job = a_torch_job("t", "", elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4, max_restarts=3))
-    first, second = (rendezvous.agent_environment(job, index, size=2, port=4711) for index in (0, 1))
-    assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"] == "127.0.0.1:4711"
-    assert first["PET_NNODES"] == "1:4"
-    assert int(first["PET_MAX_RESTARTS"]) == 3 + rendezvous.SPARE_RESTARTS
-    assert "is_host=1" in first["PET_RDZV_CONF"].split(",")
-    assert "is_host=0" in second["PET_RDZV_CONF"].split(",")
+def test_torch_when_several_meet_are_one_size_with_ranks_in_the_order_of_workers() -> None:
+    job = a_torch_job("t", "", grace_s=60, elastic=TorchElasticPolicy(min_replicas=1, max_replicas=4))
+    first, second = (_environment(job, index, workers=[0, 2]) for index in (0, 2))
+    same = ("PET_RDZV_ENDPOINT", "PET_NNODES", "PET_MAX_RESTARTS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+    for env in (first, second):
+        assert [env[name] for name in same] == ["127.0.0.1:4711", "2", "0", "60"]
+    assert (first["PET_NODE_RANK"], second["PET_NODE_RANK"]) == ("0", "1")
+    assert ("is_host=1" in first["PET_RDZV_CONF"], "is_host=0" in second["PET_RDZV_CONF"]) == (True, True)
 
 
-def test_torch_when_the_job_is_narrower_than_its_policy_may_grow_within_the_policy() -> None:
-    policy = TorchElasticPolicy(min_replicas=1, max_replicas=4)
-    job = a_torch_job("t", "", elastic=policy, min_replicas=2, max_replicas=2)
-    assert rendezvous.agent_environment(job, 0, size=2, port=4711)["PET_NNODES"] == "1:4"
+def test_torch_addresses_sort_as_texts_in_the_order_of_workers() -> None:
+    workers = range(MOST_REPLICAS)
+    job = a_torch_job("t", "")
+    found = [_environment(job, index, workers=workers)["PET_LOCAL_ADDR"] for index in (0, 9, 10, 99, 100, 999, 4095)]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "backend"),
+    [
+        ({"elastic": TorchElasticPolicy(rdzv_backend="c10d", max_restarts=100)}, "static"),
+        ({"argv": ("torchrun", "--max-restarts=3", "train.py")}, "c10d"),
+        ({"elastic": TorchElasticPolicy(rdzv_backend="etcd-v2")}, "etcd-v2"),
+    ],
+)
+def test_torch_restarts_nothing_by_itself_unless_its_user_says_so(fields: dict[str, Any], backend: str) -> None:
+    env = _environment(a_torch_job("t", "", **fields), 0)
+    assert (env["PET_RDZV_BACKEND"], env["PET_MAX_RESTARTS"]) == (backend, "0")
 
 
 def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
     elastic = TorchElasticPolicy(min_replicas=1, max_replicas=4, rdzv_conf=(RdzvConf("last_call_timeout", "60"),))
-    env = rendezvous.agent_environment(a_torch_job("t", "", elastic=elastic), 0, size=2, port=4711)
+    env = _environment(a_torch_job("t", "", elastic=elastic), 0)
     assert "last_call_timeout=60" in env["PET_RDZV_CONF"].split(",")
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_gang"),
+    [
+        (("torchrun", "train.py"), True),
+        (("sh", "-c", "cd /data && exec torchrun --nnodes=1:4 train.py"), True),
+        (("python", "-m", "torch.distributed.run", "train.py"), True),
+        (("accelerate", "launch", "train.py"), True),
+        (("python", "work.py"), False),
+    ],
+)
+def test_agents_that_meet_are_known_by_what_starts_them(argv: tuple[str, ...], is_gang: bool) -> None:
+    assert a_torch_job("t", "", argv=argv).is_gang == is_gang
+    assert a_torch_job("t", "", argv=argv, elastic=TorchElasticPolicy()).is_gang
 
 
 def test_torch_when_there_is_a_master_tells_ranks() -> None:
     job = _with_master()
-    env = rendezvous.agent_environment(job, 1, size=3, port=4711)
+    env = _environment(job, 1, workers=range(3))
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("127.0.0.1", "4711")
     assert (env["WORLD_SIZE"], env["RANK"]) == ("3", "1")
     assert [job.replica_of(index) for index in range(3)] == ["master-0", "worker-0", "worker-1"]
@@ -128,14 +158,14 @@ def test_torch_when_asked_for_auto_starts_one_process_per_gpu_of_the_replica(
     processes: int | None, expected: str
 ) -> None:
     job = a_torch_job("t", "", processes=processes, gpus_per_replica=2)
-    assert rendezvous.agent_environment(job, 0, size=1, port=1)["PET_NPROC_PER_NODE"] == expected
+    assert _environment(job, 0)["PET_NPROC_PER_NODE"] == expected
 
 
 def test_torch_variables_are_all_in_the_docs() -> None:
     documented = (ROOT / "docs" / "up.md").read_text("utf-8")
     with_master, indexed = _with_master(), run_spec_of(JobSpec(job_id="t", kind="Job", manifest=an_indexed_job()))
     jobs = (a_torch_job("t", "", elastic=TorchElasticPolicy(min_replicas=1)), with_master, indexed)
-    names = {name for job in jobs for name in rendezvous.agent_environment(job, 0, size=1, port=1)}
+    names = {name for job in jobs for name in _environment(job, 0)}
     assert {"PET_NNODES", "PET_NODE_RANK", "JOB_COMPLETION_INDEX"} < names
     assert {name for name in names if f"`{name}`" not in documented} == set()
 
@@ -149,11 +179,11 @@ def test_torch_variable_of_the_user_goes_before_vodas_where_it_was_written_for_t
     seen = {}
     for kind, manifest in manifests.items():
         job = run_spec_of(JobSpec(job_id="t", kind=kind, manifest=manifest))
-        base = rendezvous.agent_environment(job, 0, size=1, port=1)
+        base = _environment(job, 0)
         _, env = expand_program(job.programs["worker"], base)
         seen[kind] = (env["PET_MAX_RESTARTS"], env["PET_NPROC_PER_NODE"])
-    # Those of a Job, which are about the pods of a cluster, are read as an elasticPolicy.
-    assert seen == {"PyTorchJob": ("3", "2"), "Job": ("23", "2")}
+    # Those of a Job are about the pods of a cluster, but for the processes of each.
+    assert seen == {"PyTorchJob": ("3", "2"), "Job": ("0", "2")}
 
 
 def test_end_when_the_launcher_succeeds_completes_the_job() -> None:
@@ -176,6 +206,18 @@ def test_end_when_a_master_is_there_is_decided_by_it() -> None:
     assert _decided(_with_master(), "worker-0", _DONE) == ExitDecision(outcome="done", worker=1)
     assert _decided(_with_master(), "worker-0", _DONE, done={0}).outcome == "done"
     assert _decided(_with_master(), "master-0", _DONE).outcome == "completed"
+
+
+def test_end_of_one_agent_that_meets_others_is_that_of_all() -> None:
+    job = a_torch_job("a", "", argv=("torchrun", "train.py"))
+    told, one = Exit(run=1, was_told=True), {"generation": (0, 1)}
+    assert _decided(job, "worker-1", _FAILED, **one) == ExitDecision(outcome="restart")
+    assert _decided(job, "worker-1", told, **one) == ExitDecision(outcome="evicted")
+    # A resize, or a failure of another: what voda ends itself is nobody's failure.
+    for generation in ((0,), (0, 1, 2), ()):
+        for ended in (_FAILED, told):
+            assert _decided(job, "worker-1", ended, generation=generation).outcome == "ignored"
+        assert _decided(job, "worker-1", _DONE, generation=generation).outcome == "done"
 
 
 def test_end_when_the_job_or_the_worker_ends_anyway_is_ignored() -> None:
@@ -284,6 +326,10 @@ def test_run_spec_when_there_is_no_manifest_or_command_is_refused() -> None:
 def _with_master() -> RunSpec:
     job = a_torch_job("t", "", min_replicas=3)
     return replace(job, programs={**job.programs, "master": Program(role="master", argv=("true",))})
+
+
+def _environment(job: RunSpec, index: int, workers: Sequence[int] = (0,)) -> dict[str, str]:
+    return rendezvous.agent_environment(job, index, workers=workers, port=4711)
 
 
 def _decided(job: RunSpec, replica: str, end: Exit, **fields: Any) -> ExitDecision:
