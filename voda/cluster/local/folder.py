@@ -124,6 +124,10 @@ class Exit(Struct, frozen=True, kw_only=True):
     ended_at: float = 0.0
     problem: str = ""
     """Why the program could not be started, one sentence."""
+    memory_limit_bytes: int | None = None
+    """The limit of its control group, where the kernel killed processes in it for memory; 0: not known."""
+    rank_code: int | None = None
+    """Of the rank that failed first, where its launcher said so, whose own code says nothing; negative: the signal."""
 
     @property
     def exit_code(self) -> int:
