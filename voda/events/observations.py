@@ -215,6 +215,20 @@ class JobStalled(JobFact, frozen=True, kw_only=True):
     """
 
 
+class JobSilent(JobFact, frozen=True, kw_only=True):
+    """The job has printed nothing for a while since it was started or resized. One machine only.
+
+    That it prints again is told by the same fact without an instant; so does any change of its workers.
+    """
+
+    TYPE = "job.silent"
+    MAKES_CLUSTER_STALE = False
+    since: float | None = None
+    """When it was, seconds since the epoch; None: it prints again."""
+    workers_before: int = 0
+    """Until then; 0: it was started."""
+
+
 class WorkerStarted(JobFact, frozen=True, kw_only=True):
     """Workers hold their GPUs from now on."""
 
@@ -326,6 +340,7 @@ Observation = (
     | GangFact
     | JobRegistered
     | WorkerRefused
+    | JobSilent
     | JobStalled
     | WorkerStarted
     | WorkerExited

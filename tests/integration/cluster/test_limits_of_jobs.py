@@ -49,7 +49,7 @@ async def test_memory_beyond_the_limit_ends_the_job_with_a_word_on_it(tmp_path: 
         await until(lambda: any(isinstance(notice, JobFailed) for notice in ground.notices()))
         [failed] = [notice for notice in ground.notices() if isinstance(notice, JobFailed)]
         assert failed.reason == "worker-0 was killed for memory: its limit is 50 MiB"
-        assert "its memory limit is reached" in ground.log(replica="worker-0")
+        assert "its memory limit was reached" in ground.log(replica="worker-0")
 
 
 HUNGRY_BEYOND_ITS_OUTPUT = """

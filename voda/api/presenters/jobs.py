@@ -102,6 +102,8 @@ def job_of(
         next_try=record.next_try,
         most_tries=record.most_tries,
         next_try_at=instant(record.next_try_at),
+        silent_since=instant(record.silent_since),
+        silent_from=record.silent_from,
         progress=_progress(record),
         forecast=_forecast(record, forecast, forecast_at, place),
         revision=str(record.revision),

@@ -89,6 +89,8 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     succeeded_at: float = 0.0
     """Instant at which the first replica of a completed job ended; the others may end by themselves for a while."""
     boot_id: str = ""
+    silent_since: float = 0.0
+    """When it was started or resized, where it has printed nothing since and users were told; 0: they were not."""
 
     @property
     def wanted(self) -> tuple[int, ...]:

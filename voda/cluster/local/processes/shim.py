@@ -204,9 +204,7 @@ def memory_limit(groups: list[str]) -> str:
         for file, limit in (("memory.events", "memory.max"), ("memory.oom_control", "memory.limit_in_bytes")):
             if any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines_of(group, file)):
                 with suppress(OSError):  # a full disk; or the program moved the place where both write beyond all files
-                    os.write(
-                        OUTPUT, b"voda: the kernel killed processes of this replica: its memory limit is reached\n"
-                    )
+                    os.write(OUTPUT, b"voda: the kernel killed processes of it: its memory limit was reached\n")
                 return next(filter(str.isdigit, lines_of(group, limit)), "0")
     return "null"
 
