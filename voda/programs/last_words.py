@@ -1,7 +1,7 @@
 """What a program said last: its own words, without those of torchrun or mpirun about it, and how its rank ended. Pure.
 
-Rules: any text is taken, whoever wrote it, in time linear in its length; where nothing of the program is left, the
-launcher's words stand, without rulers. The forms are those of torchrun 1.13 to 2.13, Open MPI 4.1 and 5.0, MPICH 5.0.
+Rules: any text is taken, whoever wrote it, in time linear in its length; where nothing of the program is left, mpirun's
+words stand, without rulers. The forms are those of torchrun 1.13 to 2.13, Open MPI 4.1 and 5.0, MPICH 5.0.
 """
 
 import re
@@ -96,8 +96,10 @@ def last_words(printed: bytes | str) -> LastWords:
     parser = _OutputParser()
     parser.read(lines)
     own = [line for _, line in parser.kept]
+    others = [line for line in lines if not (_RULE.fullmatch(line) or line.startswith(_KILLED))]
     return LastWords(
-        lines=tuple(own or [line for line in lines if not (_RULE.fullmatch(line) or line.startswith(_KILLED))]),
+        # All that a summary tells is the code.
+        lines=tuple(own or (() if parser.has_summary else others)),
         exception="" if (parser.exit_code or 0) < 0 else _exception(parser.kept, parser.rank) or parser.reported,
         exit_code=parser.exit_code,
         is_own=bool(own),
@@ -137,6 +139,7 @@ class _OutputParser:
         """That failed first."""
         self.reported = ""
         """Its exception, where torchrun shows it."""
+        self.has_summary = False
         self._is_shown_again = False
 
     def read(self, lines: Sequence[str]) -> None:
@@ -144,6 +147,7 @@ class _OutputParser:
         while index < len(lines):
             line = lines[index]
             if _CHILD_FAILED.match(line):
+                self.has_summary = True
                 self._drop_traceback()
                 index = self._summary(lines, index + 1)
             elif (end := _after_box(lines, index)) != index:

@@ -110,6 +110,7 @@ _BROKEN = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:152
             id="torch 1.13, without its summary",
         ),
         pytest.param("", "", None, id="empty"),
+        pytest.param(_torchrun("3 (pid: 1)"), "", 3, id="nothing said"),
         pytest.param(
             "voda run: starts 1 on localhost:1\nno data\nvoda run: its last lines:\n  | no data\n  | =====\n",
             "no data",

@@ -86,9 +86,9 @@ def test_next_try_is_told_with_its_time_until_it_is_due() -> None:
 )
 def test_silence_tells_since_which_change(before: int, size: int, expected: str) -> None:
     job = a_wire_job(on=("n1",) * size, silent_since=ago(180), silent_from=before)
-    assert silence(job, NOW) == f"silent for 3m00s since it {expected}"
-    assert state_text(job, NOW).plain == "Running (silent 3m00s)"
-    assert f"silent for 3m00s since it {expected}" in summary(job, NOW)
+    assert silence(job, NOW) == f"silent for 3m since it {expected}"
+    assert state_text(job, NOW).plain == "Running (silent 3m)"
+    assert f"silent for 3m since it {expected}" in summary(job, NOW)
     assert silence(a_wire_job(), NOW) == ""
 
 
