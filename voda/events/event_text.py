@@ -166,6 +166,9 @@ def _of_job(fact: _JobObservation) -> str:
         case facts.WorkerExited():
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
             return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
+        case facts.ProgramFailed() if fact.times_inside:
+            times = f", {counted(fact.times_inside, 'time')}" if fact.times_inside > 1 else ""
+            return f"in {fact.replica} a process {fact.reason}{times}; the replica goes on"
         case facts.ProgramFailed():
             tries = f", try {fact.next_try} of {fact.most_tries}" if fact.next_try else ""
             return f"{fact.replica} {fact.reason}; it will be started again{tries}"

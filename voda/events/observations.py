@@ -254,7 +254,7 @@ class WorkerExited(JobFact, frozen=True, kw_only=True):
 
 
 class ProgramFailed(JobFact, frozen=True, kw_only=True):
-    """The program of a replica failed, and is started again. One machine only."""
+    """The program of a replica failed, and is started again by voda, or inside it by its launcher. One machine only."""
 
     TYPE = "program.failed"
     MAKES_CLUSTER_STALE = False
@@ -267,6 +267,8 @@ class ProgramFailed(JobFact, frozen=True, kw_only=True):
     """After so many failed tries the job has failed."""
     next_try_at: float | None = None
     """When it follows, if GPUs are free then; seconds since the epoch."""
+    times_inside: int = 0
+    """Of failures inside a replica that goes on; 0: the replica ended."""
 
 
 class JobProgressed(JobFact, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ _NOT_FOUND: Final = re.compile(
 _KILLED: Final = "voda: the kernel killed"
 """What its shim says where a memory limit was reached, as the exit does."""
 _NOTE: Final = re.compile(rf"voda run: |\[voda: |{_KILLED}")
+_TRY_FAILED: Final = re.compile(r"voda run: the program failed with exit code (\d{1,10})\b")
 _SHOWN_AGAIN: Final = "voda run: its last lines:"
 
 
@@ -68,6 +69,8 @@ class LastWords:
     """That ended it, as Python shows it: `ValueError: label 37 out of range`."""
     exit_code: int | None = None
     """Of the rank that failed first, as its launcher says; negative: the signal. None: it does not say."""
+    failures: int = 0
+    """Times that its launcher says a rank failed."""
     is_own: bool = False
     """Whether the program said them, or else its launcher alone."""
 
@@ -102,6 +105,7 @@ def last_words(printed: bytes | str) -> LastWords:
         lines=tuple(own or (() if parser.has_summary else others)),
         exception="" if (parser.exit_code or 0) < 0 else _exception(parser.kept, parser.rank) or parser.reported,
         exit_code=parser.exit_code,
+        failures=parser.tries or parser.ranks_failed,
         is_own=bool(own),
     )
 
@@ -140,6 +144,9 @@ class _OutputParser:
         self.reported = ""
         """Its exception, where torchrun shows it."""
         self.has_summary = False
+        self.ranks_failed = 0
+        self.tries = 0
+        """Of `voda run`, that failed."""
         self._is_shown_again = False
 
     def read(self, lines: Sequence[str]) -> None:
@@ -160,7 +167,7 @@ class _OutputParser:
     def _line(self, line: str) -> None:
         if _TORCHRUN_LOG.match(line):
             if found := _RANK_FAILED.search(line):
-                self.exit_code = int(found[1])
+                self.exit_code, self.ranks_failed = int(found[1]), self.ranks_failed + 1
         elif _MPICH.match(line):
             if found := _MPICH_SIGNAL.match(line):
                 self.exit_code = -int(found[1])
@@ -168,6 +175,9 @@ class _OutputParser:
                 self.kept.pop()
         elif _NOTE.match(line):
             self._is_shown_again = line == _SHOWN_AGAIN
+            if found := _TRY_FAILED.match(line):
+                self.tries += 1
+                self.exit_code = int(found[1]) if self.exit_code is None else self.exit_code
         elif not (self._is_shown_again and line.startswith("  | ")):
             prefix = _PREFIX.match(line)
             assert prefix is not None, "it matches an empty string"

@@ -151,8 +151,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         if isinstance(fact, facts.JobStalled):
             self.stall = fact.reason
         if isinstance(fact, facts.ProgramFailed):
-            self.program_failures += 1
-            self.last_failure = f"{fact.replica} {fact.reason}"
+            self.program_failures += fact.times_inside or 1
+            self.last_failure = f"{'a process of ' if fact.times_inside else ''}{fact.replica} {fact.reason}"
+            if fact.times_inside:
+                return True
             self.next_try, self.most_tries, self.next_try_at = fact.next_try, fact.most_tries, fact.next_try_at
             return True
         if isinstance(fact, facts.JobSilent | facts.JobProgressed | facts.WorkerStarted | facts.WorkerExited):

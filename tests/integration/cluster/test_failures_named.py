@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from tests.local_jobs import Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import TORCH_VENV, needs_torch_venv
 from tests.waiting import until
-from voda.cluster.local.isolation.cgroups import find_cgroups
+from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups
 from voda.cluster.local.isolation.limits import Limits
+from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobFailed, ProgramFailed
+from voda.kinds.pod_template import TorchElasticPolicy
 
 _RANK = """
 import os, sys
@@ -51,6 +53,15 @@ async def _reason(ground: Ground, job: RunSpec) -> str:
     return failed.reason
 
 
+def _groups_of_memory() -> Cgroups:
+    """Return control groups of v1, which move no process of the tests; skip without those of memory."""
+    groups = find_cgroups()
+    groups = replace(groups, hierarchies=tuple(each for each in groups.hierarchies if not each.is_v2))
+    if "memory" not in groups.controllers:
+        pytest.skip(f"no control groups of memory here: {groups.obstacle}")
+    return groups
+
+
 @needs_torch_venv()
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -71,10 +82,7 @@ async def test_rank_under_torchrun_when_it_fails_is_named_by_its_own_words_and_c
 @needs_torch_venv()
 @pytest.mark.slow
 async def test_rank_under_torchrun_when_killed_for_memory_is_named_by_its_limit(tmp_path: Path) -> None:
-    groups = find_cgroups()
-    groups = replace(groups, hierarchies=tuple(each for each in groups.hierarchies if not each.is_v2))
-    if "memory" not in groups.controllers:
-        pytest.skip(f"no control groups of memory here: {groups.obstacle}")
+    groups = _groups_of_memory()
     async with a_ground(tmp_path / "jobs", settings={"cgroups": groups}) as ground:
         limits = {"worker": Limits(memory_bytes=2 << 30)}
         job = _job(tmp_path, "eat", limits=limits, policy={"backoff_limit": 1})
@@ -83,6 +91,66 @@ async def test_rank_under_torchrun_when_killed_for_memory_is_named_by_its_limit(
         [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
         assert failed.reason == "was killed for memory: its limit is 2 GiB: epoch 1"
         assert (failed.next_try, failed.most_tries) == (2, 2)
+
+
+_FAILS_TWICE = """
+import os, time
+restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print("starts", restarts, flush=True)
+if restarts < 2:
+    raise ValueError(f"label {restarts} out of range")
+while True:
+    time.sleep(0.05)
+"""
+
+
+@needs_torch_venv()
+@pytest.mark.slow
+async def test_rank_that_torchrun_starts_again_is_told_at_once_though_its_agent_goes_on(tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(_FAILS_TWICE)
+    elastic = TorchElasticPolicy(max_restarts=3)
+    job = a_torch_job("a", "", argv=(str(_BIN / "torchrun"), str(script)), max_replicas=1, elastic=elastic)
+    async with a_ground(tmp_path / "jobs") as ground:
+        watch = InnerFailures(ground.cluster._context, again_s=0.1)
+        await ground.start(job)
+        failures = await _until_failed_inside(ground, watch, times=2)
+        assert failures[-1].reason == "ended with exit code 1: ValueError: label 1 out of range"
+        await ground.until_workers(0)
+
+
+_LOSES_ONE = """
+import subprocess, sys, time
+eater = subprocess.run([sys.executable, "-c", "b = bytearray(300 << 20)"])
+print("the loader was killed", eater.returncode, flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+async def test_process_killed_for_memory_in_a_replica_that_goes_on_is_told_with_the_limit(tmp_path: Path) -> None:
+    groups = _groups_of_memory()
+    script = tmp_path / "loses.py"
+    script.write_text(_LOSES_ONE)
+    job = a_torch_job(
+        "a", "", argv=("/usr/bin/python3", str(script)), limits={"worker": Limits(memory_bytes=100 << 20)}
+    )
+    async with a_ground(tmp_path / "jobs", settings={"cgroups": groups}) as ground:
+        watch = InnerFailures(ground.cluster._context, again_s=0.1)
+        await ground.start(job)
+        [failed] = await _until_failed_inside(ground, watch, times=1)
+        assert failed.reason.startswith("was killed for memory: its limit is 100 MiB")
+
+
+async def _until_failed_inside(ground: Ground, watch: InnerFailures, *, times: int) -> list[ProgramFailed]:
+    def told() -> list[ProgramFailed]:
+        with ground.cluster.fence.turn():
+            watch.look({job_id: job.state for job_id, job in ground.cluster.jobs.items()})
+        return [fact for fact in ground.notices() if isinstance(fact, ProgramFailed)]
+
+    await until(lambda: sum(fact.times_inside for fact in told()) == times)
+    return told()
 
 
 @needs_torch_venv()

@@ -191,6 +191,10 @@ TOLD: list[tuple[AnyFact, str]] = [
         ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data"),
         "worker-0 ended with exit code 1: no data; it will be started again",
     ),
+    (
+        ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data", times_inside=2),
+        "in worker-0 a process ended with exit code 1: no data, 2 times; the replica goes on",
+    ),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
     (
         JobProgressed(job_id="a", epochs_done=2, workers=1, epoch_s=1.5),

@@ -444,6 +444,14 @@ def test_programs_that_fail_are_counted_and_the_last_is_kept() -> None:
     assert (the(log).program_failures, the(log).last_failure) == (3, "worker-0 ended with exit code 2")
 
 
+def test_failures_inside_a_replica_are_counted_and_leave_the_tries_alone() -> None:
+    log = a_submitted_job()
+    log.add(ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7), at=1)
+    log.add(ProgramFailed(job_id="a", replica="worker-0", reason="was killed for memory", times_inside=3), at=2)
+    assert (the(log).program_failures, the(log).next_try, the(log).most_tries) == (4, 2, 7)
+    assert the(log).last_failure == "a process of worker-0 was killed for memory"
+
+
 @pytest.mark.parametrize(
     ("then", "since"),
     [
