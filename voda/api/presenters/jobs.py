@@ -55,9 +55,7 @@ def job_of(
     forecast_at: float | None = None,
     place: int | None = None,
 ) -> JobView:
-    """Return a job as the API shows it; the forecast was made at `forecast_at`, seconds since the epoch; its place is
-    that in the queue.
-    """
+    """Return a job as the API shows it, with its place in the queue; the forecast was made at `forecast_at`."""
     spec, job = record.spec, record.job
     return JobView(
         job_id=spec.job_id,
