@@ -69,6 +69,12 @@ def size(size_bytes: float) -> str:
     return f"{value:,.0f} PB"
 
 
+def memory_size(size_bytes: int) -> str:
+    """Return a size of memory in binary units, as limits are given: 512 MiB, 1.5 GiB."""
+    unit, name = (1 << 30, "GiB") if size_bytes >= 1 << 30 else (1 << 20, "MiB")
+    return f"{size_bytes / unit:,.4g} {name}"
+
+
 def counted(things: int, noun: str) -> str:
     """Return a number of things with their noun: 1 job, 2 jobs."""
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"

@@ -22,6 +22,7 @@ _LISTED = 4
 """Jobs of a plan that a sentence names; it counts the others."""
 _JobObservation = (
     facts.JobRegistered
+    | facts.JobSilent
     | facts.JobStalled
     | facts.WorkerStarted
     | facts.WorkerExited
@@ -157,11 +158,17 @@ def _of_job(fact: _JobObservation) -> str:
             return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
         case facts.JobStalled():
             return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
+        case facts.JobSilent():
+            change = "resized" if fact.workers_before else "started"
+            return "prints again" if fact.since is None else f"has printed nothing since it was {change}"
         case facts.WorkerStarted():
             return f"{counted(len(fact.workers), 'worker')} started on {per_node(fact.workers.values())}"
         case facts.WorkerExited():
             code = "" if fact.exit_code is None else f" with exit code {fact.exit_code}"
             return f"{counted(len(fact.workers), 'worker')} {_EXITS[fact.cause]}{code}"
+        case facts.ProgramFailed() if fact.times_inside:
+            times = f", {counted(fact.times_inside, 'time')}" if fact.times_inside > 1 else ""
+            return f"in {fact.replica} a process {fact.reason}{times}; the replica goes on"
         case facts.ProgramFailed():
             tries = f", try {fact.next_try} of {fact.most_tries}" if fact.next_try else ""
             return f"{fact.replica} {fact.reason}; it will be started again{tries}"

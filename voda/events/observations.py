@@ -215,6 +215,20 @@ class JobStalled(JobFact, frozen=True, kw_only=True):
     """
 
 
+class JobSilent(JobFact, frozen=True, kw_only=True):
+    """The job has printed nothing for a while since it was started or resized. One machine only.
+
+    That it prints again is told by the same fact without an instant; so does any change of its workers.
+    """
+
+    TYPE = "job.silent"
+    MAKES_CLUSTER_STALE = False
+    since: float | None = None
+    """When it was, seconds since the epoch; None: it prints again."""
+    workers_before: int = 0
+    """Until then; 0: it was started."""
+
+
 class WorkerStarted(JobFact, frozen=True, kw_only=True):
     """Workers hold their GPUs from now on."""
 
@@ -240,7 +254,7 @@ class WorkerExited(JobFact, frozen=True, kw_only=True):
 
 
 class ProgramFailed(JobFact, frozen=True, kw_only=True):
-    """The program of a replica failed, and is started again. One machine only."""
+    """The program of a replica failed, and is started again by voda, or inside it by its launcher. One machine only."""
 
     TYPE = "program.failed"
     MAKES_CLUSTER_STALE = False
@@ -253,6 +267,8 @@ class ProgramFailed(JobFact, frozen=True, kw_only=True):
     """After so many failed tries the job has failed."""
     next_try_at: float | None = None
     """When it follows, if GPUs are free then; seconds since the epoch."""
+    times_inside: int = 0
+    """Of failures inside a replica that goes on; 0: the replica ended."""
 
 
 class JobProgressed(JobFact, frozen=True, kw_only=True):
@@ -326,6 +342,7 @@ Observation = (
     | GangFact
     | JobRegistered
     | WorkerRefused
+    | JobSilent
     | JobStalled
     | WorkerStarted
     | WorkerExited

@@ -42,6 +42,7 @@ from voda.launcher.state_machine import (
     Tick,
     step,
 )
+from voda.programs.last_words import last_words
 
 Starter = Literal["mpirun", "torchrun"]
 
@@ -184,6 +185,6 @@ class Launcher:
     def _leave(self, action: Leave) -> int:
         if action.text:
             self._say(action.text)
-        if action.shows_output and (lines := self._tail.text().decode(errors="replace").splitlines()[-LAST_LINES:]):
-            self._say("its last lines:\n" + "\n".join(f"  | {line.rstrip()}" for line in lines))
+        if action.shows_output and (lines := last_words(self._tail.text()).lines[-LAST_LINES:]):
+            self._say("its last lines:\n" + "\n".join(f"  | {line}" for line in lines))
         return action.code

@@ -147,7 +147,8 @@ def _container(job: ProgramJob, name: str, words: list[str]) -> dict[str, Any]:
 
 
 def _image(job: ProgramJob) -> dict[str, Any]:
-    return {"image": job.image} if job.image else {}
+    # The end of its log says why it failed, where it writes no message of its own.
+    return {"image": job.image, "terminationMessagePolicy": "FallbackToLogsOnError"} if job.image else {}
 
 
 def _resources(job: ProgramJob) -> dict[str, Any]:

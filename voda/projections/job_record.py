@@ -90,6 +90,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """After so many failed tries it has failed."""
     next_try_at: float | None = None
     """When the next try follows, at the earliest; seconds since the epoch."""
+    silent_since: float | None = None
+    """When it was started or resized, where it has printed and reported nothing since; seconds since the epoch."""
+    silent_from: int = 0
+    """Workers until then; 0: it was started."""
 
     @property
     def spec(self) -> JobSpec:
@@ -140,16 +144,22 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
-    def change(self, fact: JobChange | facts.ProgramFailed, now: float) -> bool:
+    def change(self, fact: JobChange | facts.ProgramFailed | facts.JobSilent, now: float) -> bool:
         """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
             return self._change_ended(fact, now)
         if isinstance(fact, facts.JobStalled):
             self.stall = fact.reason
         if isinstance(fact, facts.ProgramFailed):
-            self.program_failures += 1
-            self.last_failure = f"{fact.replica} {fact.reason}"
+            self.program_failures += fact.times_inside or 1
+            self.last_failure = f"{'a process of ' if fact.times_inside else ''}{fact.replica} {fact.reason}"
+            if fact.times_inside:
+                return True
             self.next_try, self.most_tries, self.next_try_at = fact.next_try, fact.most_tries, fact.next_try_at
+            return True
+        if isinstance(fact, facts.JobSilent | facts.JobProgressed | facts.WorkerStarted | facts.WorkerExited):
+            self._hear(fact)
+        if isinstance(fact, facts.JobSilent):
             return True
         self.job = changed_job(self.job, fact, now, self.planned)
         match fact:
@@ -170,6 +180,12 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
             case _:
                 pass
         return True
+
+    def _hear(self, fact: Data) -> None:
+        """Note whether the job is silent: whatever changes or reports is not."""
+        self.silent_since, self.silent_from = None, 0
+        if isinstance(fact, facts.JobSilent) and (self.reported_at or 0.0) < (fact.since or 0.0):
+            self.silent_since, self.silent_from = fact.since, fact.workers_before
 
     def _change_ended(self, fact: Data, now: float) -> bool:
         """Charge an ended job for the GPUs that its last workers held until now."""
@@ -213,7 +229,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self.job = replace(charge(self.job, now), phase=END_PHASES[type(fact)])
         self._count_changes()
         self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
-        self.next_try, self.next_try_at = 0, None
+        self.next_try, self.next_try_at, self.silent_since = 0, None, None
         self.reason = self.cancel_reason
         if not isinstance(fact, facts.JobCanceled):
             self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""

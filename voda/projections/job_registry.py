@@ -176,7 +176,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
 
 
 @JobRegistry.folds
-def _job_changed(registry: JobRegistry, fact: JobChange | facts.ProgramFailed, event: Event) -> None:
+def _job_changed(registry: JobRegistry, fact: JobChange | facts.ProgramFailed | facts.JobSilent, event: Event) -> None:
     record = registry._records.get(fact.job_id)
     if record is not None and record.change(fact, event.recorded_at):
         registry._mark(record, event)

@@ -27,6 +27,7 @@ from voda.events.types import (
     JobQueueLevelChanged,
     JobRegistered,
     JobResumeRequested,
+    JobSilent,
     JobStalled,
     JobSubmitted,
     LeaderElected,
@@ -181,11 +182,18 @@ TOLD: list[tuple[AnyFact, str]] = [
         ),
         "a is stuck, 1 of 4 planned workers at work: no pods; others go first for 4m 00s",
     ),
+    (JobSilent(job_id="a", since=9.0), "has printed nothing since it was started"),
+    (JobSilent(job_id="a", since=9.0, workers_before=1), "has printed nothing since it was resized"),
+    (JobSilent(job_id="a"), "prints again"),
     (WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n2"}), "3 workers started on n1 x2, n2"),
     (WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=137), "1 worker failed with exit code 137"),
     (
         ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data"),
         "worker-0 ended with exit code 1: no data; it will be started again",
+    ),
+    (
+        ProgramFailed(job_id="a", replica="worker-0", reason="ended with exit code 1: no data", times_inside=2),
+        "in worker-0 a process ended with exit code 1: no data, 2 times; the replica goes on",
     ),
     (JobProgressed(job_id="a", epochs_done=1, workers=2), "1 epoch done on 2 workers"),
     (

@@ -113,6 +113,12 @@ def test_mpi_program_of_one_size_when_in_an_image_needs_no_voda_and_carries_its_
     assert words_of(job) == ("mpirun", "env", "LR=$(X)", "python", "train.py")
 
 
+@given(jobs())
+def test_containers_of_an_image_leave_the_end_of_their_logs_in_their_pods(job: ProgramJob) -> None:
+    found = str(program_manifest(job)).count("'terminationMessagePolicy': 'FallbackToLogsOnError'")
+    assert found == (0 if not job.image else 2 if job.launcher == "mpirun" else 1)
+
+
 @pytest.mark.parametrize(
     ("job", "told"),
     [

@@ -25,6 +25,7 @@ from voda.events.types import (
     JobQueueLevelChanged,
     JobRegistered,
     JobResumeRequested,
+    JobSilent,
     JobStalled,
     JobSubmitted,
     NodeDrainRequested,
@@ -443,6 +444,42 @@ def test_programs_that_fail_are_counted_and_the_last_is_kept() -> None:
     assert (the(log).program_failures, the(log).last_failure) == (3, "worker-0 ended with exit code 2")
 
 
+def test_failures_inside_a_replica_are_counted_and_leave_the_tries_alone() -> None:
+    log = a_submitted_job()
+    log.add(ProgramFailed(job_id="a", replica="worker-0", reason="ended", next_try=2, most_tries=7), at=1)
+    log.add(ProgramFailed(job_id="a", replica="worker-0", reason="was killed for memory", times_inside=3), at=2)
+    assert (the(log).program_failures, the(log).next_try, the(log).most_tries) == (4, 2, 7)
+    assert the(log).last_failure == "a process of worker-0 was killed for memory"
+
+
+@pytest.mark.parametrize(
+    ("then", "since"),
+    [
+        ((), 9.0),
+        ((JobSilent(job_id="a"),), None),
+        ((JobProgressed(job_id="a", epochs_done=1, workers=1),), None),
+        ((WorkerStarted(job_id="a", workers={1: "n1"}),), None),
+        ((WorkerExited(job_id="a", workers=(0,)),), None),
+        ((JobFailed(job_id="a", reason="oom"),), None),
+        ((ProgramFailed(job_id="a", replica="worker-0", reason="oom"),), 9.0),
+    ],
+)
+def test_job_is_silent_until_it_prints_reports_or_changes(then: tuple[AnyFact, ...], since: float | None) -> None:
+    log = a_submitted_job()
+    log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=9)
+    log.add(JobSilent(job_id="a", since=9.0, workers_before=0), at=69)
+    for fact in then:
+        log.add(fact, at=70)
+    assert the(log).silent_since == since
+
+
+def test_job_that_has_reported_meanwhile_is_not_silent() -> None:
+    log = a_submitted_job()
+    log.add(JobProgressed(job_id="a", epochs_done=1, workers=1), at=20)
+    log.add(JobSilent(job_id="a", since=9.0), at=69)
+    assert the(log).silent_since is None
+
+
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])
 CAUSES = st.sampled_from(["stopped", "migrated", "finished", "failed"])
@@ -451,6 +488,7 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(WorkerStarted, job_id=JOBS, workers=st.dictionaries(st.integers(0, 4), NODES, min_size=1)),
     st.builds(WorkerExited, job_id=JOBS, workers=INDICES, cause=CAUSES),
     st.builds(ProgramFailed, job_id=JOBS, replica=st.just("worker-0"), reason=st.just("oom")),
+    st.builds(JobSilent, job_id=JOBS, since=st.none() | st.floats(0, 60), workers_before=st.integers(0, 8)),
     st.builds(JobProgressed, job_id=JOBS, epochs_done=st.floats(0, 100), workers=st.integers(0, 8)),
     st.builds(JobChanged, job_id=JOBS, min_replicas=st.integers(-1, 9), max_replicas=st.integers(-1, 9)),
     st.builds(JobQueueLevelChanged, pool=st.just("default"), job_id=JOBS, queue_level=st.integers(0, 1)),

@@ -30,6 +30,7 @@ from voda.events.types import (
     JobQueueLevelChanged,
     JobRegistered,
     JobResumeRequested,
+    JobSilent,
     JobStalled,
     JobSubmitted,
     NodeChanged,
@@ -504,7 +505,7 @@ def test_snapshot_and_tail_give_the_same_state_as_the_whole_log(facts: list[AnyF
 
 
 def test_event_type_is_folded_or_changes_no_decision() -> None:
-    changes_nothing = {JobFolderDeleted, ProgramFailed}
+    changes_nothing = {JobFolderDeleted, JobSilent, ProgramFailed}
     assert set(LiveCluster._folds) == set(get_args(AnyFact)) - changes_nothing
 
 

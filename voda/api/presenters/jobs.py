@@ -55,9 +55,7 @@ def job_of(
     forecast_at: float | None = None,
     place: int | None = None,
 ) -> JobView:
-    """Return a job as the API shows it; the forecast was made at `forecast_at`, seconds since the epoch; its place is
-    that in the queue.
-    """
+    """Return a job as the API shows it, with its place in the queue; the forecast was made at `forecast_at`."""
     spec, job = record.spec, record.job
     return JobView(
         job_id=spec.job_id,
@@ -102,6 +100,8 @@ def job_of(
         next_try=record.next_try,
         most_tries=record.most_tries,
         next_try_at=instant(record.next_try_at),
+        silent_since=instant(record.silent_since),
+        silent_from=record.silent_from,
         progress=_progress(record),
         forecast=_forecast(record, forecast, forecast_at, place),
         revision=str(record.revision),

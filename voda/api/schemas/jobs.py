@@ -128,6 +128,11 @@ class JobView(View, frozen=True, kw_only=True):
     next_try: Annotated[int, Meta(description="Number of the try that follows, or is under way; 0: not known.")] = 0
     most_tries: Annotated[int, Meta(description="After so many failed tries it has failed; 0: not known.")] = 0
     next_try_at: Annotated[Instant | None, Meta(description="When the next try follows, at the earliest.")] = None
+    silent_since: Annotated[
+        Instant | None,
+        Meta(description="When it was started or resized, if it has printed and reported nothing since; one machine."),
+    ] = None
+    silent_from: Annotated[int, Meta(description="Workers until then; 0: it was started.")] = 0
     progress: ProgressView
     forecast: ForecastView
     revision: Annotated[str, Meta(description="Changes with every event about the job; its ETag without the quotes.")]

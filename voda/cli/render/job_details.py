@@ -33,6 +33,7 @@ from voda.cli.render.job_text import (
     next_try,
     progress,
     ran_s,
+    silence,
     state_text,
     waited_s,
 )
@@ -116,6 +117,8 @@ def description(job: JobView, context: JobContext, at: datetime) -> RenderableTy
 def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[str, str | Text]]:
     yield "Job", job.job_id if job.name == job.job_id else f"{job.job_id} (submitted as {job.name})"
     yield "State", _state(job, at)
+    if said := silence(job, at):
+        yield "Silence", f"{said}: it has printed and reported nothing; voda logs {job.job_id}"
     if not has_ended(job):
         # What troubles it, before what a plan once gave it.
         yield from _failures(job, at)

@@ -75,13 +75,26 @@ def state(job: JobView | ExplanationView, at: datetime | None = None) -> str:
 
 
 def state_text(job: JobView, at: datetime) -> "Text":
-    """Return the state in its colour, and of a live job whose program failed the try: `Waiting (try 2 of 7 in 12s)`."""
+    """Return the state in its colour, and of a live job whose program failed or is silent that: `Running (silent 3m)`,
+    `Waiting (try 2 of 7 in 12s)`.
+    """
     from rich.text import Text
 
     said = ""
     if job.program_failures and not has_ended(job):
         said = f" ({next_try(job, at) or counted(job.program_failures, 'failure')})"
+    if job.silent_since is not None:
+        said += f" (silent {since(job.silent_since, at)})"
     return Text(f"{(word := state(job, at))}{said}", style=_STYLES.get(word, ""))
+
+
+def silence(job: JobView, at: datetime) -> str:
+    """Return `silent for 3m since it grew to 2`; empty where it is not."""
+    if job.silent_since is None:
+        return ""
+    size = job.replicas
+    how = "started" if job.silent_from in (0, size) else f"{'grew' if job.silent_from < size else 'shrank'} to {size}"
+    return f"silent for {since(job.silent_since, at)} since it {how}"
 
 
 def next_try(job: JobView | ExplanationView, at: datetime, when: Callable[[datetime], str] | None = None) -> str:
@@ -197,6 +210,8 @@ def summary(job: JobView, at: datetime) -> str:
         parts.append(next_step)
     if job.program_failures and not has_ended(job):
         parts.append(f"{counted(job.program_failures, 'failure')}, the last: {job.last_failure}")
+    if said := silence(job, at):
+        parts.append(said)
     if not job.replicas and job.reason:
         parts.append(job.reason)
     return ", ".join(parts)

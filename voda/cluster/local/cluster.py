@@ -23,7 +23,9 @@ from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids
 from voda.cluster.local.job import LocalJob, take_over
 from voda.cluster.local.node_health import NodeHealth
+from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.processes.marked import MarkedProcess
+from voda.cluster.local.processes.silence import SilenceWatch
 from voda.cluster.local.rendezvous import Transport, probe_for_users, probe_transport
 from voda.cluster.port import Observed
 from voda.concurrency import log_unexpected
@@ -46,6 +48,7 @@ class LocalCluster:
         self.fence = Fence(config.folder, config.node.pool)
         self._context = LocalContext(config=config, slots=self.slots, fence=self.fence, tell=self._notices.put_nowait)
         self._health = NodeHealth(self._context)
+        self._watches = (SilenceWatch(self._context), InnerFailures(self._context))
 
     async def open(self, epoch: int | None = None) -> None:
         """Take over the jobs that run, and learn which ended meanwhile; a former leader of the pool is refused then.
@@ -88,7 +91,8 @@ class LocalCluster:
         self.fence.close()
 
     async def run(self) -> None:
-        """Watch the GPUs' health, where there are GPUs, and find the accounts of the jobs taken over.
+        """Watch the GPUs' health, where there are GPUs, and which jobs are silent or fail inside, and find the
+        accounts of the jobs taken over.
 
         Raises:
             Fenced: another one leads the pool.
@@ -100,6 +104,9 @@ class LocalCluster:
                     await self._context.is_fenced.wait()
             self.fence.check()
             await self._health.look()
+            with self.fence.turn():
+                for watch in self._watches:
+                    watch.look({job_id: job.state for job_id, job in self.jobs.items()})
 
     async def observe(self) -> Observed:
         with self.fence.turn():

@@ -4,6 +4,7 @@ Rule: the manifest's own variables go before what the operators and this machine
 /etc/mpi lead into the job's folder wherever they stand.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from voda.cluster.local.isolation.mps import share_variables
 from voda.cluster.local.processes.replica import ReplicaCommand
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
+from voda.domain.errors import InvalidField
 from voda.manifests.programs import POD_NAME, Program, expand_program
 
 
@@ -48,6 +50,15 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
         grace_s=program.grace_s,
         log_bytes=min(context.config.log_bytes, context.config.output_bytes() // output_count(run_spec, record)),
     )
+
+
+def interpreter_of(state: JobState, run_spec: RunSpec, replica: str) -> tuple[str, str]:
+    """Return the Python that a replica's program finds, empty where there is none, and its PATH."""
+    try:
+        path = command_of(state, run_spec, replica).env.get("PATH", "")
+    except (InvalidField, ValueError):
+        path = ""
+    return shutil.which("python", path=path) or shutil.which("python3", path=path) or "", path
 
 
 def output_count(run_spec: RunSpec, record: LocalJobRecord) -> int:

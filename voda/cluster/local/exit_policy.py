@@ -12,7 +12,9 @@ from msgspec import Struct
 from voda.cluster.local.command import index_of
 from voda.cluster.local.folder import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
+from voda.programs.last_words import LastWords
 from voda.programs.launchers import CANNOT_RUN
+from voda.text import memory_size
 
 FORGIVEN_S: Final = 10.0
 """A launcher that ends so soon after a worker was killed under it did not fail by itself."""
@@ -102,10 +104,23 @@ def describe_exit(ended: Exit) -> str:
     """Say how a program ended, to follow its replica's name."""
     if ended.problem:
         return f"could not run: {ended.problem}"
+    if (limit := ended.memory_limit_bytes) is not None:
+        return f"was killed for memory{f': its limit is {memory_size(limit)}' if limit else ''}"
+    if (rank := ended.rank_code) is not None:
+        ended = Exit(run=ended.run, code=rank) if rank >= 0 else Exit(run=ended.run, code=-1, signal=-rank)
     if ended.signal:
         return f"was killed by signal {ended.signal} (exit code {ended.exit_code})"
     meaning = f" ({CANNOT_RUN[ended.code]})" if ended.code in CANNOT_RUN else ""
     return f"ended with exit code {ended.code}{meaning}"
+
+
+def describe_last(ended: Exit, said: LastWords, *, lines: int) -> str:
+    """Say what a program said last, to follow how it ended; empty where that says it already."""
+    text = said.text(lines)
+    # What kept the program from running is printed too.
+    if not text or text == f"voda: {ended.problem}":
+        return ""
+    return f": {text}" if said.exception or lines == 1 else f"; its last lines: {text}"
 
 
 def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str]) -> bool:

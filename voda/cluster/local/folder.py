@@ -92,6 +92,8 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     succeeded_at: float = 0.0
     """Instant at which the first replica of a completed job ended; the others may end by themselves for a while."""
     boot_id: str = ""
+    silent_since: float = 0.0
+    """When it was started or resized, where it has printed nothing since and users were told; 0: they were not."""
 
     @property
     def wanted(self) -> tuple[int, ...]:
@@ -127,6 +129,10 @@ class Exit(Struct, frozen=True, kw_only=True):
     ended_at: float = 0.0
     problem: str = ""
     """Why the program could not be started, one sentence."""
+    memory_limit_bytes: int | None = None
+    """The limit of its control group, where the kernel killed processes in it for memory; 0: not known."""
+    rank_code: int | None = None
+    """Of the rank that failed first, where its launcher said so, whose own code says nothing; negative: the signal."""
 
     @property
     def exit_code(self) -> int:

@@ -6,15 +6,19 @@ acts on the difference between record and processes, whatever woke it, so it may
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal, assert_never
 
+from msgspec.structs import replace
+
+from voda.cluster.local.command import interpreter_of
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext, Timer
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.exit_policy import (
     deadline_at,
     decide_exit,
     describe_exit,
+    describe_last,
     has_done_its_work,
     put_off_restart,
     restart_in_s,
@@ -22,11 +26,12 @@ from voda.cluster.local.exit_policy import (
 )
 from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
-from voda.cluster.local.outputs import last_lines
+from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.marked import MarkedProcess
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
+from voda.programs.last_words import LastWords, hint, is_not_found
 from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
@@ -35,6 +40,8 @@ _LAST_LINES_S: Final = 5.0
 """For reading what a failed replica printed last; a job fails without it where the disk takes longer."""
 _LAST_LINE: Final = 300
 """Characters of it, in the log of events."""
+_LAST_LINES: Final = 5
+"""Shown of a job that has failed."""
 _log = logging.getLogger(__name__)
 
 
@@ -237,13 +244,13 @@ class LocalJob:
 
     # ---- what follows from an exit
 
-    def _on_exit(self, name: str, ended: Exit, printed: str | None = None) -> None:
+    def _on_exit(self, name: str, ended: Exit, said: LastWords | None = None) -> None:
         """Record how the program of a replica ended and what follows, before anything of it is reported.
 
         Args:
             name: of the replica.
             ended: how.
-            printed: its last lines, of a failure; None until they are read.
+            said: its last words, of a failure; None until they are read.
         """
         record, run_spec = self.record, self.state.run_spec()
         if self._is_failing:
@@ -253,7 +260,7 @@ class LocalJob:
             self.state.save()
             return
         decision = decide_exit(run_spec, record, name, ended, now=self._context.now())
-        if decision.outcome == "failed" and printed is None:
+        if decision.outcome == "failed" and said is None:
             self._read_last_lines(name, ended)
             return
         record.judged[name] = ended.run
@@ -261,11 +268,8 @@ class LocalJob:
             case "completed":
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
-                # What kept the program from running is printed too, and is the reason already.
-                is_news = printed and printed != f"voda: {ended.problem}"
-                self.fail(
-                    f"{decision.reason}; its last lines: {printed}" if is_news else decision.reason, ended.exit_code
-                )
+                last = _last(self.state, name, ended, said or LastWords(), lines=_LAST_LINES)
+                self.fail(decision.reason + last, ended.exit_code)
             case "restart":
                 self._restart(name, decision.worker, ended, "failed")
             case "evicted":
@@ -279,14 +283,13 @@ class LocalJob:
     def _read_last_lines(self, name: str, ended: Exit) -> None:
         self._is_failing = True
 
-        def read(printed: str | None) -> None:
-            self._is_failing = False
+        def read(found: LastWords | None) -> None:
+            self._is_failing, said = False, found or LastWords()
             if self.state.is_open:
-                self._on_exit(name, ended, printed or "")
+                self._on_exit(name, replace(ended, rank_code=said.exit_code), said)
                 self.settle()
 
-        folder = self.state.folder
-        self._context.in_thread(lambda: last_lines(folder, name, ended.run), read, within_s=_LAST_LINES_S)
+        _read_reason(self.state, name, ended, read)
 
     def _restart(self, name: str, worker: int | None, ended: Exit, cause: Literal["failed", "evicted"]) -> None:
         """Have a replica started again after a pause, by a plan: in the pause it holds no devices, and where it is the
@@ -379,17 +382,31 @@ def _report_failure(state: JobState, name: str, ended: Exit) -> None:
     most = run_spec.policy.backoff_limit + 1 if run_spec is not None else 0
     tries, due_at = record.failures + 1 if most else 0, record.not_before
 
-    def read(printed: str | None) -> None:
-        last = f": {printed[-_LAST_LINE:]}" if printed else ""
+    def read(found: LastWords | None) -> None:
+        said = found or LastWords()
+        how = describe_exit(replace(ended, rank_code=said.exit_code))
         state.context.tell(
             ProgramFailed(
                 job_id=record.job_id,
                 replica=name,
-                reason=describe_exit(ended) + last,
+                reason=how + _last(state, name, ended, said)[:_LAST_LINE],
                 next_try=tries,
                 most_tries=most,
                 next_try_at=due_at,
             )
         )
 
-    state.context.in_thread(lambda: last_lines(state.folder, name, ended.run, lines=1), read, within_s=_LAST_LINES_S)
+    _read_reason(state, name, ended, read)
+
+
+def _read_reason(state: JobState, name: str, ended: Exit, then: Callable[[LastWords | None], object]) -> None:
+    folder, runs = state.folder, {**state.record.runs, name: ended.run}
+    state.context.in_thread(lambda: read_reason(folder, name, runs), then, within_s=_LAST_LINES_S)
+
+
+def _last(state: JobState, name: str, ended: Exit, said: LastWords, *, lines: int = 1) -> str:
+    """Return what a program said last, and what to do where something was not found, to follow how it ended."""
+    last, run_spec = describe_last(ended, said, lines=lines), state.run_spec()
+    if run_spec is None or not is_not_found(last or ended.problem):
+        return last
+    return f"{last}; {hint(last or ended.problem, *interpreter_of(state, run_spec, name))}"

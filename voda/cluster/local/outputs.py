@@ -6,9 +6,9 @@ anything into its folder, so every read is bounded and in a thread of its own.
 
 import asyncio
 import os
-import re
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_pat
 from voda.cluster.local.processes import shim
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import ActionRefused, InvalidInput, ServerBusy
+from voda.programs.last_words import MOST_BYTES, LastWords, last_words
 from voda.untrusted_files import UnsafeFile
 
 _CHUNK_BYTES: Final = 64 << 10
@@ -29,11 +30,6 @@ _LATEST: Final = 253_402_300_799.0
 """The last second of the year 9999: no calendar has later ones."""
 _MOST_TIMES_BYTES: Final = 4 << 20
 _INSTANT_BYTES: Final = shim.INSTANT.size
-_RULE: Final = re.compile(r"-{40,}")
-_MPIRUN: Final = re.compile(r"\b(prterun|mpirun|mpiexec|orterun|PRTE|MPI_ABORT|Primary job)\b")
-_NOTE: Final = re.compile(r"voda run: (starts \d|the program failed)")
-_LONGEST_BOX: Final = 20
-"""Lines."""
 _T = TypeVar("_T")
 
 
@@ -161,44 +157,32 @@ def _lines(content: bytes) -> list[bytes]:
     return [line + b"\n" for line in whole] + ([rest] if rest else [])
 
 
-def last_lines(folder: JobFolder, name: str, run: int, *, lines: int = 5, most_bytes: int = 8000) -> str:
-    """Return the end of what a replica's program printed in one run, without what mpirun says of it.
-
-    Empty where it printed nothing, or it cannot be read.
-    """
+def read_last_words(folder: JobFolder, name: str, run: int) -> LastWords:
+    """Return what a replica's program said last in one run; nothing where it printed nothing, or it cannot be read."""
     alive = folder.alive(name, run)
     try:
         with folder.files.opened(log_path(name)) as file:
             size = os.fstat(file).st_size
-            at = max(size - most_bytes, min(alive.log_at if alive else 0, size), 0)
-            printed = os.pread(file, most_bytes, at).decode("utf-8", "replace").split("\n")
+            at = max(size - MOST_BYTES, min(alive.log_at if alive else 0, size), 0)
+            return last_words(os.pread(file, MOST_BYTES, at))
     except FileNotFoundError:
-        return ""
+        return LastWords()
     except UnsafeFile as error:
-        return f"(not read: {error})"
+        return LastWords(lines=(f"(not read: {error})",))
     except OSError:
-        return ""
-    return "\n".join(_of_program([line.rstrip() for line in printed if line.strip()])[-lines:])
+        return LastWords()
 
 
-def _of_program(lines: list[str]) -> list[str]:
-    """Return the lines without mpirun's boxes and the launcher's notes; without others, all but the rules."""
-    kept, index = list[str](), 0
-    while index < len(lines):
-        index, first = _after_box(lines, index), index
-        if index == first:
-            kept += [] if _NOTE.match(lines[index]) else [lines[index]]
-            index += 1
-    return kept or [line for line in lines if not _RULE.fullmatch(line)] or lines
-
-
-def _after_box(lines: list[str], index: int) -> int:
-    """Return the index behind a box of mpirun that begins at an index; the same where none does."""
-    if _RULE.fullmatch(lines[index]):
-        for end in range(index + 1, min(index + _LONGEST_BOX, len(lines))):
-            if _RULE.fullmatch(lines[end]):
-                return end + 1 if any(map(_MPIRUN.search, lines[index:end])) else index
-    return index
+def read_reason(folder: JobFolder, name: str, runs: Mapping[str, int]) -> LastWords:
+    """Return what a replica that failed said last in its newest run; where it only speaks of the end of another one, as
+    all that wait for a rank do, what that one said.
+    """
+    said = read_last_words(folder, name, runs[name])
+    for other, run in runs.items() if said.is_echo else ():
+        first = read_last_words(folder, other, run)
+        if first.exception and not first.is_echo:
+            return replace(said, exception=f"{other}: {first.exception}")
+    return said
 
 
 async def _in_thread(read: Callable[[], _T]) -> _T:

@@ -12,6 +12,7 @@ from voda.cli.render.job_text import (
     launcher,
     next_try,
     ordinal,
+    silence,
     state,
     state_text,
     summary,
@@ -77,6 +78,18 @@ def test_next_try_is_told_with_its_time_until_it_is_due() -> None:
     later = NOW + timedelta(minutes=1)
     assert (next_try(job, later), state_text(job, later).plain) == ("try 2 of 7", "Waiting (try 2 of 7)")
     assert state_text(a_wire_job(program_failures=2), NOW).plain == "Waiting (2 failures)"
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "expected"),
+    [(0, 2, "started"), (2, 2, "started"), (1, 2, "grew to 2"), (3, 1, "shrank to 1")],
+)
+def test_silence_tells_since_which_change(before: int, size: int, expected: str) -> None:
+    job = a_wire_job(on=("n1",) * size, silent_since=ago(180), silent_from=before)
+    assert silence(job, NOW) == f"silent for 3m since it {expected}"
+    assert state_text(job, NOW).plain == "Running (silent 3m)"
+    assert f"silent for 3m since it {expected}" in summary(job, NOW)
+    assert silence(a_wire_job(), NOW) == ""
 
 
 def test_gpu_hours_go_on_while_workers_hold_gpus() -> None:

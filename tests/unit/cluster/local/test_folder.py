@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from voda.cluster.local.folder import JobFolder
-from voda.cluster.local.outputs import last_lines
+from voda.cluster.local.outputs import read_last_words
 
 _EXIT, _RECORD = ".voda/replicas/launcher/exit.json", ".voda/record.json"
 
@@ -64,18 +64,18 @@ _OWN = "epoch 1\nValueError: the learning rate is negative: -3"
 def test_last_lines_are_those_of_the_program_and_not_of_mpirun(printed: str, last: str, tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     (folder.path / "logs" / "launcher.log").write_text(printed)
-    assert last_lines(folder, "launcher", 1) == last
+    assert read_last_words(folder, "launcher", 1).text(5) == last
 
 
 def test_last_line_when_mpirun_alone_said_something_is_no_rule(tmp_path: Path) -> None:
     folder, rule = _folder(tmp_path), "-" * 74
     said = "prterun was unable to find the specified executable file\n  Executable: nosuch"
     (folder.path / "logs" / "launcher.log").write_text(f"{rule}\n{said}\n{rule}\n")
-    assert last_lines(folder, "launcher", 1) == said
-    assert last_lines(folder, "launcher", 1, lines=1) == "  Executable: nosuch"
+    assert read_last_words(folder, "launcher", 1).text(5) == said
+    assert read_last_words(folder, "launcher", 1).text() == "  Executable: nosuch"
 
 
 def test_last_lines_when_mpirun_alone_said_something_are_its_own(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     (folder.path / "logs" / "launcher.log").write_text(_BOX)
-    assert "voda run: the program failed" in last_lines(folder, "launcher", 1)
+    assert "voda run: the program failed" in read_last_words(folder, "launcher", 1).text(5)

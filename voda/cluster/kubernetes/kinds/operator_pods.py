@@ -11,12 +11,15 @@ from typing import Final
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod, Terminated
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
+from voda.programs.last_words import LastWords, last_words
 
 _REPLICA: Final = re.compile(r"-(?:worker|master)-(0|[1-9][0-9]{0,5})")
 _REPLICA_OF_JOB: Final = re.compile(r"-(0|[1-9][0-9]{0,5})-[a-z0-9]{5}")
 OWN_FAULT: Final = frozenset({"", "DeadlineExceeded"})
 """Reasons of a pod that failed by itself; any other is its kubelet's or its node's controller's."""
 DISRUPTED: Final = "DisruptionTarget"
+_MOST_MESSAGE_BYTES: Final = 2_048
+"""Of the end of a log that a kubelet keeps as a termination message."""
 
 
 def owner_name(pod: Pod) -> str:
@@ -103,12 +106,12 @@ def exhausted(job: JobObject, failures: int) -> str:
 
 
 def last_failure(pods: Iterable[Pod]) -> str:
-    """Return how the latest pod that failed ended: `digits-launcher-x7f ended with exit code 3 (Error)`; empty: none
-    failed.
+    """Return how the latest pod that failed ended, rather one that does not only speak of another's end:
+    `digits-launcher-x7f ended with exit code 3 (OOMKilled)`; empty: none failed.
     """
     failed = sorted(
         (pod for pod in pods if pod.status.phase == "Failed" or _terminated(pod) is not None),
-        key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name),
+        key=lambda pod: (not _is_echo(pod), pod.metadata.creation_timestamp, pod.metadata.name),
     )
     return _how(failed[-1]) if failed else ""
 
@@ -128,10 +131,12 @@ def _how(pod: Pod) -> str:
     ended = _terminated(pod)
     if ended is None:
         return _joined(f"{name} failed ({pod.status.reason or 'no reason given'})", pod.status.message)
-    what = f"{name} ended with exit code {ended.exit_code}"
+    said = _said(ended)
+    code = ended.exit_code if said.exit_code is None else said.exit_code
+    what = f"{name} ended with exit code {code}" if code >= 0 else f"{name} was killed by signal {-code}"
     if ended.reason and ended.reason != "Error":
         what += f" ({ended.reason})"
-    return _joined(what, ended.message)
+    return _joined(what, said.text())
 
 
 def _terminated(pod: Pod) -> Terminated | None:
@@ -139,6 +144,17 @@ def _terminated(pod: Pod) -> Terminated | None:
     statuses = pod.status.container_statuses
     found = [state.terminated for each in statuses for state in (each.state, each.last_state) if state.terminated]
     return next((each for each in found if each.exit_code), None)
+
+
+def _is_echo(pod: Pod) -> bool:
+    ended = _terminated(pod)
+    return ended is not None and _said(ended).is_echo
+
+
+def _said(ended: Terminated) -> LastWords:
+    """Return what a container said last; of what its kubelet cut, the first line is a part of one."""
+    is_cut = len(ended.message.encode()) >= _MOST_MESSAGE_BYTES
+    return last_words(ended.message.partition("\n")[2] if is_cut else ended.message)
 
 
 def _why(kind: str, condition: KubeCondition) -> str:

@@ -132,6 +132,15 @@ class Cgroups(Struct, frozen=True, kw_only=True):
         return asked[controller] is not None
 
 
+def memory_kills(group: Path) -> int:
+    """Return how many processes of a control group the kernel has killed for memory; 0 where it does not say."""
+    for file in ("memory.events", "memory.oom_control"):
+        with suppress(OSError):
+            counters = dict(line.split(" ", 1) for line in (group / file).read_text().splitlines() if " " in line)
+            return int(counters.get("oom_kill", 0))
+    return 0
+
+
 def group_prefix(jobs: Path) -> str:
     """Return how the names of all groups of this voda begin, and of no other voda on this machine."""
     return f"voda-{hashlib.sha256(os.fsencode(jobs.absolute())).hexdigest()[:8]}-"

@@ -29,8 +29,7 @@ CLEAR_TRIES = 250  # of removing a control group, 0.02 s apart
 START_S = 60.0  # in which a program has begun, or is killed: its working directory may hang, or its user stop it
 PROBLEM_BYTES = 4096  # most that is said of why it could not; a pipe takes them at once
 SECRET_BYTES = 64 << 10  # most that the file of a variable may hold
-RESERVED_BYTES = 2048
-LINE_BYTES = 4096
+RESERVED_BYTES, LINE_BYTES = 2048, 4096
 OUTPUT = 1  # descriptor of the output, open for reading and appending
 KEPT_BYTES = 1 << 20  # how much stays of an output that outgrew its limit
 INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and when it had that size by
@@ -62,13 +61,12 @@ def main(words: list[str]) -> int:
         replace(folder, "process.json", note.encode())
     except OSError as error:
         return cannot_write(folder, error)
-    pid, problems = start(program)
-    ending, was_told, problem = watch(folder, pid, problems, float(grace_s), int(log_bytes))
+    ending, was_told, problem = watch(folder, *start(program), float(grace_s), int(log_bytes))
     code, killer = (os.waitstatus_to_exitcode(ending), 0) if not os.WIFSIGNALED(ending) else (-1, os.WTERMSIG(ending))
-    now = time.time()  # noqa: TID251 - stands alone
+    now, limit = time.time(), memory_limit(program["cgroups"])  # noqa: TID251 - stands alone
     ended = f'"code":{code},"signal":{killer},"was_told":{str(was_told).lower()},"ended_at":{now},"problem":"{problem}"'
     try:
-        write_exit(folder, f'{{"run":{run},{ended}}}')
+        write_exit(folder, f'{{"run":{run},"memory_limit_bytes":{limit},{ended}}}')
     except OSError as error:
         return cannot_write(folder, error)
     finally:
@@ -190,12 +188,7 @@ def join(group: str) -> None:
 
 
 def clear(group: str) -> None:
-    """Kill what is left in a control group, say whether its memory was too little, and remove it."""
-    for file in ("memory.events", "memory.oom_control"):
-        killed = [line.split()[1] for line in lines_of(group, file) if line.startswith("oom_kill ")]
-        if killed and killed[0] != "0":
-            with suppress(OSError):  # a full disk; and the program can move the place where both write beyond all files
-                os.write(OUTPUT, b"voda: the kernel killed processes of this replica: its memory limit was reached\n")
+    """Kill what is left in a control group, and remove it."""
     for _ in range(CLEAR_TRIES):
         for pid in lines_of(group, "cgroup.procs"):
             kill(int(pid))
@@ -203,6 +196,17 @@ def clear(group: str) -> None:
             return os.rmdir(group)
         reaped(0)
         signal.sigtimedwait({signal.SIGCHLD}, 0.02)
+
+
+def memory_limit(groups: list[str]) -> str:
+    """Return the limit of control groups in which the kernel killed for memory, and say so; null: it did not."""
+    for group in groups:
+        for file, limit in (("memory.events", "memory.max"), ("memory.oom_control", "memory.limit_in_bytes")):
+            if any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines_of(group, file)):
+                with suppress(OSError):  # a full disk; or the program moved the place where both write beyond all files
+                    os.write(OUTPUT, b"voda: the kernel killed processes of it: its memory limit was reached\n")
+                return next(filter(str.isdigit, lines_of(group, limit)), "0")
+    return "null"
 
 
 def lines_of(group: str, file: str) -> list[str]:
@@ -346,8 +350,7 @@ def write_exit(folder: str, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(path, os.path.join(folder, "exit.json"))
-    opened = os.open(folder, os.O_RDONLY)
-    os.fsync(opened)
+    os.fsync(opened := os.open(folder, os.O_RDONLY))
     os.close(opened)
 
 

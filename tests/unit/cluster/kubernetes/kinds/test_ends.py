@@ -119,7 +119,7 @@ def test_launcher_whose_pods_are_gone_is_told_by_what_is_known() -> None:
 
 
 def test_last_words_of_a_launcher_are_told_in_one_clean_line() -> None:
-    pod = a_pod("digits-launcher-a", code=137, reason="", message="out\x1b[31m of memory\n" + "x" * 999)
+    pod = a_pod("digits-launcher-a", code=137, reason="", message="x" * 999 + "\nout\x1b[31m of memory\n")
     pod_reason = reason_of(V2, a_job(a_failure("MPIJobFailed")), pod)
     assert pod_reason == "digits-launcher-a ended with exit code 137: out[31m of memory"
 
@@ -179,6 +179,39 @@ def test_torch_job_whose_worker_failed_by_itself_has_ended_with_that_workers_wor
     job = a_job(a_failure("PyTorchJobFailed", "PyTorchJob digits is failed because 2 Worker replica(s) failed."))
     pods = [a_pod("digits-worker-0", code=1), a_pod("digits-worker-1", reason="Evicted")]
     assert reason_of(TORCH, job, *pods).startswith("digits-worker-0 ended with exit code 1")
+
+
+_TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 4, in <module>\n'
+_SUMMARY = f"""\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+{"=" * 60}
+train.py FAILED
+{"-" * 60}
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : {{}} (pid: 11157)
+{"=" * 60}
+"""
+
+
+def test_worker_under_torchrun_is_told_with_its_ranks_words_and_code() -> None:
+    job = a_job(a_failure("PyTorchJobFailed"))
+    said = f"cannot open /data/shard-1\n{_SUMMARY.format(3)}"
+    assert reason_of(TORCH, job, a_pod("digits-worker-0", code=1, message=said)) == (
+        "digits-worker-0 ended with exit code 3: cannot open /data/shard-1"
+    )
+    killed = a_pod("digits-worker-0", code=1, message=f"epoch 1\n{_SUMMARY.format(-9)}")
+    assert reason_of(TORCH, job, killed) == "digits-worker-0 was killed by signal 9: epoch 1"
+
+
+def test_worker_that_only_speaks_of_anothers_end_is_not_the_one_that_is_told() -> None:
+    job = a_job(a_failure("PyTorchJobFailed"))
+    pods = [
+        a_pod("digits-worker-0", code=1, message=f"{_TRACEBACK}ValueError: label 37 out of range"),
+        a_pod("digits-worker-1", code=1, message=f"{_TRACEBACK}RuntimeError: Connection closed by peer [10.0.0.1]"),
+    ]
+    assert reason_of(TORCH, job, *pods) == "digits-worker-0 ended with exit code 1: ValueError: label 37 out of range"
 
 
 def test_torch_job_that_only_lost_pods_is_broken() -> None:

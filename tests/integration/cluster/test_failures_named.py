@@ -1,0 +1,185 @@
+"""How the failure of a rank is named on one machine, with the real torchrun: by its exception, its code, its signal, or
+the memory limit, and not by what torchrun says of it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.local_jobs import Ground, a_ground, a_torch_job, an_mpi_job
+from tests.needs import TORCH_VENV, needs_torch_venv
+from tests.waiting import until
+from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups
+from voda.cluster.local.isolation.limits import Limits
+from voda.cluster.local.processes.inner_failures import InnerFailures
+from voda.cluster.local.run_spec import RunSpec
+from voda.events.types import JobFailed, ProgramFailed
+from voda.kinds.pod_template import TorchElasticPolicy
+
+_RANK = """
+import os, sys
+print("epoch 1", flush=True)
+match sys.argv[1]:
+    case "raise":
+        raise ValueError("label 37 out of range")
+    case "exit":
+        print("cannot open /data/shard-1", file=sys.stderr)
+        sys.exit(3)
+    case "kill":
+        os.kill(os.getpid(), 9)
+    case "eat":
+        b = bytearray(3 << 30)
+    case "import":
+        import no_such_module
+"""
+_BIN = TORCH_VENV / "bin"
+
+
+def _job(tmp_path: Path, how: str, **fields: Any) -> RunSpec:
+    script = tmp_path / "rank.py"
+    script.write_text(_RANK)
+    argv = (str(_BIN / "torchrun"), str(script), how)
+    policy = fields.pop("policy", {"backoff_limit": 0})
+    return a_torch_job("a", "", argv=argv, max_replicas=1, policy=policy, **fields)
+
+
+async def _reason(ground: Ground, job: RunSpec) -> str:
+    await ground.start(job)
+    await until(lambda: any(isinstance(fact, JobFailed) for fact in ground.notices()))
+    [failed] = [fact for fact in ground.told if isinstance(fact, JobFailed)]
+    return failed.reason
+
+
+def _groups_of_memory() -> Cgroups:
+    """Return control groups of v1, which move no process of the tests; skip without those of memory."""
+    groups = find_cgroups()
+    groups = replace(groups, hierarchies=tuple(each for each in groups.hierarchies if not each.is_v2))
+    if "memory" not in groups.controllers:
+        pytest.skip(f"no control groups of memory here: {groups.obstacle}")
+    return groups
+
+
+@needs_torch_venv()
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("raise", "worker-0 ended with exit code 1: ValueError: label 37 out of range"),
+        ("exit", "worker-0 ended with exit code 3; its last lines: epoch 1\ncannot open /data/shard-1"),
+        ("kill", "worker-0 was killed by signal 9 (exit code 137); its last lines: epoch 1"),
+    ],
+)
+async def test_rank_under_torchrun_when_it_fails_is_named_by_its_own_words_and_code(
+    how: str, reason: str, tmp_path: Path
+) -> None:
+    async with a_ground(tmp_path / "jobs") as ground:
+        assert await _reason(ground, _job(tmp_path, how)) == reason
+
+
+@needs_torch_venv()
+@pytest.mark.slow
+async def test_rank_under_torchrun_when_killed_for_memory_is_named_by_its_limit(tmp_path: Path) -> None:
+    groups = _groups_of_memory()
+    async with a_ground(tmp_path / "jobs", settings={"cgroups": groups}) as ground:
+        limits = {"worker": Limits(memory_bytes=2 << 30)}
+        job = _job(tmp_path, "eat", limits=limits, policy={"backoff_limit": 1})
+        await ground.start(job)
+        await until(lambda: any(isinstance(fact, ProgramFailed) for fact in ground.notices()))
+        [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
+        assert failed.reason == "was killed for memory: its limit is 2 GiB: epoch 1"
+        assert (failed.next_try, failed.most_tries) == (2, 2)
+
+
+_FAILS_TWICE = """
+import os, time
+restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print("starts", restarts, flush=True)
+if restarts < 2:
+    raise ValueError(f"label {restarts} out of range")
+while True:
+    time.sleep(0.05)
+"""
+
+
+@needs_torch_venv()
+@pytest.mark.slow
+async def test_rank_that_torchrun_starts_again_is_told_at_once_though_its_agent_goes_on(tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(_FAILS_TWICE)
+    elastic = TorchElasticPolicy(max_restarts=3)
+    job = a_torch_job("a", "", argv=(str(_BIN / "torchrun"), str(script)), max_replicas=1, elastic=elastic)
+    async with a_ground(tmp_path / "jobs") as ground:
+        watch = InnerFailures(ground.cluster._context, again_s=0.1)
+        await ground.start(job)
+        failures = await _until_failed_inside(ground, watch, times=2)
+        assert failures[-1].reason == "ended with exit code 1: ValueError: label 1 out of range"
+        await ground.until_workers(0)
+
+
+_LOSES_ONE = """
+import subprocess, sys, time
+eater = subprocess.run([sys.executable, "-c", "b = bytearray(300 << 20)"])
+print("the loader was killed", eater.returncode, flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+async def test_process_killed_for_memory_in_a_replica_that_goes_on_is_told_with_the_limit(tmp_path: Path) -> None:
+    groups = _groups_of_memory()
+    script = tmp_path / "loses.py"
+    script.write_text(_LOSES_ONE)
+    job = a_torch_job(
+        "a", "", argv=("/usr/bin/python3", str(script)), limits={"worker": Limits(memory_bytes=100 << 20)}
+    )
+    async with a_ground(tmp_path / "jobs", settings={"cgroups": groups}) as ground:
+        watch = InnerFailures(ground.cluster._context, again_s=0.1)
+        await ground.start(job)
+        [failed] = await _until_failed_inside(ground, watch, times=1)
+        assert failed.reason.startswith("was killed for memory: its limit is 100 MiB")
+
+
+async def _until_failed_inside(ground: Ground, watch: InnerFailures, *, times: int) -> list[ProgramFailed]:
+    def told() -> list[ProgramFailed]:
+        with ground.cluster.fence.turn():
+            watch.look({job_id: job.state for job_id, job in ground.cluster.jobs.items()})
+        return [fact for fact in ground.notices() if isinstance(fact, ProgramFailed)]
+
+    await until(lambda: sum(fact.times_inside for fact in told()) == times)
+    return told()
+
+
+@needs_torch_venv()
+@pytest.mark.slow
+async def test_rank_when_a_module_is_not_found_is_told_which_python_it_had(tmp_path: Path) -> None:
+    async with a_ground(tmp_path / "jobs", base={"PATH": f"{_BIN}:/usr/bin:/bin"}) as ground:
+        reason = await _reason(ground, _job(tmp_path, "import"))
+    assert "ModuleNotFoundError: No module named 'no_such_module'; " in reason
+    assert f"its Python was {_BIN / 'python'}, its PATH {_BIN}:/usr/bin:/bin" in reason
+
+
+@pytest.mark.parametrize("a_job", [an_mpi_job, a_torch_job], ids=["mpi", "torch"])
+async def test_command_that_the_jobs_path_lacks_is_told_with_that_path(
+    a_job: Callable[..., RunSpec], tmp_path: Path
+) -> None:
+    async with a_ground(tmp_path, base={"PATH": "/usr/bin:/bin"}) as ground:
+        reason = await _reason(ground, a_job("a", "no-such-torchrun train.py"))
+    assert "no-such-torchrun: not found; its Python was " in reason
+    assert "its PATH /usr/bin:/bin" in reason
+
+
+async def test_worker_that_only_speaks_of_another_is_told_with_the_words_of_that_one(tmp_path: Path) -> None:
+    traceback = "echo 'Traceback (most recent call last):'; echo '  File \"a.py\", line 1'; echo"
+    first = f"{traceback} 'ValueError: label 37'; touch said; exec sleep 1000"
+    second = f"while [ ! -e said ]; do sleep 0.05; done; {traceback} 'RuntimeError: Connection closed by peer'; exit 1"
+    script = f'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then {first}; else {second}; fi'
+    async with a_ground(tmp_path) as ground:
+        job = a_torch_job("a", script, index_variable="JOB_COMPLETION_INDEX", min_replicas=1)
+        await ground.start(job, workers=2)
+        await until(lambda: any(isinstance(fact, ProgramFailed) for fact in ground.notices()))
+        [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
+        assert failed.reason == "ended with exit code 1: worker-0: ValueError: label 37"
