@@ -48,7 +48,6 @@ _SYSTEM_PYTHON: Final = "/usr/bin/python3"
 _SHARED: Final = ".agent"
 """Folder beside the records of users' jobs; no job can have that name."""
 _LONGEST_HOSTNAME: Final = 63
-_SIGKILL_AFTER_MOST_S: Final = 3600
 SPARE_RESTARTS: Final = 20
 """On top of what a manifest allows; when even these are used up, the agent fails and the job is restarted."""
 _SILENT_S: Final = 5
@@ -142,7 +141,7 @@ def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
     folder.files.write("mpi/devices", (",".join(devices) + "\n").encode(), mode=0o644)
 
 
-def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transport) -> dict[str, str]:
+def launcher_environment(folder: JobFolder, *, transport: Transport) -> dict[str, str]:
     """Return what the launcher needs so that a bare `mpirun` just works; the manifest's own variables go before."""
     mpi = folder.mpi
     hostfile = str(mpi / "hostfile")
@@ -156,13 +155,11 @@ def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transp
         # A rank that waits for the others must not spin on a core that they need: mpirun takes each worker for a
         # machine of its own, and would not know that they share one.
         "OMPI_MCA_mpi_yield_when_idle": "true",
-        # A rank that is told to end has as long as its pod would have.
-        "OMPI_MCA_odls_base_sigkill_timeout": str(min(int(grace_s), _SIGKILL_AFTER_MOST_S)),
+        "PRTE_MCA_odls_base_exec_agent": str(mpi / "rank.sh"),
+        "OMPI_MCA_orte_fork_agent": str(mpi / "rank.sh"),
     }
     if transport == "remote":
         env["PRTE_MCA_plm_ssh_agent"] = env["OMPI_MCA_plm_rsh_agent"] = str(mpi / "rsh.sh")
-    else:
-        env["PRTE_MCA_odls_base_exec_agent"] = env["OMPI_MCA_orte_fork_agent"] = str(mpi / "rank.sh")
     if os.geteuid() == 0 and not folder.is_users:
         for tool in ("PRTE", "OMPI"):
             env[f"{tool}_ALLOW_RUN_AS_ROOT"] = env[f"{tool}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
