@@ -1,11 +1,11 @@
 """What mpirun runs in place of ssh and of each rank, so that the rank runs on its worker's devices and can be halted.
 
-Run as `python -I -S rsh_agent.py remote REPLICAS [OPTIONS] HOST COMMAND...` in place of ssh, or as
-`python -I -S rsh_agent.py rank REPLICAS SLOTS ARGV...` in place of a rank. It stands alone (standard library only).
-Rules: it takes the shared lock on the worker's folder first and reads the grant second; voda takes a worker away in the
-other order, so that it either finds this process or has it refused. What it starts inherits the lock, and has the
-worker's folder in VODA_REPLICA. A rank ends as its program does; but once the shim has told it to end, mpirun does not
-see its end, since it would kill the ranks that are still writing their checkpoints.
+Run as `python -I -S rsh_agent.py remote REPLICAS [OPTIONS] HOST COMMAND...` in place of ssh (`proxy` of MPICH, which
+needs no hostnames), or as `python -I -S rsh_agent.py rank REPLICAS SLOTS ARGV...` in place of a rank of Open MPI. It
+stands alone (standard library only). Rules: it takes the shared lock on the worker's folder first and reads the grant
+second; voda takes a worker away in the other order, so that it either finds this process or has it refused. What it
+starts inherits the lock, and has the worker's folder in VODA_REPLICA. A rank ends as its program does; but once the
+shim has told it to end, mpirun does not see its end, for which it would kill ranks that still write their checkpoints.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
     mode, replicas, *rest = words
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and what it becomes would too
         signal.signal(number, signal.SIG_DFL)
-    if mode == "remote":
+    if mode in ("remote", "proxy"):
         while rest and not _HOST.fullmatch(rest[0]):
             rest.pop(0)
         if not rest:
@@ -40,7 +40,8 @@ def main(words: list[str]) -> int:
         found = _HOST.fullmatch(host)
         name = f"worker-{found[1]}" if found else ""
         enter(os.path.join(replicas, name))
-        set_hostname(host.partition(".")[0])
+        if mode == "remote":
+            set_hostname(host.partition(".")[0])
         os.execv("/bin/sh", ["sh", "-c", " ".join(rest)])
     slots = int(rest.pop(0))
     if not re.search(r"/worker-\d+$", os.environ.get("VODA_REPLICA", "")):  # noqa: TID251 - no daemon of a worker's
