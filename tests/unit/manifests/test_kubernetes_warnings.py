@@ -210,7 +210,7 @@ def test_horovod_that_is_rigid_or_knows_all_that_is_left_in_peace() -> None:
 
 
 def test_voda_run_where_the_manifest_names_another_mpi_than_it_starts_programs_by_is_told() -> None:
-    mpich = {"spec": {"mpiImplementation": "MPICH"}}
+    mpich: dict[str, Any] = {"spec": {"mpiImplementation": "MPICH"}}
     told = ["voda run starts programs by Open MPI's mpirun, not by that of MPICH"]
     assert horovod("voda", "run", "--min-np", "1", **mpich) == told
     assert horovod("mpirun", "train", **mpich) == []
