@@ -75,6 +75,7 @@ slow: setup ## Run the tests that are marked slow.
 	@$(PYTHON) tools/bootstrap.py --compiler
 ifeq ($(CI),true)
 	@$(PYTHON) tools/bootstrap.py --torch
+	@$(PYTHON) tools/bootstrap.py --mpi
 endif
 	$(PYTEST) -m slow $(SLOWEST)
 

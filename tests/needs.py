@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -27,6 +28,12 @@ def needs(there: bool, reason: str) -> pytest.MarkDecorator:
 def needs_module(name: str, reason: str) -> pytest.MarkDecorator:
     """Skip tests unless a module can be imported; in CI they run, and fail."""
     return needs(importlib.util.find_spec(name) is not None, reason)
+
+
+def needs_debians_mpi() -> pytest.MarkDecorator:
+    """Skip tests unless Debian's Open MPI and MPICH are there; in CI they run, and fail."""
+    there = all(map(shutil.which, ("mpirun.openmpi", "mpirun.mpich")))
+    return needs(there, "needs Open MPI 4 and MPICH: python3 tools/bootstrap.py --mpi")
 
 
 def needs_torch_venv() -> pytest.MarkDecorator:

@@ -42,6 +42,7 @@ NODE_PROGRAMS = {
     "torchrun": "python3-torch",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
 }
+MPI_PROGRAMS = {"mpirun.openmpi": "openmpi-bin", "mpirun.mpich": "mpich"}
 SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 QUICK_S, VENV_S, APT_S, PIP_S = 60, 300, 900, 3600
 
@@ -60,6 +61,7 @@ def main() -> int:
         "--nodes", action="store_true", help="only see to what real nodes of Kubernetes need, for tests"
     )
     parser.add_argument("--torch", action="store_true", help="only see to .venv-torch, a user's own PyTorch, for tests")
+    parser.add_argument("--mpi", action="store_true", help="only see to Debian's Open MPI and MPICH, for tests")
     options = parser.parse_args()
     try:
         if options.postgres:
@@ -72,6 +74,8 @@ def main() -> int:
             find_nodes()
         elif options.torch:
             find_torch()
+        elif options.mpi:
+            find_mpi()
         else:
             use_a_recent_python()
             set_up()
@@ -233,6 +237,13 @@ def find_compiler() -> None:
         return
     if not all(map(apt_install, ("gcc", "libc6-dev"))):
         say("no C compiler found (apt-get install gcc libc6-dev brings one); the tests that need it will say so")
+
+
+def find_mpi() -> None:
+    """See to it that the tests find other mpiruns than that of .venv, which is Open MPI 5's."""
+    absent = [package for program, package in MPI_PROGRAMS.items() if not shutil.which(program)]
+    if not all(map(apt_install, absent)):
+        say(f"not there: {' '.join(absent)} (apt-get install brings them); the tests that need them will say so")
 
 
 def find_torch() -> None:

@@ -112,11 +112,13 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
     def local_warnings(self, spec: Mapping[str, Any]) -> Iterator[FieldWarning]:
         yield from field_warnings(spec, "spec", _NOT_LOCAL)
         if self.spec.mpi_implementation not in (None, "OpenMPI"):
-            message = "the list of hosts is written as Open MPI reads it"
+            message = "the list of hosts is written as Open MPI reads it; leave out -f, as MPICH's mpiexec needs none"
             yield FieldWarning(field="spec.mpiImplementation", message=message)
+        yield from _voda_run_hints(self)
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
         yield from field_warnings(converted["spec"], "spec", _ON_KUBERNETES)
+        yield from _voda_run_hints(self)
         is_v1 = converted["apiVersion"] == V1
         if is_v1 and self.roles["Worker"].restart_policy not in (None, "ExitCode"):
             message = "ExitCode is used: with any other, the operator gives the whole job up for one failed worker"
@@ -134,9 +136,7 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
 
     def _horovod_hints(self, *, has_slots: bool) -> Iterator[FieldWarning]:
         """Yield the options of horovodrun that an elastic job needs; a program of any other name may know better."""
-        index, container = self.main_container("Launcher")
-        # Often it is one word of a shell's.
-        line = " ".join((*(container.command or ()), *(container.args or ())))
+        index, line = self.main_container("Launcher")[0], _launcher_line(self)
         if "horovodrun" not in line:
             return
         field = f"{self.path('Launcher')}.template.spec.containers[{index}].command"
@@ -151,6 +151,19 @@ class MPIJob(JobManifest, frozen=True, rename="camel", kw_only=True):
                 " again"
             )
             yield FieldWarning(field=field, message=message)
+
+
+def _launcher_line(job: MPIJob) -> str:
+    """Return the launcher's words as one line: often the command is one word of a shell's."""
+    _, container = job.main_container("Launcher")
+    return " ".join((*(container.command or ()), *(container.args or ())))
+
+
+def _voda_run_hints(job: MPIJob) -> Iterator[FieldWarning]:
+    """Yield that `voda run` needs another MPI than the manifest names."""
+    if job.spec.mpi_implementation not in (None, "OpenMPI") and "voda run" in _launcher_line(job):
+        message = f"voda run starts programs by Open MPI's mpirun, not by that of {job.spec.mpi_implementation}"
+        yield FieldWarning(field="spec.mpiImplementation", message=message)
 
 
 def _copied(spec: Mapping[str, Any]) -> dict[str, Any]:

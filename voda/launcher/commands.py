@@ -1,9 +1,9 @@
 """Makes the command lines and environments that start a program by mpirun or torchrun. Pure.
 
 Rule: every process of the program gets SIGTERM and the whole grace for its checkpoint. mpirun does not do that by
-itself: on SIGTERM it kills its processes after a quarter of a second, and as soon as one of them has ended otherwise
-than by MPI_Finalize it does the same to all others. So SIGUSR2, which mpirun passes on, is sent instead, and a small
-shell around each process turns it into SIGTERM and does not tell mpirun how the process then ended.
+itself: on SIGTERM Open MPI 5 kills its processes after half a second and 4 after two, and as soon as one of them has
+ended otherwise than by MPI_Finalize it does the same to all others. So SIGUSR2, which mpirun passes on, is sent, and a
+small shell around each process turns it into SIGTERM and does not tell mpirun how the process then ended.
 """
 
 from collections.abc import Mapping, Sequence

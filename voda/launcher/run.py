@@ -20,6 +20,7 @@ from voda.launcher.program import (
     LAST_LINES,
     ProgramNotFound,
     RunningProgram,
+    check_mpirun,
     killing_orphans,
     new_tail,
     start,
@@ -88,7 +89,7 @@ class Launcher:
         """Run until the program is done, has failed for good, or a signal came; return the exit code.
 
         Raises:
-            ProgramNotFound: mpirun, torchrun or what torchrun is to start is not there.
+            ProgramNotFound: mpirun, torchrun or what torchrun is to start is not there, or mpirun is not Open MPI's.
             InvalidInput: torchrun cannot reach the hosts.
         """
         loop = asyncio.get_running_loop()
@@ -157,6 +158,8 @@ class Launcher:
             # torchrun would end with 1, as for any failure.
             raise ProgramNotFound(f"{self._job.program[0]} is not found on this machine, or may not be executed")
         is_mpirun = self._job.starter == "mpirun"
+        if is_mpirun and self._starts == 1:
+            await check_mpirun(self._job.env)
         made = commands.mpirun if is_mpirun else partial(commands.torchrun, grace_s=self._rules.grace_s)
         self._tail = new_tail()
         command = made(self._job.program, layout, self._job.env, folder=own)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.local_jobs import FOREVER, a_ground, an_mpi_job
-from tests.needs import missing
+from tests.needs import missing, needs_debians_mpi
 from voda.cluster.local.devices import Device
 from voda.cluster.local.rendezvous import Transport, probe_transport
 from voda.events.types import JobCompleted, WorkerExited
+from voda.process_table import marked_processes
 
 RANK = (
     "import os, socket, sys\n"
@@ -19,6 +20,24 @@ RANK = (
     "all = world.gather(mine, root=0)\n"
     "if world.rank == 0: print(sorted(all), flush=True)\n"
 )
+SAVES = """
+import os, signal, time
+rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    from mpi4py import MPI
+    MPI.COMM_WORLD.Barrier()
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+# In one piece, as ranks print into one another.
+os.write(1, f"up {rank} of {os.path.basename(os.environ['VODA_REPLICA'])}\\n".encode())
+while not told:
+    time.sleep(0.02)
+# Ranks need different times, and end without MPI_Finalize: mpirun must not kill the slow one for it.
+if rank == "0":
+    time.sleep(2.5)
+os.write(1, f"saved {rank} told {len(told)}\\n".encode())
+os._exit(143)
+"""
 GPUS = tuple(Device(name=str(index), model="Test") for index in range(4))
 
 
@@ -104,3 +123,40 @@ async def test_worker_when_it_was_taken_away_refuses_who_comes_late(tmp_path: Pa
         await ground.until_told(WorkerExited(job_id="a", workers=(1,)))
         (ground.folder / "a" / "go").touch()
         await ground.until_logged("voda: worker-1 was taken away\n75\n")
+
+
+@pytest.mark.slow
+@needs_debians_mpi()
+@pytest.mark.parametrize("transport", ["remote", "rank"])
+@pytest.mark.parametrize("mpirun", ["mpirun", "mpirun.openmpi", "mpirun.mpich"])
+async def test_ranks_of_a_bare_mpirun_when_halted_are_told_at_once_and_have_their_whole_grace(
+    tmp_path: Path, mpirun: str, transport: Transport
+) -> None:
+    if transport == "remote" and probe_transport() != "remote":
+        missing("this system allows no hostnames of a process's own")
+    async with a_ground(tmp_path, devices=GPUS, settings={"transport": transport}) as ground:
+        await ground.start(an_mpi_job("a", f"exec {mpirun} {_program(tmp_path, SAVES)}", grace_s=60.0), workers=2)
+        await ground.until_logged("up 0 of worker-0")
+        await ground.until_logged("up 1 of worker-1")
+        await ground.halt("a")
+        # Nobody but the shim sees to it: voda may be killed meanwhile.
+        await ground.cluster.close()
+        await ground.open()
+        await ground.until_workers()
+        saved = [line for line in ground.log().splitlines() if line.startswith("saved")]
+        assert saved == ["saved 1 told 1", "saved 0 told 1"]
+
+
+@pytest.mark.slow
+@needs_debians_mpi()
+@pytest.mark.parametrize("mpirun", ["mpirun", "mpirun.openmpi", "mpirun.mpich"])
+async def test_ranks_of_a_bare_mpirun_when_they_do_not_end_are_killed_after_the_grace(
+    tmp_path: Path, mpirun: str
+) -> None:
+    deaf = "sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done'"
+    async with a_ground(tmp_path, devices=GPUS) as ground:
+        await ground.start(an_mpi_job("a", f"{mpirun} {deaf}", grace_s=0.5), workers=2)
+        await ground.until_logged("up\nup\n")
+        await ground.halt("a")
+        await ground.until_workers()
+        assert list(marked_processes(ground.folder)) == []

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from tests.accounts import as_account, passable_folder
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job, an_mpi_job
-from tests.needs import needs
+from tests.needs import needs, needs_debians_mpi
 from tests.waiting import is_alive, until, wait_until
 from voda import process_table
 from voda.accounts import Account, account_of
@@ -444,6 +445,22 @@ async def test_mpirun_of_a_user_starts_its_ranks_as_the_user_on_its_workers(fold
             f"{ANN} in worker-0",
             f"{ANN} in worker-1",
         ]
+
+
+@pytest.mark.slow
+@needs_debians_mpi()
+@pytest.mark.parametrize("transport", ["remote", "rank"])
+async def test_ranks_of_a_user_when_halted_are_told_before_mpirun_is(folder: Path, transport: str) -> None:
+    rank = "trap 'sleep 2.5; echo saved; exit 143' TERM; echo up; while :; do sleep 0.05; done"
+    async with ground_of_users(folder, transport=transport) as ground:
+        if transport == "remote" and probe_for_users(ground.folder)[1] != "remote":
+            pytest.skip("this system allows users no hostnames of a process's own")
+        job = an_mpi_job("a", f"exec mpirun.openmpi sh -c {shlex.quote(rank)}", user=ANN, grace_s=60.0)
+        await ground.start(job, workers=2)
+        await ground.until_logged("up\nup\n")
+        await ground.halt("a")
+        await ground.until_workers()
+        assert ground.log().count("saved\n") == 2
 
 
 def test_folder_of_an_ended_job_is_in_use_by_its_processes_not_by_a_lock_that_its_user_takes(folder: Path) -> None:

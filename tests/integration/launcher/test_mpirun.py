@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launcher.launching import PROGRAM, Run, list_hosts, processes_with
-from tests.needs import needs, needs_module
+from tests.needs import needs, needs_debians_mpi, needs_module
 from tests.waiting import wait_until
 
 MPIRUN = Path(sys.executable).parent / "mpirun"
@@ -90,6 +90,18 @@ def test_launcher_that_is_not_there_and_what_torchrun_is_to_start_end_as_a_shell
     with Run(tmp_path, ["true"], env={"PATH": str(tmp_path / "bin")}) as run:
         assert run.wait() == 127
     assert "mpirun is not on PATH; install it" in run.err.read_text()
+
+
+@needs_debians_mpi()
+def test_mpirun_of_mpich_is_refused_in_a_sentence_and_not_tried(tmp_path: Path) -> None:
+    list_hosts(tmp_path / "hosts", "localhost:1\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mpirun").symlink_to("/usr/bin/mpirun.mpich")
+    with Run(tmp_path, ["true"], env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}) as run:
+        assert run.wait() == 127
+    said = run.err.read_text()
+    assert "mpirun is of MPICH, and voda run needs that of Open MPI" in said
+    assert "failed" not in said
 
 
 def test_program_when_it_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:

@@ -209,6 +209,13 @@ def test_horovod_that_is_rigid_or_knows_all_that_is_left_in_peace() -> None:
     assert horovod("voda", "run", "--min-np", "1") == []
 
 
+def test_voda_run_where_the_manifest_names_another_mpi_than_it_starts_programs_by_is_told() -> None:
+    mpich: dict[str, Any] = {"spec": {"mpiImplementation": "MPICH"}}
+    told = ["voda run starts programs by Open MPI's mpirun, not by that of MPICH"]
+    assert horovod("voda", "run", "--min-np", "1", **mpich) == told
+    assert horovod("mpirun", "train", **mpich) == []
+
+
 def test_elastic_torch_job_without_a_policy_is_told_to_get_one() -> None:
     assert "for 1 to 4 replicas" in told(torch(annotations=ELASTIC))["spec.elasticPolicy"]
 

@@ -28,7 +28,7 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
     program = run_spec.programs[run_spec.role_of(replica)]
     index = index_of(run_spec, record, replica)
     if index is None:
-        of_kind = launcher_environment(folder, grace_s=run_spec.grace_s, transport=context.transport)
+        of_kind = launcher_environment(folder, transport=context.transport)
     else:
         of_kind = agent_environment(run_spec, index, workers=record.wanted, port=record.port)
     base = {

@@ -2,9 +2,9 @@
 
 The launcher of an MPIJob has two ways into a worker, chosen once when the cluster opens. `remote`: hosts have the
 operator's names, and mpirun runs rsh_agent.py instead of ssh, which gives each worker's daemon a hostname of its own
-(Open MPI's daemons must differ in it). `rank`, where the system allows no such hostnames: the only host is localhost,
-and rsh_agent.py stands before every rank. In both, each rank runs on its worker's devices. Rule: the files are
-rewritten whole; the launcher may read them at any moment.
+(Open MPI's daemons must differ in it). `rank`, where the system allows no such hostnames: the only host is localhost.
+In both, rsh_agent.py stands before every rank, which runs on its worker's devices. MPICH gets in by a third way, which
+needs no such hostnames. Rule: the files are rewritten whole; the launcher may read them at any moment.
 
 Torch agents meet at a port of this machine. All that meet there are started for one size, with ranks in the order of
 their workers, and none joins or leaves later (see `JobReplicas.renew_generation`). torch's own elasticity is left out:
@@ -46,7 +46,6 @@ _SYSTEM_PYTHON: Final = "/usr/bin/python3"
 _SHARED: Final = ".agent"
 """Folder beside the records of users' jobs; no job can have that name."""
 _LONGEST_HOSTNAME: Final = 63
-_SIGKILL_AFTER_MOST_S: Final = 3600
 _ADDRESS: Final = "127.0.0.1"
 
 
@@ -121,6 +120,9 @@ def write_hosts(folder: JobFolder, run_spec: RunSpec, indices: Sequence[int], tr
     hostfile, discovery = host_files(run_spec, indices, transport)
     folder.files.write("mpi/hostfile", hostfile.encode(), mode=0o644)
     folder.files.write("mpi/discover_hosts.sh", discovery.encode(), mode=0o755)
+    slots = run_spec.slots_per_worker
+    proxies = _text([f"{hostname(run_spec.name, index)}:{slots}" for index in sorted(indices)])
+    folder.files.write("mpi/hostfile.mpich", proxies.encode(), mode=0o644)
 
 
 def write_agents(folder: JobFolder, slots: int, agent: Agent) -> None:
@@ -128,6 +130,7 @@ def write_agents(folder: JobFolder, slots: int, agent: Agent) -> None:
     python = f"exec {shlex.quote(agent.python)} -I -S {shlex.quote(agent.script)}"
     replicas = shlex.quote(str(folder.replicas))
     folder.files.write("mpi/rsh.sh", f'#!/bin/sh\n{python} remote {replicas} "$@"\n'.encode(), mode=0o755)
+    folder.files.write("mpi/proxy.sh", f'#!/bin/sh\n{python} proxy {replicas} "$@"\n'.encode(), mode=0o755)
     folder.files.write("mpi/rank.sh", f'#!/bin/sh\n{python} rank {replicas} {slots} "$@"\n'.encode(), mode=0o755)
 
 
@@ -136,7 +139,7 @@ def write_devices(folder: JobFolder, devices: Sequence[str]) -> None:
     folder.files.write("mpi/devices", (",".join(devices) + "\n").encode(), mode=0o644)
 
 
-def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transport) -> dict[str, str]:
+def launcher_environment(folder: JobFolder, *, transport: Transport) -> dict[str, str]:
     """Return what the launcher needs so that a bare `mpirun` just works; the manifest's own variables go before."""
     mpi = folder.mpi
     hostfile = str(mpi / "hostfile")
@@ -150,13 +153,17 @@ def launcher_environment(folder: JobFolder, *, grace_s: float, transport: Transp
         # A rank that waits for the others must not spin on a core that they need: mpirun takes each worker for a
         # machine of its own, and would not know that they share one.
         "OMPI_MCA_mpi_yield_when_idle": "true",
-        # A rank that is told to end has as long as its pod would have.
-        "OMPI_MCA_odls_base_sigkill_timeout": str(min(int(grace_s), _SIGKILL_AFTER_MOST_S)),
+        "PRTE_MCA_odls_base_exec_agent": str(mpi / "rank.sh"),
+        "OMPI_MCA_orte_fork_agent": str(mpi / "rank.sh"),
+        # Of MPICH, which passes SIGTERM on by itself and waits for its ranks.
+        "HYDRA_HOST_FILE": str(mpi / "hostfile.mpich"),
+        # A rank has the environment of its proxy, which is the launcher's too, but for the worker's devices.
+        "HYDRA_ENV": "none",
+        "HYDRA_LAUNCHER": "rsh",
+        "HYDRA_LAUNCHER_EXEC": str(mpi / "proxy.sh"),
     }
     if transport == "remote":
         env["PRTE_MCA_plm_ssh_agent"] = env["OMPI_MCA_plm_rsh_agent"] = str(mpi / "rsh.sh")
-    else:
-        env["PRTE_MCA_odls_base_exec_agent"] = env["OMPI_MCA_orte_fork_agent"] = str(mpi / "rank.sh")
     if os.geteuid() == 0 and not folder.is_users:
         for tool in ("PRTE", "OMPI"):
             env[f"{tool}_ALLOW_RUN_AS_ROOT"] = env[f"{tool}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"

@@ -1,13 +1,13 @@
 """The parent of one replica's program: starts it, outlives voda, and writes down how the program ended.
 
 Run as `python -I -S shim.py FOLDER RUN GRACE_S LOG_BYTES` by replica.py, which hands it the program on standard input
-(see `program_to_start`): nothing that a user chose is in this process's own environment, as LD_PRELOAD would be. It
-needs the standard library alone, so that it starts in milliseconds and no later voda can break it. Rules: it holds the
-exclusive lock on FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when the
-program ends it writes FOLDER/exit.json into blocks reserved at the start (a full disk loses no exit), kills what the
-program left behind, and only then exits. The program may write FOLDER too: only regular files are opened there, and the
-output, which is standard output here, is cut without its path. A program of another user has that user's ids alone.
-SIGTERM: the same to the program's process group, after GRACE_S SIGKILL to every descendant.
+(see `program_to_start`): nothing that a user chose is in its own environment, as LD_PRELOAD would be. It needs the
+standard library alone: it starts in milliseconds, and no later voda can break it. Rules: it holds the exclusive lock on
+FOLDER/lock for its whole life, and starts nothing unless FOLDER/grant names its RUN by then; when the program ends it
+writes FOLDER/exit.json into blocks reserved at the start (a full disk loses no exit), kills what the program left
+behind, and only then exits. The program may write FOLDER too: only regular files are opened there, and the output,
+standard output here, is cut without its path. A program of another user has that user's ids alone. SIGTERM: the same to
+the ranks of MPI first, then to the program's process group; after GRACE_S SIGKILL to every descendant.
 """
 
 import ctypes
@@ -35,6 +35,7 @@ KEPT_BYTES = 1 << 20  # how much stays of an output that outgrew its limit
 INSTANT = struct.Struct("<Qd")  # in FOLDER/times: a size of the output, and when it had that size by
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two looks at the output
 SIGNAL_LAG_S = 0.05  # how much later than its program a shim may get the SIGTERM of a machine that shuts down
+RANK, TELL_RANK = "voda-rank", signal.SIGRTMIN + 7  # name and signal of a process before a rank, see rsh_agent.py
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
 
@@ -53,8 +54,7 @@ def main(words: list[str]) -> int:
         return NOT_MINE
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # In ticks since boot: with the pid it names a process for good.
-    began = int(stat_of(os.getpid())[19])
+    began = int(stat_of(os.getpid())[19])  # in ticks since boot: with the pid it names a process for good
     note = f'{{"run":{run},"pid":{os.getpid()},"start":{began},"log_at":{os.fstat(OUTPUT).st_size}}}\n'
     try:
         reserve(folder)
@@ -101,7 +101,6 @@ def start(program: dict[str, list[str]]) -> tuple[int, int]:
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.close(problems)
         become(program, write_end, parent)
     os.close(write_end)
     with suppress(OSError):  # nothing waits for it to begin: once it is its user's, that user can stop it
@@ -132,8 +131,7 @@ def become(program: dict[str, list[str]], problems: int, parent: int) -> None:
             file.write(OOM_SCORE)
         if program["user"]:
             change_user(*map(int, program["user"]))
-        # The kernel forgets it when a process changes its user.
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # which the kernel forgets when a process changes its user
         if os.getppid() != parent:
             os._exit(NOT_MINE)
         folders = program["folders"]
@@ -165,10 +163,8 @@ def run(argv: list[str], env: dict[str, str]) -> None:
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         try:
             os.execve(os.path.join(folder, argv[0]), argv, env)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
         except OSError as error:
-            problem = error
+            problem = problem if error.errno in (errno.ENOENT, errno.ENOTDIR) else error
     raise problem
 
 
@@ -261,7 +257,7 @@ def trim(folder: str, most: int, noted: list[float]) -> int:
 
 def watch(folder: str, pid: int, problems: int, grace_s: float, log_bytes: int) -> tuple[int, bool, str]:
     """Handle signals until the program ends; return its wait status, if it was told to, and why it could not run."""
-    problem, was_told, kill_at = None, False, time.monotonic() + START_S  # noqa: TID251 - stands alone
+    problem, was_told, is_passed_on, kill_at = None, False, False, time.monotonic() + START_S  # noqa: TID251 - stands alone
     pause_s, size, noted = SHORTEST_PAUSE_S, os.fstat(OUTPUT).st_size, [-1.0, 0.0]
     while True:
         ended = reaped(pid)
@@ -273,17 +269,24 @@ def watch(folder: str, pid: int, problems: int, grace_s: float, log_bytes: int) 
             return ended, was_told, problem or ""
         before, size = size, trim(folder, log_bytes, noted)
         full_in_s = (log_bytes - size) * pause_s / max(1, size - before)
-        pause_s = min(LONGEST_PAUSE_S, 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
+        pause_s = min(LONGEST_PAUSE_S / (4 if was_told else 1), 2 * pause_s, max(SHORTEST_PAUSE_S, full_in_s / 2))
         received = signal.sigtimedwait(SIGNALS, min(pause_s, max(SHORTEST_PAUSE_S, kill_at - time.monotonic())))  # noqa: TID251 - stands alone
         if received and received.si_signo == signal.SIGTERM and not was_told:
-            kill(-pid, signal.SIGTERM)
-            kill(-pid, signal.SIGCONT)
             was_told, kill_at = True, time.monotonic() + grace_s  # noqa: TID251 - stands alone
+        is_passed_on = is_passed_on or (was_told and tell(pid))
         if time.monotonic() >= kill_at:  # noqa: TID251 - stands alone
             if problem is None and not was_told:
                 problem = f"it did not begin within {START_S:.0f} s, and was killed"
             for descendant in descendants(os.getpid()):
                 kill(descendant)
+
+
+def tell(pid: int) -> bool:
+    """Tell the ranks to end, or where none is left the group of the mpirun that would kill them; return if that."""
+    ranks = [each for each in descendants(os.getpid()) if lines_of(f"/proc/{each}", "comm") == [RANK]]
+    for told, number in [(rank, TELL_RANK) for rank in ranks] or ((-pid, signal.SIGTERM), (-pid, signal.SIGCONT)):
+        kill(told, number)
+    return not ranks
 
 
 def reaped(main_pid: int) -> int | None:
@@ -312,13 +315,10 @@ def descendants(ancestor: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := stat_of(int(name))):
             children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
-    pending = [ancestor]
-    while pending:
-        below = children.get(pending.pop(), [])
-        found += below
-        pending += below
-    return found
+    found = [ancestor]
+    for pid in found:  # which grows meanwhile
+        found += children.get(pid, [])
+    return found[1:]
 
 
 def stat_of(pid: int) -> list[str]:
