@@ -24,7 +24,7 @@ def world_size() -> int:
 
 
 class EpochReporter:
-    """The half of a callback that no framework knows; an epoch whose beginning it did not see has no time."""
+    """The half of a callback that no framework knows: only an epoch that is trained as a whole is timed."""
 
     _began: float | None = None
 
@@ -32,10 +32,15 @@ class EpochReporter:
         """Begin to time."""
         self._began = time.perf_counter()
 
-    def report_epoch(self, epoch: float, workers: int, metrics: object) -> None:
-        """Report the end of an epoch, counted from 1."""
+    def forget_beginning(self) -> None:
+        """Leave the time of this epoch out: steps of it were skipped."""
+        self._began = None
+
+    def report_epoch(self, done: float, workers: int, metrics: object) -> None:
+        """Report the epochs done since the job's beginning: 2.5 is half of the third, and has no time."""
         began, self._began = self._began, None
-        report(epoch, None if began is None else time.perf_counter() - began, workers, numbers(metrics))
+        is_timed = began is not None and float(done).is_integer()
+        report(done, time.perf_counter() - began if is_timed else None, workers, numbers(metrics))
 
     def on_train_end(self, *_args: object, **_others: object) -> None:
         """Wait a moment for the last report."""
