@@ -46,7 +46,7 @@ def _callback_class() -> type:
     class VodaCallback(EpochReporter, transformers.TrainerCallback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and what was logged last. Rank 0 alone reports."""
 
-        _steps = _steps_per_epoch = 0
+        _steps_per_epoch = 0
 
         def on_init_end(self, args: Any, state: object, control: object, **_others: object) -> None:
             """Have checkpoints read for this size: the next hook comes after the Trainer chose its place in the data."""
@@ -73,19 +73,16 @@ def _callback_class() -> type:
             state.stateful_callbacks[_NAME] = {"args": {}, "attributes": kept}
 
         def on_epoch_begin(self, args: object, state: object, control: object, **_others: object) -> None:
-            self._steps = 0
             self.begin_epoch()
 
         def on_step_end(self, args: object, state: object, control: object, **_others: object) -> None:
-            self._steps += 1
+            self.count_step()
 
         def on_epoch_end(self, args: Any, state: Any, control: object, **_others: object) -> None:
-            if self._steps < self._steps_per_epoch:
-                self.forget_beginning()
             if state.is_world_process_zero:
                 logged = state.log_history[-1] if state.log_history else {}
                 metrics = {name: value for name, value in logged.items() if name not in {"epoch", "step"}}
-                self.report_epoch(round(state.epoch, 6), args.world_size, metrics)
+                self.report_epoch(round(state.epoch, 6), args.world_size, metrics, steps=self._steps_per_epoch)
 
     return VodaCallback
 
