@@ -52,7 +52,7 @@ def _callback_class() -> type:
         def on_train_epoch_start(self, trainer: Any, pl_module: object) -> None:
             self.begin_epoch()
 
-        def on_train_batch_end(  # noqa: PLR0913 - Lightning's own
+        def on_train_batch_end(
             self, trainer: object, pl_module: object, outputs: object, batch: object, batch_idx: int
         ) -> None:
             self.count_step()

@@ -40,21 +40,21 @@ def __getattr__(name: str) -> type:
 
 @cache
 def _callback_class() -> type:
-    transformers = importlib.import_module("transformers")
-    read_state = transformers.TrainerState.load_from_json
+    trainer_state = importlib.import_module("transformers").TrainerState
+    read_state = trainer_state.load_from_json
 
-    class VodaCallback(EpochReporter, transformers.TrainerCallback):  # type: ignore[misc]  # the base is known only now
+    class VodaCallback(EpochReporter, importlib.import_module("transformers").TrainerCallback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and what was logged last. Rank 0 alone reports."""
 
         _steps_per_epoch = 0
 
         def on_init_end(self, args: Any, state: object, control: object, **_others: object) -> None:
-            """Have checkpoints read for this size: the next hook comes after the Trainer chose its place in the data."""
-            transformers.TrainerState.load_from_json = staticmethod(lambda path: _placed(read_state(path), args))
+            """Have checkpoints read for this size: at the next hook the Trainer has chosen its place in the data."""
+            trainer_state.load_from_json = staticmethod(lambda path: _placed(read_state(path), args))
 
         def on_train_begin(self, args: Any, state: Any, control: object, **others: Any) -> None:
             """Check the place in the data, and keep what a start at another size needs to find it."""
-            data, scheduler = others.get("train_dataloader"), others.get("lr_scheduler")
+            data, scheduler = others["train_dataloader"], others["lr_scheduler"]
             batches = _length(data)
             self._steps_per_epoch = math.ceil(batches / args.gradient_accumulation_steps)
             ahead = getattr(state, "steps_ahead", 0)
@@ -103,7 +103,7 @@ def _placed(state: Any, args: Any) -> Any:
     begin = state.init_training_references
 
     def begin_ahead(*given: object) -> None:
-        """Go on counting all steps ever made: checkpoints are named by them, and the last one is that of the highest."""
+        """Count on from all steps ever made: the checkpoint of the highest count is taken for the last one."""
         begin(*given)
         state.global_step += state.steps_ahead
         state.max_steps += state.steps_ahead
@@ -116,8 +116,8 @@ def _placed(state: Any, args: Any) -> Any:
 def _check(place: int, due: float) -> None:
     if abs(place - due) >= 1:
         raise RuntimeError(
-            f"the Trainer would go on from another place in the data (step {place}) than the checkpoint's (step {due:.1f}"
-            " at this number of workers): pass VodaCallback() to Trainer(callbacks=[...]) from the first start on, or set"
+            f"the checkpoint's place in the data is step {due:.1f} at this number of workers, and the Trainer would go"
+            f" on from step {place}: pass VodaCallback() to Trainer(callbacks=[...]) from the first start on, or set"
             " gradient_accumulation_steps so that a step of all workers has the same number of samples at every size"
         )
 

@@ -16,6 +16,7 @@ from voda.domain.job import JobSpec, category_of
 from voda.domain.job_array import ArrayRange, indices_of
 from voda.domain.labels import checked_labels
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
+from voda.kinds.launcher import accelerate_warnings
 from voda.manifests import names
 from voda.manifests.arrays import array_range, array_task, dependencies
 from voda.manifests.conversion import typed_manifest
@@ -93,7 +94,7 @@ def parse(
         raw=manifest,
         job=job,
         spec=spec,
-        warnings=tuple(ignored_fields(job, manifest)),
+        warnings=(*ignored_fields(job, manifest), *(accelerate_warnings(job) if spec.is_elastic else ())),
         after=dependencies(settings),
         pools=pools,
         array=array,
