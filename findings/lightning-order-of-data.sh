@@ -33,5 +33,5 @@ trainer.fit(model, data)
 if trainer.is_global_zero:
     print("in order" if model.seen == sorted(model.seen) else "shuffled", len(model.seen))
 END
-expect "one process" "in order 16" "$(timeout 300 python train.py 1 2>err)"
+expect "one process" "in order 16" "$(timeout 300 python train.py 1 2>err | tail -1)"
 expect "rank 0 of two" "shuffled 8" "$(timeout 300 torchrun --standalone --nproc-per-node=2 train.py 2 2>err | tail -1)"
