@@ -24,18 +24,25 @@ def world_size() -> int:
 
 
 class EpochReporter:
-    """The half of a callback that no framework knows; an epoch whose beginning it did not see has no time."""
+    """The half of a callback that no framework knows: only an epoch whose every step was seen has a time."""
 
     _began: float | None = None
+    _steps = 0
 
     def begin_epoch(self) -> None:
         """Begin to time."""
-        self._began = time.perf_counter()
+        self._began, self._steps = time.perf_counter(), 0
 
-    def report_epoch(self, epoch: float, workers: int, metrics: object) -> None:
-        """Report the end of an epoch, counted from 1."""
+    def count_step(self) -> None:
+        """Count a step of this epoch."""
+        self._steps += 1
+
+    def report_epoch(self, done: float, workers: int, metrics: object, *, steps: float) -> None:
+        """Report the epochs done since the job's beginning: 2.5 is half of the third. A whole one has `steps`."""
         began, self._began = self._began, None
-        report(epoch, None if began is None else time.perf_counter() - began, workers, numbers(metrics))
+        is_whole = float(done).is_integer() and self._steps >= steps
+        taken_s = time.perf_counter() - began if began is not None and is_whole else None
+        report(done, taken_s, workers, numbers(metrics))
 
     def on_train_end(self, *_args: object, **_others: object) -> None:
         """Wait a moment for the last report."""

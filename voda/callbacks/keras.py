@@ -32,8 +32,14 @@ def _callback_class() -> type:
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
             self.begin_epoch()
 
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            self._batches = batch + 1
+
         def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-            if rank() == 0:
-                self.report_epoch(epoch + 1, world_size(), logs)
+            # None where the data have no length: whether the epoch was cut short is then known only if nobody stopped.
+            steps = self.params.get("steps")
+            if rank() == 0 and (steps or not self.model.stop_training):
+                done = self._batches / steps if steps else 1
+                self.report_epoch(epoch + done, world_size(), logs, steps=0)
 
     return VodaCallback

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, Literal, cast
 
-from voda.kinds.base import JobManifest
+from voda.kinds.base import FieldWarning, JobManifest
 from voda.programs.launchers import launcher_in_command
 
 JobLauncher = Literal["program", "torchrun", "mpirun", ""]
 """Empty: not known, as of a job without a manifest."""
 
 _TORCH_MODULES: Final = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+_ACCELERATE: Final = frozenset({"accelerate", "accelerate-launch", "accelerate.commands.launch"})
 _MOST_WORDS: Final = 16
 _MOST_SCRIPT: Final = 4_096
 """Characters of a script that are looked at: the rest may be a megabyte, and costs time at every start of voda."""
@@ -31,6 +32,20 @@ def launcher_of(job: JobManifest) -> JobLauncher:
     words = (*(container.command or ()), *(container.args or ()))
     found = next((found for word in _commands(words) if (found := _launcher_named(word))), "")
     return cast(JobLauncher, found) or ("mpirun" if job.local_launch == "mpi" else "program")
+
+
+def accelerate_warnings(job: JobManifest) -> Iterator[FieldWarning]:
+    """Yield a warning for each role of an elastic job that accelerate starts with agents that hear of no resize."""
+    for role in job.roles:
+        index, container = job.main_container(role)
+        words = (*(container.command or ()), *(container.args or ()))
+        is_accelerate = any(PurePath(word).name in _ACCELERATE for word in _commands(words) if word)
+        if is_accelerate and not any("c10d" in word for word in words):
+            yield FieldWarning(
+                field=f"{job.path(role)}.template.spec.containers[{index}].command",
+                message="accelerate launch needs --rdzv_backend c10d --max_restarts 100 to be elastic: it overrides"
+                " PET_RDZV_BACKEND and PET_MAX_RESTARTS (or use torchrun, which runs the same script)",
+            )
 
 
 def _launcher_named(word: str) -> str:

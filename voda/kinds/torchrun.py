@@ -31,8 +31,8 @@ def size_warnings(job: JobManifest, spec: JobSpec) -> Iterator[FieldWarning]:
                 continue
         sizes = f"{spec.min_replicas} to " if spec.is_elastic else ""
         message = (
-            f"torchrun's {option[0]} goes before what voda tells it, and does not suit {sizes}{spec.max_replicas} workers"
-            " that train together: leave it out, and voda sets it at each size"
+            f"torchrun's {option[0]} goes before what voda tells it, and does not suit {sizes}{spec.max_replicas}"
+            " workers that train together: leave it out, and voda sets it at each size"
         )
         field = f"{job.path(job.resized_role)}.template.spec.containers[{index}].command"
         yield FieldWarning(field=field, message=message)

@@ -3,6 +3,7 @@
 import atexit
 import csv
 import importlib
+import math
 import subprocess
 import sys
 import types
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import voda.report
+from voda.callbacks.transformers import Steps, place_in_data
 
 NAMES = ("keras", "lightning", "transformers")
 
@@ -52,10 +56,16 @@ def a_callback(name: str, monkeypatch: pytest.MonkeyPatch, framework: str, **ins
     return made()
 
 
+def a_keras_callback(monkeypatch: pytest.MonkeyPatch, *, steps: int | None = 4, stops: bool = False) -> Any:
+    callback = a_callback("keras", monkeypatch, "keras", callbacks=types.SimpleNamespace(Callback=Base))
+    callback.params, callback.model = {"steps": steps}, types.SimpleNamespace(stop_training=stops)
+    return callback
+
+
 def test_keras_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks = types.SimpleNamespace(Callback=Base)
-    callback = a_callback("keras", monkeypatch, "keras", callbacks=callbacks)
+    callback = a_keras_callback(monkeypatch)
     callback.on_epoch_begin(2)
+    callback.on_train_batch_end(3)
     callback.on_epoch_end(2, {"loss": 0.5, "name": "x"})
     callback.on_train_end()
     (row,) = rows()
@@ -64,17 +74,30 @@ def test_keras_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pytest.Mon
     assert "name" not in row
 
 
+@pytest.mark.parametrize(("steps", "stops"), [(4, True), (None, True)])
+def test_keras_when_an_epoch_is_cut_short_has_no_row_for_it(
+    rows: Any, monkeypatch: pytest.MonkeyPatch, steps: int | None, stops: bool
+) -> None:
+    callback = a_keras_callback(monkeypatch, steps=steps, stops=stops)
+    callback.on_epoch_begin(2)
+    callback.on_train_batch_end(1)
+    callback.on_epoch_end(2, {"loss": 0.5})
+    assert rows() == []
+
+
 def test_keras_when_on_another_rank_reports_nothing(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
-    callback = a_callback("keras", monkeypatch, "keras", callbacks=types.SimpleNamespace(Callback=Base))
+    callback = a_keras_callback(monkeypatch)
+    callback.on_train_batch_end(3)
     callback.on_epoch_end(2, {"loss": 0.5})
     assert rows() == []
 
 
 def test_lightning_when_an_epoch_ends_is_reported_by_rank_0(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     callback = a_callback("lightning", monkeypatch, "lightning.pytorch", Callback=Base)
-    fields = {"current_epoch": 4, "world_size": 3, "callback_metrics": {"val_loss": 0.25}}
+    fields = {"current_epoch": 4, "world_size": 3, "num_training_batches": 1, "callback_metrics": {"val_loss": 0.25}}
     callback.on_train_epoch_start(None, None)
+    callback.on_train_batch_end(None, None, None, None, 0)
     callback.on_train_epoch_end(types.SimpleNamespace(is_global_zero=False, **fields), None)
     callback.on_train_epoch_end(types.SimpleNamespace(is_global_zero=True, **fields), None)
     (row,) = rows()
@@ -82,7 +105,9 @@ def test_lightning_when_an_epoch_ends_is_reported_by_rank_0(rows: Any, monkeypat
 
 
 def test_transformers_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    callback = a_callback("transformers", monkeypatch, "transformers", TrainerCallback=Base)
+    trainer_state = types.SimpleNamespace(load_from_json=None)
+    stand_ins = {"TrainerCallback": Base, "TrainerState": trainer_state}
+    callback = a_callback("transformers", monkeypatch, "transformers", **stand_ins)
     args = types.SimpleNamespace(world_size=2)
     state = types.SimpleNamespace(
         epoch=1.0, is_world_process_zero=True, log_history=[{"loss": 0.5, "epoch": 1, "step": 9}]
@@ -93,6 +118,26 @@ def test_transformers_when_an_epoch_ends_is_reported(rows: Any, monkeypatch: pyt
     (row,) = rows()
     assert (row["epoch"], row["workers"], row["loss"]) == ("1", "2", "0.5")
     assert "step" not in row
+
+
+sizes = st.integers(1, 8)
+
+
+@given(samples=st.integers(1, 500), then=sizes, now=sizes, data=st.data())
+def test_place_in_data_at_another_size_is_less_than_a_step_before_what_was_trained(
+    samples: int, then: int, now: int, data: st.DataObject
+) -> None:
+    before, after = (Steps(size * 5, math.ceil(samples / (size * 5))) for size in (then, now))
+    step = data.draw(st.integers(0, 3 * before.per_epoch))
+    trained, place = (
+        count // each.per_epoch * samples + count % each.per_epoch * each.samples
+        for count, each in ((step, before), (place_in_data(step, before, after), after))
+    )
+    assert trained - after.samples < place <= trained
+
+
+def test_place_in_data_without_a_length_counts_samples() -> None:
+    assert place_in_data(7, Steps(5, 0), Steps(10, 0)) == 3
 
 
 @pytest.mark.parametrize("name", NAMES)

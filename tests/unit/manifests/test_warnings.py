@@ -298,3 +298,26 @@ def test_torchrun_options_that_suit_no_other_size_are_told(words: list[str], opt
 def test_torchrun_options_that_suit_the_only_size_are_not_told() -> None:
     manifest = a_torch_job(replicas=2, container={"command": ["torchrun", "--nnodes=2", "train.py"], "args": []})
     assert parse(manifest).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "is_told"),
+    [
+        (["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "train.py"], [], True),
+        (["env", "A=1", "/opt/bin/accelerate"], ["launch", "train.py"], True),
+        (["python", "-m", "accelerate.commands.launch", "train.py"], [], True),
+        (["sh", "-c", "cd /data && exec accelerate launch train.py"], [], True),
+        (["accelerate", "launch", "--rdzv_backend", "c10d", "train.py"], [], False),
+        (["sh", "-c", "accelerate launch --rdzv_backend=c10d train.py"], [], False),
+        (["torchrun", "train.py", "accelerate"], [], False),
+        ([], [], False),
+    ],
+)
+@pytest.mark.parametrize("most", [2, 4])
+def test_accelerate_when_its_agents_hear_of_no_resize_is_told_what_it_needs(
+    command: list[str], args: list[str], is_told: bool, most: int
+) -> None:
+    bounds = {"voda.dev/min-replicas": "2", "voda.dev/max-replicas": str(most)}
+    manifest = a_torch_job(container={"command": command, "args": args}, annotations=bounds)
+    told = [warning.message for warning in parse(manifest).warnings if "--rdzv_backend c10d" in warning.message]
+    assert bool(told) == (is_told and most > 2)
