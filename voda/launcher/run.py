@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -41,6 +41,7 @@ from voda.launcher.state_machine import (
     Tick,
     step,
 )
+from voda.programs.importable import package_files, with_package
 
 Starter = Literal["mpirun", "torchrun"]
 
@@ -93,6 +94,7 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._events.put_nowait, EndSignalled())
         with tempfile.TemporaryDirectory(prefix="voda-run-", ignore_cleanup_errors=True) as folder:
+            self._job = _with_package(self._job, Path(folder) / "python")
             try:
                 async with killing_orphans(Path(folder)), asyncio.TaskGroup() as group:
                     watch = group.create_task(self._watch())
@@ -185,3 +187,11 @@ class Launcher:
         if action.shows_output and (lines := self._tail.text().decode(errors="replace").splitlines()[-LAST_LINES:]):
             self._say("its last lines:\n" + "\n".join(f"  | {line.rstrip()}" for line in lines))
         return action.code
+
+
+def _with_package(job: LaunchSpec, folder: Path) -> LaunchSpec:
+    """Return the job with what its program can import of voda, in a folder."""
+    for path, content in package_files().items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return replace(job, env=with_package(job.env, folder))

@@ -25,6 +25,7 @@ from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import HaltJob
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerExited, WorkerStarted
+from voda.programs.launchers import OTHER_PATH
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ async def test_command_when_not_found_fails_the_job_at_once(ground: Ground) -> N
     await ground.until_told(
         JobFailed(
             job_id="a",
-            reason="launcher could not run: command no-such-program: not found",
+            reason=f"launcher could not run: command no-such-program: not found; {OTHER_PATH}",
         ),
         WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=127),
     )
@@ -214,7 +215,7 @@ async def test_program_when_it_cannot_run_at_all_is_not_tried_again(ground: Grou
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed", exit_code=code))
     [failed] = [fact for fact in ground.told if isinstance(fact, JobFailed)]
     what = {126: "found, but not executable", 127: "command not found"}[code]
-    assert failed.reason == f"worker-0 ended with exit code {code} ({what})"
+    assert failed.reason == f"worker-0 ended with exit code {code} ({what}); {OTHER_PATH}"
 
 
 async def test_launcher_when_it_fails_is_restarted_up_to_the_limit(ground: Ground) -> None:

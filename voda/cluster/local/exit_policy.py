@@ -12,7 +12,7 @@ from msgspec import Struct
 from voda.cluster.local.command import index_of
 from voda.cluster.local.folder import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
-from voda.programs.launchers import CANNOT_RUN
+from voda.programs.launchers import CANNOT_RUN, OTHER_PATH
 
 FORGIVEN_S: Final = 10.0
 """A launcher that ends so soon after a worker was killed under it did not fail by itself."""
@@ -115,7 +115,9 @@ def _failure(run_spec: RunSpec, replica: str, ended: Exit, failures: int) -> str
         return None
     what = f"{replica} {describe_exit(ended)}"
     if ended.exit_code in CANNOT_RUN:
-        return what
+        # Its working directory, or the file of a variable, is sought on no PATH.
+        is_sought = not ended.problem or ended.problem.startswith("command ")
+        return f"{what}; {OTHER_PATH}" if is_sought else what
     policy = run_spec.policy.restart_policy.get(run_spec.role_of(replica), "OnFailure")
     if policy == "ExitCode" and ended.exit_code < _LEAST_RETRYABLE:
         return f"{what}; its restartPolicy ExitCode takes that as permanent"
