@@ -13,7 +13,7 @@ from voda.accounts import Account
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
 from voda.manifests.parse import ParsedManifest
-from voda.programs.program_manifest import INTERPRETER
+from voda.programs.program_manifest import INTERPRETER, interpreter_of
 
 _LIMIT_S: Final = 2.0
 _FIELD: Final = f"metadata.annotations[{INTERPRETER}]"
@@ -24,8 +24,7 @@ async def refuse_unusable(parsed: ParsedManifest, account_of: Callable[[JobSpec]
 
     `account_of` finds the account that a job runs with, None = that of the user who runs voda.
     """
-    path = (parsed.job.metadata.annotations or {}).get(INTERPRETER)
-    if path is None:
+    if not (path := interpreter_of(parsed.raw)):
         return
     if not path.startswith("/") or "\0" in path:
         raise InvalidField(_FIELD, f"{_FIELD}: expected the absolute path of a Python, got {path[:80]!r}")

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Final
 
 from voda import config
-from voda.programs.launchers import Launcher, LauncherChoice, is_python
+from voda.programs.launchers import Launcher, LauncherChoice, is_python, torchrun_words
 from voda.programs.search_path import own_folder
 
 _MOST_LINE_BYTES: Final = 4_096
@@ -69,10 +69,13 @@ class SoughtProgram:
     """Where it begins."""
 
     def on_path(self, path: str) -> FoundProgram:
-        """Return what it is on this PATH, voda's own programs behind it."""
+        """Return what it is on this PATH, voda's own programs behind it; torchrun has a Python of its own."""
+        is_started = self.launcher == "torchrun" and is_python(self.words[0])
+        return self._sought(torchrun_words(self.words)[0] if is_started else self.words[0], path)
+
+    def _sought(self, word: str, path: str) -> FoundProgram:
         folders = folders_of(path)
         path = os.pathsep.join([*folders, own_folder()])
-        word = self.words[0]
         file = shutil.which(os.path.abspath(os.path.join(self.folder, word)) if "/" in word else word, path=path) or ""
         python = file if is_python(word) else _python_of_script(file, path)
         inherited = {name: value for name, value in config.environment().items() if name not in _OF_LOADING}
@@ -101,8 +104,8 @@ class SoughtProgram:
     def _with_python(self, path: str) -> FoundProgram:
         is_python3 = self.words[0] == "python" and not shutil.which("python", path=path)
         if is_python3 and shutil.which("python3", path=path):
-            return replace(self, words=("python3", *self.words[1:])).on_path(path)
-        return self.on_path(path)
+            return replace(self, words=("python3", *self.words[1:]))._sought("python3", path)
+        return self._sought(self.words[0], path)
 
 
 def _is_own(folder: str) -> bool:

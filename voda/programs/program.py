@@ -14,7 +14,13 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from voda.domain.errors import InvalidInput
-from voda.programs.interpreter import SoughtProgram, needed_libraries, variables_of_environment, without_library
+from voda.programs.interpreter import (
+    FoundProgram,
+    SoughtProgram,
+    needed_libraries,
+    variables_of_environment,
+    without_library,
+)
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
     Launcher,
@@ -112,31 +118,21 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
             f"{shown} would run as a plain program, which has one worker, not {most}, because {choice.reason};"
             " --launcher mpirun or torchrun starts more"
         )
-    env, path = {name: str(value) for name, value in options.env.items()}, ""
-    # An image has its own libraries.
-    libraries = () if options.image else needed_libraries(choice, env)
-    sought = SoughtProgram(
-        words=tuple(words), launcher=choice.launcher, libraries=libraries, env=env, folder=options.workdir
-    )
-    found = (
-        sought.on_path(search_path(env)) if caller is None else sought.on_callers_path(caller.get("PATH", os.defpath))
-    )
-    if caller is not None:
-        words, path = [*found.words], os.pathsep.join(found.folders)
-        env = {**variables_of_environment(caller, found.folders), **env}
+    found = _found(words, choice, options, caller)
+    words = [*found.words]
     job = ProgramJob(
         name=options.name or _name_of(shown),
-        words=tuple(words),
+        words=found.words,
         launcher=choice.launcher,
         least=least,
         most=most,
         gpus_per_worker=options.gpus_per_worker,
         gpu_milli=options.gpu_milli,
         gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
-        env=tuple(env.items()),
+        env=tuple({**variables_of_environment(caller or {}, found.folders), **_given(options)}.items()),
         env_files=_env_files(options),
-        path=path,
-        interpreter=found.python if path else "",
+        path="" if caller is None else os.pathsep.join(found.folders),
+        interpreter="" if caller is None else found.python,
         working_dir=_folder(options),
         time_limit_s=_time_limit_s(options.time) if options.time else 0,
         image=options.image,
@@ -152,7 +148,7 @@ def start_of(options: Program, caller: Mapping[str, str] | None = None) -> Progr
         program=shown,
         note=f"runs {shown} {how}, because {choice.reason}{hint}",
         warning=_not_on_path(words, choice.launcher, options)
-        or without_library(found, env)
+        or without_library(found, _given(options))
         or _unusable_file(job.env_files)
         or (_begins_again(script, shown, options) if least < most else ""),
         runs_with=found.python or found.file,
@@ -247,6 +243,25 @@ def _not_on_path(words: Sequence[str], launcher: Launcher, options: Program) -> 
     absent = sorted(name for name in needed if "/" not in name and shutil.which(name, path=path) is None)
     verb = "is" if len(absent) == 1 else "are"
     return f"warning: {' and '.join(absent)} {verb} not on the PATH here" if absent else ""
+
+
+def _given(options: Program) -> Mapping[str, str]:
+    return {name: str(value) for name, value in options.env.items()}
+
+
+def _found(
+    words: Sequence[str], choice: LauncherChoice, options: Program, caller: Mapping[str, str] | None
+) -> FoundProgram:
+    """Return what a program is here."""
+    env = _given(options)
+    # An image has its own libraries.
+    libraries = () if options.image else needed_libraries(choice, env)
+    sought = SoughtProgram(
+        words=tuple(words), launcher=choice.launcher, libraries=libraries, env=env, folder=options.workdir
+    )
+    if caller is None:
+        return sought.on_path(search_path(env))
+    return sought.on_callers_path(caller.get("PATH", os.defpath))
 
 
 def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoice:

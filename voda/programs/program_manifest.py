@@ -84,6 +84,12 @@ def program_manifest(job: ProgramJob) -> dict[str, Any]:
     return _indexed_job(job) if job.image else _torch_job(job)
 
 
+def interpreter_of(manifest: Mapping[str, Any] | None) -> str:
+    """Return the Python that the manifest of a job says it runs with; empty: it says none."""
+    metadata = (manifest or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(INTERPRETER, ""))
+
+
 def _mpi_job(job: ProgramJob) -> dict[str, Any]:
     launcher = _container(job, "launcher", _mpi_words(job))
     worker = {"name": "worker", **_image(job), **_resources(job)}
