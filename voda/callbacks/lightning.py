@@ -3,8 +3,10 @@
 Rule: epochs count from the job's beginning; Lightning restores its own count from a checkpoint.
 """
 
+from __future__ import annotations
+
 import importlib
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochReporter
@@ -24,7 +26,7 @@ def _lightning() -> Any:
         return importlib.import_module("pytorch_lightning")
 
 
-@cache
+@lru_cache
 def _callback_class() -> type:
     class VodaCallback(EpochReporter, _lightning().Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logged metrics. Rank 0 alone reports."""

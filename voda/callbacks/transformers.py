@@ -3,8 +3,10 @@
 Rule: epochs count from the job's beginning; `train(resume_from_checkpoint=True)` restores the Trainer's own count.
 """
 
+from __future__ import annotations
+
 import importlib
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochReporter
@@ -17,7 +19,7 @@ def __getattr__(name: str) -> type:
     return _callback_class()
 
 
-@cache
+@lru_cache
 def _callback_class() -> type:
     class VodaCallback(EpochReporter, importlib.import_module("transformers").TrainerCallback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and what was logged last. Rank 0 alone reports."""

@@ -62,9 +62,11 @@ def a_python(folder: Path, *names: str, has_torch: bool = False) -> str:
 REAL = sys.executable
 
 
-def started(words: str, path: Sequence[str], *, env: Mapping[str, str] | None = None, **caller: str) -> ProgramStart:
-    """Return how a program is started by somebody with this PATH."""
-    return start_of(Program(words.split(), env=env or {}), {"PATH": ":".join(path), **caller})
+def started(
+    words: str, path: Sequence[str], *, env: Mapping[str, str] | None = None, caller: Mapping[str, str] | None = None
+) -> ProgramStart:
+    """Return how a program is started by somebody with this PATH, and other variables."""
+    return start_of(Program(words.split(), env=env or {}), {**(caller or {}), "PATH": ":".join(path)})
 
 
 def container(start: ProgramStart) -> dict[str, object]:
@@ -87,9 +89,9 @@ def test_program_gets_the_path_of_its_caller_as_seen_from_here_before_that_of_th
 def test_variables_of_the_environment_that_is_on_the_path_go_along_and_no_others(folder: Path) -> None:
     a_python(folder / "venv/bin", has_torch=True)
     caller = {"CONDA_PREFIX": "/opt/conda", "AWS_SECRET_ACCESS_KEY": "leaks", "PYENV_VERSION": "3.12"}
-    start = started("python train.py", [f"{folder}/venv/bin"], VIRTUAL_ENV=f"{folder}/venv", **caller)
+    start = started("python train.py", [f"{folder}/venv/bin"], caller={**caller, "VIRTUAL_ENV": f"{folder}/venv"})
     assert dict(start.job.env) == {"VIRTUAL_ENV": f"{folder}/venv"}
-    start = started("python train.py", [f"{folder}/venv/bin", "/home/ada/.pyenv/shims"], **caller)
+    start = started("python train.py", [f"{folder}/venv/bin", "/home/ada/.pyenv/shims"], caller=caller)
     assert dict(start.job.env) == {"PYENV_VERSION": "3.12"}
 
 
