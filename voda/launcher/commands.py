@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voda.launcher.hosts import Layout
-from voda.programs.launchers import torchrun_arguments
+from voda.programs.launchers import torchrun_words
 
 RUN_DIR = "VODA_RUN_DIR"
 """Names the launcher's own folder in the environment of all it starts, which marks them as its processes."""
@@ -102,9 +102,9 @@ def mpirun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, fo
 def torchrun(program: Sequence[str], layout: Layout, env: Mapping[str, str], *, folder: Path) -> LaunchCommand:
     """Return the torchrun command, for processes of one machine."""
     # --standalone takes a free port, so that two programs on one machine do not meet.
-    argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
+    options = ("--standalone", "--nnodes=1", f"--nproc_per_node={layout.size}", "--max_restarts=0")
     return LaunchCommand(
-        argv=[*argv, *torchrun_arguments(program)], env={**_common(layout, env), RUN_DIR: str(folder.parent)}
+        argv=torchrun_words(program, *options), env={**_common(layout, env), RUN_DIR: str(folder.parent)}
     )
 
 

@@ -114,17 +114,16 @@ def is_python(word: str) -> bool:
     return not name and all(part.isdigit() for part in version.split(".") if version)
 
 
-def torchrun_words(program: Sequence[str]) -> list[str]:
-    """Return a program under torchrun; that of the Python which the program names by its path, else of the PATH."""
+def torchrun_words(program: Sequence[str], *options: str) -> list[str]:
+    """Return a program under torchrun; that of the Python which the program names by its path, else of the PATH.
+
+    Before 2.0 torchrun knows its options with underscores alone.
+    """
     if "/" not in program[0] or not is_python(program[0]):
-        return ["torchrun", *torchrun_arguments(program)]
+        return ["torchrun", *options, *torchrun_arguments(program)]
     rest = torchrun_arguments(["python", *program[1:]])
-    return [
-        program[0],
-        "-m",
-        "torch.distributed.run",
-        *(["--no-python", *program] if rest[0] == "--no-python" else rest),
-    ]
+    rest = ["--no_python", *program] if rest[0] == "--no_python" else rest
+    return [program[0], "-m", "torch.distributed.run", *options, *rest]
 
 
 def torchrun_arguments(program: Sequence[str]) -> list[str]:
@@ -132,7 +131,7 @@ def torchrun_arguments(program: Sequence[str]) -> list[str]:
     has_script = len(program) > 1 and program[0] in ("python", "python3")
     has_script = has_script and (program[1] == "-m" or not program[1].startswith("-"))
     # A Python that is named by its path stays.
-    return [*program[1:]] if has_script else ["--no-python", *program]
+    return [*program[1:]] if has_script else ["--no_python", *program]
 
 
 def launcher_of_script(source: bytes) -> LauncherChoice | None:

@@ -137,7 +137,7 @@ def test_torchrun_is_that_of_the_python_which_the_command_names(folder: Path) ->
     module = [python, "-m", "torch.distributed.run"]
     assert container(started("python spread.py --lr 1", path))["command"] == [*module, "spread.py", "--lr", "1"]
     named = container(started(f"{python} -u spread.py", ["/usr/bin"]))
-    assert named["command"] == [*module, "--no-python", python, "-u", "spread.py"]
+    assert named["command"] == [*module, "--no_python", python, "-u", "spread.py"]
     (folder / "venv/bin/torchrun").write_text(f"#!{python}\n")
     (folder / "venv/bin/torchrun").chmod(0o755)
     assert container(started("python spread.py", path))["command"] == ["torchrun", "spread.py"]
