@@ -78,7 +78,7 @@ def program_warnings(parsed: ParsedManifest, path: str) -> Iterator[FieldWarning
             yield FieldWarning(
                 field=f"{job.path(role)}.template.spec.containers[{index}].command",
                 message=f"{words[0]} is {found} on the PATH of voda, where you may not get to ({shut} lets only its"
-                " owner in): give your own PATH (voda submit --export PATH), or the program's whole path",
+                " owner in): give it a PATH of yours (in its env), or write the program's whole path",
             )
 
 

@@ -19,6 +19,7 @@ from voda.api.server import application
 from voda.app.election import LOG_TIMEOUTS
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
+from voda.app.interpreters import refuse_unusable
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import (
@@ -176,6 +177,7 @@ class MachineService:
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
             counted=gpu_shares.counted,
+            refuse_unusable=lambda parsed: refuse_unusable(parsed, self.job_account),
             not_shared=gpu_shares.not_shared,
         )
 

@@ -3,7 +3,8 @@
 Rule: use cases and routes reach the outside world through this record alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from asyncio import sleep
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,8 @@ class Backend:
     """Returns the fields of a manifest that the cluster ignores or changes; raises InvalidField where it cannot run."""
     counted: Callable[[ParsedManifest], ParsedManifest] = lambda parsed: parsed
     """Returns a manifest with the GPUs that its claims ask for; InvalidField: that cannot be known."""
+    refuse_unusable: Callable[[ParsedManifest], Awaitable[None]] = lambda _parsed: sleep(0)
+    """Raises InvalidField where the job's user may not execute what the manifest says it runs with."""
     not_shared: Callable[[], str] = str
     """Returns why jobs of this machine get no parts of GPUs, one sentence; empty where they do, and on Kubernetes."""
     not_ready: Callable[[], str] = str

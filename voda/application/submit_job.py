@@ -102,6 +102,7 @@ class JobSubmitter:
         """
         parsed, spec, warnings = self._parse_and_check(manifest, caller)
         await self._refuse_without_account(spec.user)
+        await self._backend.refuse_unusable(parsed)
         specs = [spec] if parsed.array is None else list(task_specs(spec, parsed.array))
         if is_dry_run:
             if key and (job_id := self._job_registry.submission(_event_id("submit", caller.user, key))) is not None:

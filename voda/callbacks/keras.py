@@ -3,8 +3,10 @@
 Rule: epochs count from the job's beginning, so a restarted program must tell `fit` its `initial_epoch`.
 """
 
+from __future__ import annotations
+
 import importlib
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochReporter, rank, world_size
@@ -24,7 +26,7 @@ def _keras() -> Any:
         return importlib.import_module("tensorflow").keras
 
 
-@cache
+@lru_cache
 def _callback_class() -> type:
     class VodaCallback(EpochReporter, _keras().callbacks.Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logs that are numbers. Rank 0 alone reports."""

@@ -95,15 +95,23 @@ class ProgramDocument:
     """How it is started, and why, as one line."""
     warning: str
     is_guessed: bool
+    runs_with: str
     """As those of its ProgramStart."""
+    foreign: str = ""
+    """Why another machine would run it with another Python than the user may think, a sentence; empty: it would not."""
 
     def notes(self, *, is_submitted: bool) -> Sequence[str]:
         """Return what the user is told: at a submit only what the user did not say, and what may go wrong."""
-        return [*([self.note] if self.is_guessed or not is_submitted else []), *filter(None, [self.warning])]
+        runs_with = f"runs with {self.runs_with}" if self.runs_with else ""
+        return [*([self.note] if self.is_guessed or not is_submitted else []), *filter(None, [runs_with, self.warning])]
 
 
-def program_document(words: Sequence[str], options: ProgramOptions, *, name: str) -> ProgramDocument:
+def program_document(
+    words: Sequence[str], options: ProgramOptions, *, name: str, runs_here: bool = True
+) -> ProgramDocument:
     """Return the manifest of a program; `name` empty: that of its script.
+
+    A program that runs here, without an image, has the caller's PATH unless the options give one.
 
     Raises:
         InvalidInput: an option cannot be used, or there is no such script.
@@ -112,10 +120,13 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
     from voda.cli.manifests import Document
     from voda.cli.variables import files_of_variables, variables
     from voda.manifests.odd_values import refuse_odd_values
+    from voda.programs.launchers import is_python
     from voda.programs.program import Program, gpu_milli_of, start_of
     from voda.programs.program_manifest import program_manifest
 
     refuse_odd_values([*words, options.workdir])
+    caller = config.environment()
+    env = dict(variables(options.export or (), options.env_file or (), options.env or (), caller))
     start = start_of(
         Program(
             tuple(words),
@@ -124,18 +135,34 @@ def program_document(words: Sequence[str], options: ProgramOptions, *, name: str
             gpus_per_worker=1 if options.gpus is None else options.gpus,
             gpu_milli=gpu_milli_of(options.gpu_milli) if options.gpu_milli else 0,
             gpu_memory=options.gpu_memory,
-            env=dict(variables(options.export or (), options.env_file or (), options.env or (), config.environment())),
+            env=env,
             env_from_file=dict(files_of_variables(options.env_from_file or ())),
             workdir=options.workdir,
             time=options.time,
             image=options.image,
             launcher=options.launcher,
-        )
+        ),
+        caller if runs_here and not options.image and "PATH" not in env else None,
     )
     manifest = program_manifest(start.job)
     refuse_odd_values(manifest)
     document = Document(source=start.program, manifest=manifest)
-    return ProgramDocument(document=document, note=start.note, warning=start.warning, is_guessed=start.is_guessed)
+    is_foreign = not runs_here and not options.image and "PATH" not in env and "/" not in words[0]
+    return ProgramDocument(
+        document=document,
+        note=start.note,
+        warning=start.warning,
+        is_guessed=start.is_guessed,
+        runs_with=start.runs_with if runs_here and not options.image else "",
+        foreign=_foreign(words[0], start.runs_with) if is_foreign and is_python(start.runs_with) else "",
+    )
+
+
+def _foreign(word: str, python: str) -> str:
+    return (
+        f"{word} would be that of the machine of this voda, and not {python}, which is yours here: add --env PATH=...,"
+        " as it is there, or name its Python by its whole path (voda submit -- /path/to/bin/python ...)"
+    )
 
 
 def kept_document(made: ProgramDocument, options: ProgramOptions) -> "Document":

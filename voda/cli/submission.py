@@ -5,6 +5,7 @@ Rule: everything that is wrong with what was read is known before anything is se
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.options import Output, ServerOptions, complete_pools, complete_virtual_clusters, provided
@@ -136,31 +137,39 @@ class SubmitRequest:
 
     def submit_program(self, words: Sequence[str], options: "ProgramOptions") -> bool:
         """Submit a program, or print its manifest; return whether the job completed, where it was followed."""
+        from voda.cli.http.port_forward import is_here
         from voda.cli.program import kept_document, manifest_text, program_document
         from voda.cli.render.terminal import note
 
         if self.job.least is not None or self.job.most is not None:
             raise InvalidInput("--min and --max are for manifests: give a program --workers MIN-MAX")
-        made = program_document(words, options, name=self.job.name)
+        made = program_document(words, options, name=self.job.name, runs_here=is_here(self.where))
         for line in made.notes(is_submitted=not self.how.prints):
             note(line)
         if self.how.prints:
             manifest = self.job.applied(kept_document(made, options)).manifest
             print(manifest_text(manifest, has_image=bool(options.image)), end="")
             return True
-        return self._send_program(self.job.applied(made.document), has_image=bool(options.image))
+        return self._send_program(self.job.applied(made.document), has_image=bool(options.image), foreign=made.foreign)
 
-    def _send_program(self, document: "Document", *, has_image: bool) -> bool:
-        """Submit a program, under the first free name of train, train-2, ... where the user chose none."""
+    def _send_program(self, document: "Document", *, has_image: bool, foreign: str) -> bool:
+        """Submit a program, under the first free name of train, train-2, ... where the user chose none.
+
+        One that is `foreign`, as its ProgramDocument says, is refused, once the server has no other reason to.
+        """
+        from voda.cli.http.client import call_server
         from voda.cli.manifests import ReadManifests, with_name_and_annotations
+        from voda.cli.watch.submitted_jobs import check
 
         base = document.manifest["metadata"]["name"]
         for number in range(1, _MOST_NAMES):
             name = base if number == 1 else f"{base}-{number}"
             try:
-                return self._send(
-                    ReadManifests([with_name_and_annotations(document, name=name, annotations={})]), is_program=True
-                )
+                named = with_name_and_annotations(document, name=name, annotations={})
+                if foreign:
+                    call_server(self.where, partial(check, document=named))
+                    raise InvalidInput(foreign)
+                return self._send(ReadManifests([named]), is_program=True)
             except AlreadyExists:
                 if self.job.name or self.how.key:
                     raise

@@ -87,6 +87,8 @@ class Job:
     kind: str
     launcher: str = ""
     """mpirun or torchrun; program: nothing else starts its processes; empty: not known."""
+    interpreter: str = ""
+    """The Python that it was submitted with; empty: not known."""
     phase: str
     """Submitted, Waiting, Running, Completed, Failed or Canceled."""
     reason: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voda.launcher.hosts import Layout
-from voda.programs.launchers import torchrun_arguments
+from voda.programs.launchers import torchrun_words
 
 RUN_DIR = "VODA_RUN_DIR"
 """Names the launcher's own folder in the environment of all it starts, which marks them as its processes."""
@@ -104,10 +104,10 @@ def torchrun(
 ) -> LaunchCommand:
     """Return the torchrun command, for processes of one machine, which have a grace after SIGTERM."""
     # --standalone takes a free port, so that two programs on one machine do not meet.
-    argv = ["torchrun", "--standalone", "--nnodes=1", f"--nproc-per-node={layout.size}", "--max-restarts=0"]
+    options = ("--standalone", "--nnodes=1", f"--nproc_per_node={layout.size}", "--max_restarts=0")
     # torchrun (seen in torch 2.13) kills them after 30 s unless it is told otherwise.
     own = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(grace_s)), **_common(layout, env), RUN_DIR: str(folder.parent)}
-    return LaunchCommand(argv=[*argv, *torchrun_arguments(program)], env=own)
+    return LaunchCommand(argv=torchrun_words(program, *options), env=own)
 
 
 def hostfile_text(layout: Layout) -> str:

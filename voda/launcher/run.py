@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, assert_never
@@ -43,6 +43,7 @@ from voda.launcher.state_machine import (
     Tick,
     step,
 )
+from voda.programs.importable import package_files, with_package
 from voda.programs.last_words import last_words
 
 Starter = Literal["mpirun", "torchrun"]
@@ -96,6 +97,7 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._events.put_nowait, EndSignalled())
         with tempfile.TemporaryDirectory(prefix="voda-run-", ignore_cleanup_errors=True) as folder:
+            self._job = _with_package(self._job, Path(folder) / "python")
             try:
                 async with killing_orphans(Path(folder)), asyncio.TaskGroup() as group:
                     watch = group.create_task(self._watch())
@@ -191,3 +193,11 @@ class Launcher:
         if action.shows_output and (lines := last_words(self._tail.text()).lines[-LAST_LINES:]):
             self._say("its last lines:\n" + "\n".join(f"  | {line}" for line in lines))
         return action.code
+
+
+def _with_package(job: LaunchSpec, folder: Path) -> LaunchSpec:
+    """Return the job with what its program can import of voda, in a folder."""
+    for path, content in package_files().items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return replace(job, env=with_package(job.env, folder))

@@ -128,7 +128,7 @@ def hint(said: str, python: str, path: str) -> str:
     missing = f"module {found['module']}" if found["module"] else f"command {found['command']}"
     return (
         f"its Python was {python or 'none'}, its PATH {path[:_LINE] or 'empty'}: where another environment has the"
-        f" {missing}, submit with it active and --export PATH, or name its programs by their paths"
+        f" {missing}, submit with it active, give --env PATH=..., or name its programs by their paths"
     )
 
 

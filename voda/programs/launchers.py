@@ -18,6 +18,7 @@ _COMMANDS: Final[dict[str, Launcher]] = {
     "mpiexec": "mpirun",
     "horovodrun": "mpirun",
     "torchrun": "torchrun",
+    "accelerate": "torchrun",
 }
 _FIXED_SIZE: Final = frozenset({"mpirun", "mpiexec"})
 # In this order: a program of Horovod or MPI may use torch.distributed too.
@@ -30,9 +31,14 @@ _IMPORTS: Final[dict[str, Launcher]] = {
     "accelerate": "torchrun",
     "deepspeed": "torchrun",
 }
+_FRAMEWORKS: Final = frozenset(
+    {"accelerate", "deepspeed", "horovod", "jax", "keras", "lightning", "mpi4py", "numpy"}
+    | {"pytorch_lightning", "tensorflow", "torch"}
+)
+"""Libraries without which a script that imports them fails at once."""
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "fish"})
 # Beside the launchers that voda knows: they start the program that follows among their words.
-_STARTERS: Final = frozenset({"accelerate", "deepspeed", "env", "nice", "nohup", "time"})
+_STARTERS: Final = frozenset({"deepspeed", "env", "nice", "nohup", "time", "uv"})
 _PYTHON_OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
@@ -42,6 +48,8 @@ class LauncherChoice(NamedTuple):
     """A clause: `it imports horovod`."""
     is_unread: bool = False
     """Whether there is a script, and what it imports is not known."""
+    libraries: tuple[str, ...] = ()
+    """Frameworks that the script imports whatever happens."""
 
 
 def launcher_in_command(words: Sequence[str]) -> Launcher | None:
@@ -102,12 +110,24 @@ def is_python(word: str) -> bool:
     return not name and all(part.isdigit() for part in version.split(".") if version)
 
 
+def torchrun_words(program: Sequence[str], *options: str) -> list[str]:
+    """Return a program under torchrun; that of the Python which the program names by its path, else of the PATH.
+
+    Before 2.0 torchrun knows its options with underscores alone.
+    """
+    if "/" not in program[0] or not is_python(program[0]):
+        return ["torchrun", *options, *torchrun_arguments(program)]
+    rest = torchrun_arguments(["python", *program[1:]])
+    rest = ["--no_python", *program] if rest[0] == "--no_python" else rest
+    return [program[0], "-m", "torch.distributed.run", *options, *rest]
+
+
 def torchrun_arguments(program: Sequence[str]) -> list[str]:
     """Return a program as torchrun takes it: `python` before a script is left out, because torchrun puts its own."""
     has_script = len(program) > 1 and program[0] in ("python", "python3")
     has_script = has_script and (program[1] == "-m" or not program[1].startswith("-"))
     # A Python that is named by its path stays.
-    return [*program[1:]] if has_script else ["--no-python", *program]
+    return [*program[1:]] if has_script else ["--no_python", *program]
 
 
 def launcher_of_script(source: bytes) -> LauncherChoice | None:
@@ -115,22 +135,29 @@ def launcher_of_script(source: bytes) -> LauncherChoice | None:
     try:
         tree = ast.parse(source[:MOST_SCRIPT_BYTES])
         used = set(_modules(tree))
+        roots = {name.partition(".")[0] for statement in tree.body for name in _imported(statement)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    libraries = tuple(sorted(roots & _FRAMEWORKS))
     for library, launcher in _IMPORTS.items():
         if any(module == library or module.startswith(f"{library}.") for module in used):
-            return LauncherChoice(launcher, f"it imports {library}")
-    return LauncherChoice("plain", "it imports no library for several processes")
+            return LauncherChoice(launcher, f"it imports {library}", libraries=libraries)
+    return LauncherChoice("plain", "it imports no library for several processes", libraries=libraries)
 
 
 def _modules(tree: ast.AST) -> Iterator[str]:
     """Yield the dotted names that a program imports, and `torch.distributed` where it only names that."""
     for node in ast.walk(tree):
+        yield from _imported(node)
         match node:
-            case ast.Import(names=names):
-                yield from (each.name for each in names)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield module
-                yield from (f"{module}.{each.name}" for each in names)
             case ast.Attribute(value=ast.Name(id="torch"), attr="distributed"):
                 yield "torch.distributed"
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            yield from (each.name for each in names)
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            yield module
+            yield from (f"{module}.{each.name}" for each in names)

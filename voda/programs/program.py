@@ -10,12 +10,17 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
-from voda import config
 from voda.domain.errors import InvalidInput
-from voda.programs.interpreter import torchless_python
+from voda.programs.interpreter import (
+    FoundProgram,
+    SoughtProgram,
+    needed_libraries,
+    variables_of_environment,
+    without_library,
+)
 from voda.programs.launchers import (
     MOST_SCRIPT_BYTES,
     Launcher,
@@ -24,6 +29,7 @@ from voda.programs.launchers import (
     launcher_of_script,
     program_in_command,
     script_in_command,
+    torchrun_words,
 )
 from voda.programs.program_manifest import MILLI_PER_CORE, ProgramJob
 from voda.programs.search_path import close_file, close_program, search_path
@@ -83,12 +89,19 @@ class ProgramStart:
     """How it is started, and why, as one line."""
     warning: str = ""
     """What may keep it from starting, as one line; empty: nothing is seen."""
+    runs_with: str = ""
+    """The Python that runs it here, else its program; empty: not known."""
     is_guessed: bool = False
     """Whether what the script holds, and no word of the user, decided how it is started, or was no help."""
 
 
-def start_of(options: Program) -> ProgramStart:
+def start_of(options: Program, caller: Mapping[str, str] | None = None) -> ProgramStart:
     """Return how a program is started.
+
+    Args:
+        options: what the user says of it.
+        caller: variables of whoever submits it on the machine where it runs, whose PATH it gets unless it has its own;
+            None: it has that of the machine.
 
     Raises:
         InvalidInput: an option cannot be used, or there is no such script.
@@ -105,24 +118,29 @@ def start_of(options: Program) -> ProgramStart:
             f"{shown} would run as a plain program, which has one worker, not {most}, because {choice.reason};"
             " --launcher mpirun or torchrun starts more"
         )
+    found = _found(words, choice, options, caller)
+    words = [*found.words]
     job = ProgramJob(
         name=options.name or _name_of(shown),
-        words=tuple(words),
+        words=found.words,
         launcher=choice.launcher,
         least=least,
         most=most,
         gpus_per_worker=options.gpus_per_worker,
         gpu_milli=options.gpu_milli,
         gpu_memory_mib=_memory_mib(options.gpu_memory) if options.gpu_memory else 0,
-        env=tuple((name, str(value)) for name, value in options.env.items()),
+        env=tuple({**variables_of_environment(caller or {}, found.folders), **_given(options)}.items()),
         env_files=_env_files(options),
+        path="" if caller is None else os.pathsep.join(found.folders),
+        interpreter="" if caller is None else found.python,
         working_dir=_folder(options),
         time_limit_s=_time_limit_s(options.time) if options.time else 0,
         image=options.image,
     )
     _refuse_odd_share(options, most, choice.launcher)
     _refuse_unrunnable(words, options)
-    how = "as a plain program" if choice.launcher == "plain" else f"with {choice.launcher}"
+    starter = PurePath(words[0]).name if launcher_in_command(words) else choice.launcher
+    how = "as a plain program" if choice.launcher == "plain" else f"with {starter}"
     hint = "" if options.launcher else "; --launcher chooses another"
     is_own = bool(options.launcher) or launcher_in_command(words) is not None
     return ProgramStart(
@@ -130,9 +148,10 @@ def start_of(options: Program) -> ProgramStart:
         program=shown,
         note=f"runs {shown} {how}, because {choice.reason}{hint}",
         warning=_not_on_path(words, choice.launcher, options)
-        or _without_torch(choice.launcher, options)
+        or without_library(found, _given(options))
         or _unusable_file(job.env_files)
         or (_begins_again(script, shown, options) if least < most else ""),
+        runs_with=found.python or found.file,
         is_guessed=not is_own and (choice.launcher != "plain" or choice.is_unread),
     )
 
@@ -219,22 +238,30 @@ def _not_on_path(words: Sequence[str], launcher: Launcher, options: Program) -> 
     """Return a warning where a program that the job needs is not on the PATH here: that of the job may differ."""
     if options.image:
         return ""
-    path, needed = search_path(options.env), {words[0], *([] if launcher == "plain" else [launcher])}
+    is_own = launcher == "plain" or (launcher == "torchrun" and torchrun_words(words)[0] != "torchrun")
+    path, needed = search_path(options.env), {words[0], *([] if is_own else [launcher])}
     absent = sorted(name for name in needed if "/" not in name and shutil.which(name, path=path) is None)
     verb = "is" if len(absent) == 1 else "are"
     return f"warning: {' and '.join(absent)} {verb} not on the PATH here" if absent else ""
 
 
-def _without_torch(launcher: Launcher, options: Program) -> str:
-    """Return a warning where torchrun would fail here for want of torch, with the Python that lacks it."""
-    if options.image or launcher != "torchrun":
-        return ""
-    given = {name: str(value) for name, value in options.env.items()}
-    # A manifest expands `$(NAME)` where the job runs.
-    if any("$(" in value for name, value in given.items() if name == "PATH" or name.startswith("PYTHON")):
-        return ""
-    python = torchless_python({**config.environment(), **given, "PATH": search_path(options.env)})
-    return f"warning: {python}, which runs torchrun here, has no torch: the job would fail at once" if python else ""
+def _given(options: Program) -> Mapping[str, str]:
+    return {name: str(value) for name, value in options.env.items()}
+
+
+def _found(
+    words: Sequence[str], choice: LauncherChoice, options: Program, caller: Mapping[str, str] | None
+) -> FoundProgram:
+    """Return what a program is here."""
+    env = _given(options)
+    # An image has its own libraries.
+    libraries = () if options.image else needed_libraries(choice, env)
+    sought = SoughtProgram(
+        words=tuple(words), launcher=choice.launcher, libraries=libraries, env=env, folder=options.workdir
+    )
+    if caller is None:
+        return sought.on_path(search_path(env))
+    return sought.on_callers_path(caller.get("PATH", os.defpath))
 
 
 def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoice:
@@ -242,6 +269,8 @@ def _choice(words: Sequence[str], script: str, options: Program) -> LauncherChoi
         return LauncherChoice(options.launcher, "--launcher says so")
     if (own := launcher_in_command(words)) is not None:
         return LauncherChoice(own, f"the command begins with {words[0]}")
+    if not script and PurePath(words[0]).name == "deepspeed":
+        return LauncherChoice("plain", "deepspeed starts its processes itself, on one machine")
     if not script:
         return LauncherChoice("plain", "its command names no Python file")
     # A module may be installed, and a script may lie in the image.

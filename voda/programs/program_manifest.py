@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from voda.domain.errors import InvalidInput
-from voda.programs.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_arguments
+from voda.programs.launchers import Launcher, has_fixed_size, launcher_in_command, torchrun_words
 
 WORKING_DIR: Final = "voda.dev/working-dir"
 """Annotation: where a program begins whose container names no folder."""
@@ -17,6 +17,9 @@ LAUNCHER: Final = "voda.dev/launcher"
 """Annotation, `plain`: nothing starts the program in several processes, so a second worker would be a copy of it."""
 ENV_FILE: Final = "voda.dev/env-from-file."
 """Begins the annotations that name a file each: voda.dev/env-from-file.WANDB_API_KEY: /home/ada/wandb.key."""
+
+INTERPRETER: Final = "voda.dev/interpreter"
+"""Annotation: the Python that runs the program, as whoever submitted it on this machine was told."""
 
 SHARE_CORE: Final = "elasticgpu.io/gpu-core"
 """Resource: hundredths of the compute of a card."""
@@ -48,6 +51,10 @@ class ProgramJob:
     env: tuple[tuple[str, str], ...] = ()
     env_files: tuple[tuple[str, str], ...] = ()
     """Variables with the files on one machine that hold their values."""
+    path: str = ""
+    """Goes before the PATH of the machine, whose voda is found behind it; empty: that of the machine alone."""
+    interpreter: str = ""
+    """On this PATH; empty: not known."""
     working_dir: str = ""
     time_limit_s: int = 0
     """0 = none."""
@@ -75,6 +82,12 @@ def program_manifest(job: ProgramJob) -> dict[str, Any]:
         return _mpi_job(job)
     # With an image it is for Kubernetes, which runs a Job without any operator.
     return _indexed_job(job) if job.image else _torch_job(job)
+
+
+def interpreter_of(manifest: Mapping[str, Any] | None) -> str:
+    """Return the Python that the manifest of a job says it runs with; empty: it says none."""
+    metadata = (manifest or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(INTERPRETER, ""))
 
 
 def _mpi_job(job: ProgramJob) -> dict[str, Any]:
@@ -106,10 +119,8 @@ def _indexed_job(job: ProgramJob) -> dict[str, Any]:
 
 
 def _torch_words(job: ProgramJob) -> list[str]:
-    words = [*job.words]
-    if job.launcher == "torchrun" and not launcher_in_command(words):
-        words = ["torchrun", *torchrun_arguments(words)]
-    return words
+    is_started = job.launcher != "torchrun" or launcher_in_command(job.words)
+    return [*job.words] if is_started else torchrun_words(job.words)
 
 
 def _torch_job(job: ProgramJob) -> dict[str, Any]:
@@ -129,7 +140,8 @@ def _manifest(job: ProgramJob, version: str, kind: str, spec: Mapping[str, Any])
     sizes = {"voda.dev/min-replicas": str(job.least), "voda.dev/max-replicas": str(job.most)}
     files = {f"{ENV_FILE}{name}": path for name, path in job.env_files}
     launcher = {LAUNCHER: "plain"} if job.launcher == "plain" else {}
-    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **files}}
+    interpreter = {INTERPRETER: job.interpreter} if job.interpreter else {}
+    metadata = {"name": job.name, "annotations": {**sizes, **launcher, **interpreter, **files}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {**spec}}
 
 
@@ -139,8 +151,11 @@ def _role(container: Mapping[str, Any], *, replicas: int = 1) -> dict[str, Any]:
 
 def _container(job: ProgramJob, name: str, words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, **_image(job), "command": [_literal(word) for word in words]}
-    if job.env:
-        found["env"] = [{"name": name, "value": _literal(value)} for name, value in job.env]
+    env = [{"name": name, "value": _literal(value)} for name, value in job.env]
+    if job.path:
+        env.insert(0, {"name": "PATH", "value": f"{_literal(job.path)}:$(PATH)"})
+    if env:
+        found["env"] = env
     if job.working_dir:
         found["workingDir"] = job.working_dir
     return found

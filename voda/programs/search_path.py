@@ -10,9 +10,14 @@ from pathlib import Path
 from voda.domain.errors import closest
 
 
+def own_folder() -> str:
+    """Return the folder of voda's own programs, and of the Python that runs it."""
+    return str(Path(sys.executable).parent)
+
+
 def search_path(env: Mapping[str, object]) -> str:
     """Return the PATH of a job with these variables: its own, else that of here with voda's scripts after it."""
-    here = os.pathsep.join([*os.get_exec_path(), str(Path(sys.executable).parent)])
+    here = os.pathsep.join([*os.get_exec_path(), own_folder()])
     return str(env.get("PATH", here))
 
 

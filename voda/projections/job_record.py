@@ -16,6 +16,7 @@ from voda.events import types as facts
 from voda.events.records import Data
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
+from voda.programs.program_manifest import interpreter_of
 from voda.projections.job_changes import (
     END_PHASES,
     JobChange,
@@ -58,6 +59,8 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     """The reason given with the request to cancel it."""
     launcher: JobLauncher = ""
     """What starts its processes, as the manifest says."""
+    interpreter: str = ""
+    """The Python that runs it, as the manifest says."""
     resizes: int = 0
     """Changes from one planned size to another, each counted once all of its workers are there."""
     migrations: int = 0
@@ -252,7 +255,10 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
 def new_record(spec: JobSpec, now: float, position: int) -> JobRecord:
     """Return the record of a job that has just been submitted."""
     job = Job(spec=replace(spec, manifest=None), submitted_at=now, counted_at=now)
-    return JobRecord(job=job, submitted_position=position, revision=position, launcher=_launcher(spec))
+    interpreter = interpreter_of(spec.manifest)
+    return JobRecord(
+        job=job, submitted_position=position, revision=position, launcher=_launcher(spec), interpreter=interpreter
+    )
 
 
 def _launcher(spec: JobSpec) -> JobLauncher:

@@ -66,7 +66,7 @@ def test_program_that_users_cannot_reach_is_told_at_submit_with_a_hint(shut: Pat
     container["command"] = ["train-it"]
     [warning] = program_warnings(parse(manifest), path)
     assert f"train-it is {shut}/bin/train-it on the PATH of voda" in warning.message
-    assert "--export PATH" in warning.message
+    assert "give it a PATH of yours (in its env)" in warning.message
     container["env"] = [{"name": "PATH", "value": "/usr/bin"}]
     assert not [*program_warnings(parse(manifest), path)]
     container.pop("env")

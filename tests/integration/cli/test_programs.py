@@ -27,8 +27,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def torchrun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a torchrun on the PATH, whatever this machine has."""
-    (folder / "torchrun").touch(mode=0o755)
+    """Put a torchrun on the PATH, and a Python that lacks nothing, whatever this machine has."""
+    for name in ("torchrun", "python"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
 
 
@@ -139,6 +141,7 @@ def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
     assert "as a plain program, because it is not here to be read" in told.stderr
 
 
+@pytest.mark.usefixtures("torchrun")
 def test_init_writes_the_manifest_once(empty: Server, folder: Path) -> None:
     told = empty.voda("init", "train.py", "--workers", "1-4")
     assert told.stdout == "train.yaml written; voda submit train.yaml\n"
@@ -190,16 +193,18 @@ def test_submit_passes_variables_on_and_names_the_files_of_secrets(
     manifest = yaml.safe_load(printed.stdout)
     assert manifest["metadata"]["annotations"]["voda.dev/env-from-file.KEY"] == str(folder / "key.txt")
     [container] = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    assert {each["name"]: each["value"] for each in container["env"]} == {"HF_HOME": "/data/hf", "A": "1", "B": "3"}
+    given = {each["name"]: each["value"] for each in container["env"]}
+    assert given.pop("PATH").endswith(":$(PATH)")
+    assert {"HF_HOME": "/data/hf", "A": "1", "B": "3"}.items() <= given.items()
     done = empty.voda("submit", *options, "--", "python", "train.py")
     assert "submitted" in done.stdout
     assert "KEY" not in done.stderr  # no warning
 
 
 @pytest.mark.usefixtures("torchrun")
-def test_submit_says_how_the_program_is_started_only_where_voda_guessed(empty: Server) -> None:
+def test_submit_says_how_the_program_is_started_only_where_voda_guessed(empty: Server, folder: Path) -> None:
     for words in (["python", "plain_fit.py"], ["torchrun", "train.py"]):
-        assert empty.voda("submit", "--", *words).stderr == ""
+        assert empty.voda("submit", "--", *words).stderr == f"voda: runs with {folder}/{words[0]}\n"
         assert "--launcher chooses another" in empty.voda("submit", "--print", "--", *words).stderr
     assert "runs train.py with torchrun" in empty.voda("submit", "--", "python", "train.py").stderr
     assert empty.voda("get", "-o", "name").stdout.split() == ["plain-fit", "train", "train-2"]

@@ -34,12 +34,20 @@ def test_torchrun_when_given_a_python_script_runs_it_itself() -> None:
     layout = Layout(slots={"localhost": 2})
     argv = torchrun(["python", "train.py", "--x"], layout, {}, folder=FOLDER, grace_s=30.0).argv
     assert list(argv[-2:]) == ["train.py", "--x"]
-    assert "--nproc-per-node=2" in argv
-    assert "--no-python" not in argv
+    assert "--nproc_per_node=2" in argv
+    assert "--no_python" not in argv
 
 
 def test_torchrun_when_given_another_program_leaves_it_whole() -> None:
     command = torchrun(["python", "-u", "train.py"], Layout(slots={"localhost": 1}), {}, folder=FOLDER, grace_s=60.0)
-    assert list(command.argv[-4:]) == ["--no-python", "python", "-u", "train.py"]
+    assert list(command.argv[-4:]) == ["--no_python", "python", "-u", "train.py"]
     # As long as it has by voda, not torchrun's own 30 s.
     assert command.env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "60"
+
+
+def test_torchrun_of_a_python_that_is_named_by_its_path_is_its_own() -> None:
+    argv = torchrun(
+        ["/opt/bin/python", "train.py"], Layout(slots={"localhost": 1}), {}, folder=FOLDER, grace_s=30.0
+    ).argv
+    assert list(argv[:4]) == ["/opt/bin/python", "-m", "torch.distributed.run", "--standalone"]
+    assert argv[-1] == "train.py"

@@ -100,7 +100,8 @@ def test_program_when_elastic_is_kept_by_voda_run_or_torchrun() -> None:
         *("voda", "run", "--min-np", "2", "--max-np", "8"),
     )
     assert words_of(a_job(least=1, most=4)) == ("torchrun", "train.py")
-    assert words_of(a_job("/opt/bin/python", "train.py")) == ("torchrun", "--no-python", "/opt/bin/python", "train.py")
+    module = ("/opt/bin/python", "-m", "torch.distributed.run")
+    assert words_of(a_job("/opt/bin/python", "train.py")) == (*module, "train.py")
 
 
 def test_program_when_its_command_begins_with_a_launcher_stays_as_it_is() -> None:

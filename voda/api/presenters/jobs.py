@@ -66,6 +66,7 @@ def job_of(
         pools=tuple(spec.pools),
         kind=spec.kind,
         launcher=record.launcher,
+        interpreter=record.interpreter,
         labels=spec.labels,
         priority=spec.priority,
         virtual_cluster=spec.virtual_cluster,

@@ -90,6 +90,7 @@ class JobView(View, frozen=True, kw_only=True):
     launcher: Annotated[
         JobLauncher, Meta(description="What starts its processes; program: nothing else does; empty: not known.")
     ] = ""
+    interpreter: Annotated[str, Meta(description="The Python that it was submitted with; empty: not known.")] = ""
     labels: Mapping[str, str] = {}
     priority: Annotated[int, Meta(description="Jobs of higher priority go first, whatever the policy.")]
     virtual_cluster: Annotated[str, Meta(description="Empty: its pool had none when it was submitted.")] = ""

@@ -18,6 +18,7 @@ from typing import IO, Any, Final, NamedTuple
 from voda import config
 from voda.cli.options import ServerOptions, is_kubectl_plugin
 from voda.client.errors import ServerUnreachable
+from voda.client.target import target
 from voda.domain.errors import InvalidInput, NotFound
 
 _SELECTOR: Final = "app.kubernetes.io/part-of=voda,app.kubernetes.io/component=scheduler"
@@ -39,6 +40,20 @@ class _VodaService(NamedTuple):
     port: int
 
 
+def is_here(where: ServerOptions) -> bool:
+    """Return whether the server is on this machine; where none is, whichever is started here."""
+    try:
+        return not _is_forwarded(where) and target(where).is_here
+    except (NotFound, InvalidInput):
+        # To be told by whoever asks it.
+        return True
+
+
+def _is_forwarded(where: ServerOptions) -> bool:
+    is_named = where.server or where.home or config.server_url()
+    return bool(where.context) or (not is_named and is_kubectl_plugin())
+
+
 @contextmanager
 def reached(where: ServerOptions) -> Iterator[ServerOptions]:
     """Yield the options with the server's address: as they are, or of the voda of a Kubernetes cluster.
@@ -50,8 +65,7 @@ def reached(where: ServerOptions) -> Iterator[ServerOptions]:
         InvalidInput: kubectl refuses, or several vodas are there.
         ServerUnreachable: the cluster does not answer.
     """
-    is_named = where.server or where.home or config.server_url()
-    if not where.context and (is_named or not is_kubectl_plugin()):
+    if not _is_forwarded(where):
         yield where
         return
     if where.server or where.home:

@@ -179,6 +179,8 @@ def _state(job: JobView, at: datetime) -> Text:
 
 def _origin(job: JobView) -> Iterator[tuple[str, str]]:
     yield "Launcher", launcher(job)
+    if job.interpreter:
+        yield "Python", job.interpreter
     if job.user:
         yield "User", job.user
     others = [pool for pool in job.pools if pool != job.pool]

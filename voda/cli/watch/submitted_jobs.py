@@ -23,6 +23,7 @@ from voda.cli.manifests import (
 from voda.cli.options import Output
 from voda.cli.render.job_text import exactly, gpus_text
 from voda.cli.render.terminal import note, plain, print_answer
+from voda.clock import SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput, PermanentError, VodaError
 from voda.text import counted
 
@@ -108,6 +109,11 @@ class BatchSubmit:
         )
         for sentence in _warnings(done.warnings):
             note(f"{named}: {sentence}")
+
+
+async def check(client: Client, document: Document) -> None:
+    """Let the server check a document; raises what it would refuse it with."""
+    await _send(client, SystemClock().new_id(), document, is_dry_run=True)
 
 
 async def _send(client: Client, key: str, document: Document, *, is_dry_run: bool) -> HttpAnswer:

@@ -21,6 +21,7 @@ from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids
+from voda.cluster.local.isolation.job_environment import write_package
 from voda.cluster.local.job import LocalJob, take_over
 from voda.cluster.local.node_health import NodeHealth
 from voda.cluster.local.processes.inner_failures import InnerFailures
@@ -65,6 +66,10 @@ class LocalCluster:
         await self.fence.take(self._config.clock.new_id(), epoch)
         context.boot_id = process_table.boot_id()
         await self._probe_transport()
+        try:
+            await asyncio.to_thread(write_package, folder)
+        except OSError as error:
+            _log.warning("programs may find no voda.report, or an older one: %s cannot be written: %s", folder, error)
         await self._health.look()
         # In a thread: there may be many, and on a slow disk; the API answers meanwhile.
         found = await asyncio.to_thread(_find_records, folder)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from voda.cluster.local.context import JobState, LocalContext
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
-from voda.cluster.local.isolation.job_environment import user_variables
+from voda.cluster.local.isolation.job_environment import PACKAGE, user_variables
 from voda.cluster.local.isolation.limits import Limits, launcher_limits
 from voda.cluster.local.isolation.mps import share_variables
 from voda.cluster.local.processes.replica import ReplicaCommand
@@ -20,6 +20,7 @@ from voda.cluster.local.rendezvous import agent_environment, launcher_environmen
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import InvalidField
 from voda.manifests.programs import POD_NAME, Program, expand_program
+from voda.programs.importable import with_package
 
 
 def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaCommand:
@@ -43,7 +44,10 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
     argv, env = expand_program(program, base)
     return ReplicaCommand(
         argv=tuple(mounted(word, folder.mpi) for word in argv),
-        env={name: mounted(value, folder.mpi) for name, value in env.items()},
+        env={
+            name: mounted(value, folder.mpi)
+            for name, value in with_package(env, context.config.folder / PACKAGE).items()
+        },
         folders=_folders(program, run_spec, folder),
         files=run_spec.env_files,
         account=account,
