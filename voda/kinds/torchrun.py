@@ -29,10 +29,10 @@ def size_warnings(job: JobManifest, spec: JobSpec) -> Iterator[FieldWarning]:
             most = int(option["most"] or least)
             if int(least) <= spec.min_replicas and spec.max_replicas <= most:
                 continue
-        sizes = f"{spec.min_replicas} to " if spec.is_elastic else ""
+        sizes = f"{spec.min_replicas} to {spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
         message = (
-            f"torchrun's {option[0]} goes before what voda tells it, and does not suit {sizes}{spec.max_replicas}"
-            " workers that train together: leave it out, and voda sets it at each size"
+            f"torchrun's {option[0]} goes before what voda tells it, and does not suit {sizes} workers that train"
+            " together: leave it out, and voda sets it at each size"
         )
         field = f"{job.path(job.resized_role)}.template.spec.containers[{index}].command"
         yield FieldWarning(field=field, message=message)

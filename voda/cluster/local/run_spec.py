@@ -80,9 +80,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     @property
     def _words(self) -> Iterator[str]:
         """Yield the words of its commands, and the names of its variables."""
-        for each in self.programs.values():
-            yield from each.argv
-            yield from (name for name, _ in each.env)
+        for runs in self.programs.values():
+            yield from runs.argv
+            yield from (name for name, _ in runs.env)
 
     def role_of(self, replica: str) -> str:
         return replica.partition("-")[0]
