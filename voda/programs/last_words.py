@@ -22,9 +22,9 @@ _PREFIX: Final = re.compile(r"(?:\[(?!rank\d)[a-z]\w{0,40}\d\]:)?(?:\[rank(\d{1,
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:: .*|:?$)")
 _ECHO: Final = re.compile(
     r"(?i)connection (closed|reset|refused)|broken pipe|remote (worker|process|peer)|peer (closed|gone)|"
-    r"DistBackendError|DistNetworkError|heartbeat"
+    r"DistBackendError|DistNetworkError|heartbeat|Rendezvous(Closed|Connection|GracefulExit)Error|SignalException"
 )
-"""What a rank says of the end of another one."""
+"""What a rank or its agent says of the end of another one, or of a signal."""
 _CHILD_FAILED: Final = re.compile(r"(torch\.distributed\.elastic\.multiprocessing\.errors\.)?ChildFailedError\b")
 _TORCHRUN_LOG: Final = re.compile(
     r"[DIWEF]\d{4} [\d:.]+ \d+ torch/distributed/(elastic/|run\.py|launcher/)"
@@ -108,6 +108,11 @@ def last_words(printed: bytes | str) -> LastWords:
         failures=parser.tries or parser.ranks_failed,
         is_own=bool(own),
     )
+
+
+def lacks_module(said: LastWords) -> bool:
+    """Return whether a program ended for want of a Python module: another try would end the same."""
+    return said.exception.startswith("ModuleNotFoundError: ")
 
 
 def is_not_found(said: str) -> bool:

@@ -155,9 +155,9 @@ async def _until_failed_inside(ground: Ground, watch: InnerFailures, *, times: i
 
 @needs_torch_venv()
 @pytest.mark.slow
-async def test_rank_when_a_module_is_not_found_is_told_which_python_it_had(tmp_path: Path) -> None:
+async def test_rank_that_lacks_a_module_fails_its_job_at_once_and_is_told_which_python_it_had(tmp_path: Path) -> None:
     async with a_ground(tmp_path / "jobs", base={"PATH": f"{_BIN}:/usr/bin:/bin"}) as ground:
-        reason = await _reason(ground, _job(tmp_path, "import"))
+        reason = await _reason(ground, _job(tmp_path, "import", policy={"backoff_limit": 6}))
     assert "ModuleNotFoundError: No module named 'no_such_module'; " in reason
     assert f"its Python was {_BIN / 'python'}, its PATH {_BIN}:/usr/bin:/bin" in reason
 
@@ -172,14 +172,31 @@ async def test_command_that_the_jobs_path_lacks_is_told_with_that_path(
     assert "its PATH /usr/bin:/bin" in reason
 
 
+_TRACEBACK = "echo 'Traceback (most recent call last):'; echo '  File \"a.py\", line 1'; echo"
+_FIRST_FAILS = f"""
+if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
+  [ -e said ] && touch again && exec sleep 1000
+  touch said
+  {_TRACEBACK} 'ValueError: label 37'
+  exit 1
+fi
+while [ ! -e again ]; do sleep 0.05; done
+{_TRACEBACK} 'RuntimeError: Connection closed by peer'
+exit 1
+"""
+
+
 async def test_worker_that_only_speaks_of_another_is_told_with_the_words_of_that_one(tmp_path: Path) -> None:
-    traceback = "echo 'Traceback (most recent call last):'; echo '  File \"a.py\", line 1'; echo"
-    first = f"{traceback} 'ValueError: label 37'; touch said; exec sleep 1000"
-    second = f"while [ ! -e said ]; do sleep 0.05; done; {traceback} 'RuntimeError: Connection closed by peer'; exit 1"
-    script = f'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then {first}; else {second}; fi'
     async with a_ground(tmp_path) as ground:
-        job = a_torch_job("a", script, index_variable="JOB_COMPLETION_INDEX", min_replicas=1)
+        job = a_torch_job("a", _FIRST_FAILS, index_variable="JOB_COMPLETION_INDEX", min_replicas=1)
         await ground.start(job, workers=2)
-        await until(lambda: any(isinstance(fact, ProgramFailed) for fact in ground.notices()))
-        [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed)]
-        assert failed.reason == "ended with exit code 1: worker-0: ValueError: label 37"
+
+        def told() -> list[str]:
+            return [fact.reason for fact in ground.notices() if isinstance(fact, ProgramFailed)]
+
+        await until(lambda: told() == ["ended with exit code 1: ValueError: label 37"])
+        await ground.until_workers(1)
+        # It is started again, and the other one fails after that.
+        await ground.resize("a", 2)
+        await until(lambda: len(told()) == 2)
+        assert told()[1] == "ended with exit code 1: worker-0: ValueError: label 37"

@@ -31,7 +31,7 @@ from voda.cluster.local.processes.marked import MarkedProcess
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
-from voda.programs.last_words import LastWords, hint, is_not_found
+from voda.programs.last_words import LastWords, hint, is_not_found, lacks_module
 from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
@@ -306,7 +306,7 @@ class LocalJob:
             record.leaving.update(gone)
             self.state.save()
         if cause == "failed":
-            _report_failure(self.state, name, ended)
+            _report_failure(self.state, name, ended, fail=self.fail)
         what = describe_exit(ended) if cause == "failed" else "was told to end, not by voda"
         _log.warning("job_id=%s %s %s; it is started again, failures=%d", record.job_id, name, what, record.failures)
 
@@ -376,8 +376,8 @@ def take_over(job: LocalJob) -> None:
         job.state.later(TRY_AGAIN_S, lambda: take_over(job))
 
 
-def _report_failure(state: JobState, name: str, ended: Exit) -> None:
-    """Tell users how a program failed that is started again and when, and what it printed last."""
+def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[str, int | None], None]) -> None:
+    """Tell users how a program failed that is started again and when, and what it printed last; or let its job fail."""
     record, run_spec = state.record, state.run_spec()
     most = run_spec.policy.backoff_limit + 1 if run_spec is not None else 0
     tries, due_at = record.failures + 1 if most else 0, record.not_before
@@ -385,11 +385,15 @@ def _report_failure(state: JobState, name: str, ended: Exit) -> None:
     def read(found: LastWords | None) -> None:
         said = found or LastWords()
         how = describe_exit(replace(ended, rank_code=said.exit_code))
+        last = _last(state, name, ended, said)
+        if lacks_module(said) and record.state == "running" and not record.ended:
+            fail(f"{name} {how}{last}", ended.exit_code)
+            return
         state.context.tell(
             ProgramFailed(
                 job_id=record.job_id,
                 replica=name,
-                reason=how + _last(state, name, ended, said)[:_LAST_LINE],
+                reason=how + last[:_LAST_LINE],
                 next_try=tries,
                 most_tries=most,
                 next_try_at=due_at,

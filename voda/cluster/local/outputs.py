@@ -180,6 +180,9 @@ def read_reason(folder: JobFolder, name: str, runs: Mapping[str, int]) -> LastWo
     said = read_last_words(folder, name, runs[name])
     for other, run in runs.items() if said.is_echo else ():
         first = read_last_words(folder, other, run)
+        if not first.is_own:
+            # It may have been started again already.
+            first = read_last_words(folder, other, run - 1)
         if first.exception and not first.is_echo:
             return replace(said, exception=f"{other}: {first.exception}")
     return said
