@@ -1,6 +1,7 @@
 """The callback for Keras: `model.fit(..., callbacks=[VodaCallback()], initial_epoch=...)`.
 
-Rule: epochs count from the job's beginning, so a restarted program must tell `fit` its `initial_epoch`.
+Rule: epochs count from the job's beginning, so a restarted program tells `fit` its `initial_epoch`, as Keras's own
+BackupAndRestore does; of an epoch in which training stopped, the part that was done is reported.
 """
 
 import importlib
