@@ -3,6 +3,8 @@
 Rule: rank and size come from the variables that launchers set; where none is, this is the only process, of rank 0.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Mapping

@@ -4,8 +4,10 @@ Rule: epochs count from the job's beginning, so a restarted program tells `fit` 
 BackupAndRestore does; of an epoch in which training stopped, the part that was done is reported.
 """
 
+from __future__ import annotations
+
 import importlib
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochReporter, rank, world_size
@@ -25,10 +27,12 @@ def _keras() -> Any:
         return importlib.import_module("tensorflow").keras
 
 
-@cache
+@lru_cache(maxsize=None)  # noqa: UP033 - cache is of Python 3.9
 def _callback_class() -> type:
     class VodaCallback(EpochReporter, _keras().callbacks.Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logs that are numbers. Rank 0 alone reports."""
+
+        _batches = 0
 
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
             self.begin_epoch()

@@ -4,9 +4,11 @@ Lightning goes on within an epoch by its count of batches, but reads the data fr
 from the job's beginning; one that a checkpoint was made within begins anew, so that no sample of it is left out.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from voda.callbacks._distributed import EpochReporter
@@ -30,10 +32,12 @@ def _lightning() -> Any:
         return importlib.import_module("pytorch_lightning")
 
 
-@cache
+@lru_cache(maxsize=None)  # noqa: UP033 - cache is of Python 3.9
 def _callback_class() -> type:
     class VodaCallback(EpochReporter, _lightning().Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logged metrics. Rank 0 alone reports."""
+
+        _batches = 0
 
         def on_save_checkpoint(self, trainer: Any, pl_module: object, checkpoint: dict[str, Any]) -> None:
             checkpoint[_SIZE] = trainer.world_size

@@ -5,9 +5,11 @@ workers. Rule: `train(resume_from_checkpoint=...)` goes on behind the samples th
 before their end and never after it, or ends with an error. `global_step` stays the number of steps ever made.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from voda.callbacks._distributed import EpochReporter
@@ -38,7 +40,7 @@ def __getattr__(name: str) -> type:
     return _callback_class()
 
 
-@cache
+@lru_cache(maxsize=None)  # noqa: UP033 - cache is of Python 3.9
 def _callback_class() -> type:
     trainer_state = importlib.import_module("transformers").TrainerState
     read_state = trainer_state.load_from_json
