@@ -1,6 +1,7 @@
 """The callback for Keras: `model.fit(..., callbacks=[VodaCallback()], initial_epoch=...)`.
 
-Rule: epochs count from the job's beginning, so a restarted program must tell `fit` its `initial_epoch`.
+Rule: epochs count from the job's beginning, so a restarted program tells `fit` its `initial_epoch`, as Keras's own
+BackupAndRestore does; of an epoch in which training stopped, the part that was done is reported.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def _keras() -> Any:
 def _callback_class() -> type:
     class VodaCallback(EpochReporter, _keras().callbacks.Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logs that are numbers. Rank 0 alone reports."""
+
+        _batches = 0
 
         def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
             self.begin_epoch()

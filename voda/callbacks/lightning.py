@@ -37,6 +37,8 @@ def _callback_class() -> type:
     class VodaCallback(EpochReporter, _lightning().Callback):  # type: ignore[misc]  # the base is known only now
         """Reports every epoch: seconds, workers and the logged metrics. Rank 0 alone reports."""
 
+        _batches = 0
+
         def on_save_checkpoint(self, trainer: Any, pl_module: object, checkpoint: dict[str, Any]) -> None:
             checkpoint[_SIZE] = trainer.world_size
 
