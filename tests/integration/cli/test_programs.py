@@ -1,6 +1,7 @@
 """Programs that are submitted without a manifest, against the real API."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,6 +128,25 @@ def test_submit_when_it_cannot_be_says_what_to_do(empty: Server, arguments: list
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.usefixtures("torchrun")
+def test_program_for_a_voda_elsewhere_is_refused_unless_its_python_is_named(empty: Server, folder: Path) -> None:
+    # It leads to this machine, and is no name that only leads there.
+    there = ["submit", "--server", empty.service.url.replace("127.0.0.1", "0.0.0.0")]
+    told = f"python would be that of the machine of this voda, and not {folder}/python, which is yours here: add --env"
+    for words in ([], ["--dry-run"]):
+        result, refusal = empty.fails(*there, *words, "--", "python", "plain_fit.py")
+        assert told in str(refusal)
+        assert "runs with" not in result.output
+    empty.voda("submit", "--name", "taken", "--", "python", "plain_fit.py")
+    with pytest.raises(AlreadyExists):
+        empty.voda(*there, "--name", "taken", "--", "python", "plain_fit.py")
+    assert (
+        "submitted" in empty.voda(*there, "--env", "PATH=/opt/bin:/bin", "--launcher", "plain", "--", "python").stdout
+    )
+    assert "submitted" in empty.voda(*there, "--", sys.executable, "plain_fit.py").stdout
+    assert "submitted" in empty.voda(*there, "--launcher", "plain", "--", "sh", "-c", "true").stdout
+
+
 def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
     versions = {"MPIJob": "kubeflow.org/v2beta1", "Job": "batch/v1"}
 
@@ -136,6 +156,9 @@ def test_submit_to_kubernetes_without_an_image_says_so(folder: Path) -> None:
     with served(folder, warnings=warnings) as server:
         with pytest.raises(InvalidInput, match="name its image with --image IMAGE"):
             server.voda("submit", "--", "python", "train.py")
+        elsewhere = server.service.url.replace("127.0.0.1", "0.0.0.0")
+        with pytest.raises(InvalidInput, match="name its image with --image IMAGE"):
+            server.voda("submit", "--server", elsewhere, "--", "python", "plain_fit.py")
         told = server.voda("submit", "--image", "train:1", "--workdir", "/w", "--", "python", "there.py")
     assert told.stdout == "there submitted: 1 worker\n"
     assert "as a plain program, because it is not here to be read" in told.stderr
