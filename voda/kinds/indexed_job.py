@@ -31,6 +31,7 @@ from voda.kinds.pod_template import (
 ROLE: Final = "Worker"
 ENDPOINT: Final = "PET_RDZV_ENDPOINT"
 NNODES: Final = "PET_NNODES"
+NODE_RANK: Final = "PET_NODE_RANK"
 _TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _ONE_MACHINE: Final = "not read: the replicas meet at one port of this machine"
 _NOT_LOCAL: Final = {
@@ -64,7 +65,7 @@ class NumberedReplicas(JobManifest, frozen=True, rename="camel", kw_only=True):
     completion_mode: ClassVar[str] = "NonIndexed"
     """Of a Job that names none."""
     cluster_variables: ClassVar[frozenset[str]] = frozenset(
-        {ENDPOINT, NNODES, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
+        {ENDPOINT, NNODES, NODE_RANK, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
     )
     index_variable: ClassVar[str] = "JOB_COMPLETION_INDEX"
 

@@ -142,7 +142,11 @@ class Observations:
     ) -> Iterator[Notice]:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         end = self.ends.get(job_id)
-        done = done_indices(self._inventory.object_of(job_id))
+        kube_job = self._inventory.object_of(job_id)
+        done = done_indices(kube_job)
+        if kube_job is not None and kube_job.object.is_suspended:
+            # What goes then was not taken by others.
+            desired = {}
         exits = {i: SUCCESS if i in done else self._exit(pod, desired.get(i), end) for i, pod in gone.items()}
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
