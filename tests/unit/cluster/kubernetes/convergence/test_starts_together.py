@@ -1,5 +1,6 @@
 """Replicas that only work with those that were started with them: all of them end and start anew, in one go."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,11 +28,13 @@ SUSPENDED = {TORCH: {"spec": {"runPolicy": {"suspend": True}}}, JOB: {"spec": {"
 each_kind = pytest.mark.parametrize("kind", [JOB, TORCH], ids=["Job", "PyTorchJob"])
 
 
-def an_object(kind: JobKind, *, suspend: bool = False, done: str = "", **notes: str) -> JobObject:
+def an_object(
+    kind: JobKind, *, suspend: bool = False, done: str = "", notes: Mapping[str, str] | None = None
+) -> JobObject:
     """Return an object of two replicas."""
     roles = {"Worker": {"replicas": 2}}
     spec = {"suspend": suspend, "parallelism": 2, "runPolicy": {"suspend": suspend}, "pytorchReplicaSpecs": roles}
-    annotations = {"voda.dev/job-id": "a", "voda.dev/starts-together": "true", **notes}
+    annotations = {"voda.dev/job-id": "a", "voda.dev/starts-together": "true", **(notes or {})}
     metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": annotations}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"completedIndexes": done}}, JobObject)
 
@@ -121,7 +124,7 @@ def test_running_replica_when_another_one_fails_ends_and_the_job_controller_coun
 
 def test_replicas_of_an_operator_when_some_fail_are_one_failure_that_is_counted_before_they_go() -> None:
     here = (a_pod(TORCH, 0, "Failed"), a_pod(TORCH, 1, "Failed"))
-    job = KubeJob(TORCH, an_object(TORCH, **{"voda.dev/worker-failures": "2"}))
+    job = KubeJob(TORCH, an_object(TORCH, notes={"voda.dev/worker-failures": "2"}))
     assert counted_failures(job, here, here)["voda.dev/worker-failures"] == "3"
     found = bodies(todo(TORCH, BOTH, an_object(TORCH), a_pod(TORCH, 0), here[1]))
     assert found == [DeletePods(("ns/a-worker-1",), "ended"), SUSPENDED[TORCH]]
