@@ -144,9 +144,9 @@ class Observations:
         end = self.ends.get(job_id)
         kube_job = self._inventory.object_of(job_id)
         done = done_indices(kube_job)
-        if kube_job is not None and kube_job.object.is_suspended:
-            # What goes then was not taken by others.
-            desired = {}
+        if kube_job is not None and (kube_job.object.is_suspended or kube_job.starts_together):
+            # Those whose place is the same were ended by voda, not by others: they start anew.
+            desired = {i: node for i, node in desired.items() if i in before and before[i].spec.node_name != node}
         exits = {i: SUCCESS if i in done else self._exit(pod, desired.get(i), end) for i, pod in gone.items()}
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
