@@ -112,9 +112,11 @@ monkey: setup ## Let a random user and random faults loose on a real Kubernetes 
 	@$(PYTHON) tools/bootstrap.py --kubernetes
 	$(BIN)/python -m tests.monkey --seed $(FROM) --seeds $(SEEDS) --steps $(STEPS) $(if $(CLAIMS),--claims)
 
-e2e-node: setup ## Install voda by its chart on two real nodes, as root, and train there.
+e2e-node: RESIZES = 6
+e2e-node: setup ## Install voda by its chart on two real nodes, as root, and train there (RESIZES=50).
 	@$(PYTHON) tools/bootstrap.py --nodes
-	$(BIN)/python -m pytest -p no:xdist -s --durations=8 -o faulthandler_timeout=900 $(NODE_TESTS)
+	@$(PYTHON) tools/bootstrap.py --torch
+	RESIZES=$(RESIZES) $(BIN)/python -m pytest -p no:xdist -s --durations=8 -o faulthandler_timeout=900 $(NODE_TESTS)
 
 e2e-gpu: setup ## Run the tests on this machine's NVIDIA GPU, whole and shared by MPS.
 	@$(PYTHON) tools/bootstrap.py --torch

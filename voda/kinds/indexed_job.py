@@ -23,6 +23,7 @@ from voda.kinds.base import (
 from voda.kinds.pod_template import (
     KUBE_SCHEDULER,
     MOST_GPUS,
+    UNSHARED_STORE,
     PodTemplate,
     RoleTemplate,
     TorchElasticPolicy,
@@ -31,6 +32,7 @@ from voda.kinds.pod_template import (
 ROLE: Final = "Worker"
 ENDPOINT: Final = "PET_RDZV_ENDPOINT"
 NNODES: Final = "PET_NNODES"
+NODE_RANK: Final = "PET_NODE_RANK"
 TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _ONE_MACHINE: Final = "not read: the replicas meet at one port of this machine"
 _NOT_LOCAL: Final = {
@@ -64,7 +66,7 @@ class NumberedReplicas(JobManifest, frozen=True, rename="camel", kw_only=True):
     completion_mode: ClassVar[str] = "NonIndexed"
     """Of a Job that names none."""
     cluster_variables: ClassVar[frozenset[str]] = frozenset(
-        {ENDPOINT, NNODES, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
+        {ENDPOINT, NNODES, NODE_RANK, "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_CONF", "PET_MAX_RESTARTS"}
     )
     index_variable: ClassVar[str] = "JOB_COMPLETION_INDEX"
 
@@ -175,6 +177,8 @@ class IndexedJob(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
             yield FieldWarning(field=f"spec.template.spec.containers[0].env[{ENDPOINT}]", message=message)
         # A Job that a server has made names its pods; voda adds what torchrun needs to those that it makes itself.
         is_there = "selector" in converted["spec"]
+        if is_there:
+            yield from shared_store_warning(self, job, "spec.template.spec.containers[0]")
         if is_there and runs_torchrun(self) and job.max_replicas > 1 and ENDPOINT not in variables(self):
             message = (
                 "missing: torchrun cannot meet its peers, and voda cannot add it, because a Job that is there keeps its"
@@ -189,6 +193,19 @@ def _elsewhere(job: NumberedReplicas, spec: JobSpec) -> str:
     replica, _, domain = host.partition(".")
     is_pod = domain.endswith(".svc.cluster.local") and replica.endswith("-0") and "$(" not in host
     return host if is_pod and replica != f"{spec.name or spec.job_id}-0" else ""
+
+
+def shared_store_warning(job: NumberedReplicas, spec: JobSpec, container: str) -> Iterator[FieldWarning]:
+    """Yield a warning of agents of torch whose store voda cannot keep apart from their program's."""
+    _, program = job.main_container(ROLE)
+    words = (*(program.command or ()), *(program.args or ()), variables(job).get("PET_RDZV_BACKEND") or "")
+    is_dynamic = any("c10d" in word for word in words)
+    if spec.max_replicas > 1 and is_dynamic and runs_torchrun(job) and UNSHARED_STORE not in variables(job):
+        message = (
+            "missing: from torch 2.4 on an agent that starts later than the others ends the job after a minute; add"
+            f' {UNSHARED_STORE}: "1", for voda cannot change the variables of a {job.name} that is there'
+        )
+        yield FieldWarning(field=f"{container}.env[{UNSHARED_STORE}]", message=message)
 
 
 def runs_torchrun(job: NumberedReplicas) -> bool:

@@ -12,7 +12,16 @@ from msgspec import Meta, Struct
 from voda.domain.errors import InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning, KindSpec
-from voda.kinds.indexed_job import ENDPOINT, NNODES, ROLE, IndexedJobSpec, NumberedReplicas, runs_torchrun, variables
+from voda.kinds.indexed_job import (
+    ENDPOINT,
+    NNODES,
+    ROLE,
+    IndexedJobSpec,
+    NumberedReplicas,
+    runs_torchrun,
+    shared_store_warning,
+    variables,
+)
 
 _RENDEZVOUS: Final = ("--rdzv", "--master")
 """Begin the arguments by which torchrun is told where its peers are, besides variables."""
@@ -74,6 +83,7 @@ class JobSet(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
             )
             field = f"{_container_path(self)}.env[{ENDPOINT}]"
             yield FieldWarning(field=field, message=message)
+        yield from shared_store_warning(self, job, _container_path(self))
         size = variables(self).get(NNODES) or ""
         if job.is_elastic and runs_torchrun(self) and size.isdecimal() and not _is_told(self, "--nnodes"):
             bounds = f"{job.min_replicas}:{job.max_replicas}"

@@ -21,6 +21,9 @@ LAST_CALL_S: Final = 2
 """How long torch agents wait at each start and resize for more of them; torch's own 30 s make every resize that slow.
 """
 
+UNSHARED_STORE: Final = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""Set to 1, torch agents (2.4 and later) keep a store apart from their program's, whose address changes at a resize."""
+
 
 class FieldRef(Struct, frozen=True, rename="camel"):
     """A field of the pod that a variable's value comes from."""

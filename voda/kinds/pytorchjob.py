@@ -124,9 +124,6 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
             message = f"added, for {sizes}: without it no agent would hear of a resize"
             yield FieldWarning(field="spec.elasticPolicy", message=message)
             return
-        if elastic.max_restarts is None:
-            message = "set to 100: torch takes a peer that leaves for a failure"
-            yield FieldWarning(field="spec.elasticPolicy.maxRestarts", message=message)
         if "Master" in self.roles and elastic.rdzv_host is None and elastic.rdzv_backend in (None, "c10d"):
             message = "set to the Master: the first worker, where agents meet by default, may not be there"
             yield FieldWarning(field="spec.elasticPolicy.rdzvHost", message=message)

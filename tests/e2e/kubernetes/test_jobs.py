@@ -54,9 +54,12 @@ async def test_program_that_was_printed_for_kubectl_is_taken_in_with_all_that_it
         assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "a"}
         for pod in (await world.running("a")).values():
             told = {name for name in pod["metadata"]["annotations"] if name.startswith("voda.dev/env.")}
-            asked = [each for each in pod["spec"]["containers"][0]["env"] if each["name"].startswith("VODA_")]
+            asked = [each for each in pod["spec"]["containers"][0]["env"] if "valueFrom" in each]
             paths = {each["valueFrom"]["fieldRef"]["fieldPath"] for each in asked}
-            assert {f"metadata.annotations['{name}']" for name in told} == paths
+            assert {f"metadata.annotations['{name}']" for name in told} == {
+                path for path in paths if "voda.dev" in path
+            }
+            assert pod["metadata"]["annotations"]["voda.dev/env.PET_NNODES"] == "3"
         assert await world.told("a", "Suspended") == []
 
 

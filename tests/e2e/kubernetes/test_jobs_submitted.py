@@ -30,7 +30,7 @@ async def test_submitted_program_becomes_a_job_and_a_service_and_runs(jobs_world
             (f"digits-{index}", "digits") for index in range(3)
         ]
         env = {each["name"]: each.get("value") for each in pods[0]["spec"]["containers"][0]["env"]}
-        assert env["PET_NNODES"] == "1:3"
+        assert {pod["metadata"]["annotations"]["voda.dev/env.PET_NNODES"] for pod in pods} == {"3"}
         assert env["PET_RDZV_ENDPOINT"] == f"digits-0.digits.{world.namespace}.svc.cluster.local:29500"
         service = await world.client.get(api.SERVICES, "digits", world.namespace)
         labels = pods[0]["metadata"]["labels"]

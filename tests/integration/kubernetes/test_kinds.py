@@ -204,7 +204,8 @@ async def test_job_is_resumed_resized_and_halted_as_it_reads_afterwards(
     assert await now() == (True, 2)
     await mine.patch(kind.resume_patch(await mine.read(), spec, 3))
     assert await now() == (False, 3)
-    assert kind.can_resize(await mine.read(), 4)
+    job = await mine.read()
+    assert kind.can_resize(job, 4) is not kind.starts_together(job)
     # Beside a Master a worker stays, which is spare.
     least = 1 + (kind.least_workers if "Master" in str(manifest) else 0)
     for size, shown in ((4, 4), (1, least)):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.kube.assets import ROOT, SHARED
-from tests.needs import missing
+from tests.needs import TORCH_VENV, missing
 from tests.ports import free_port
 from tools.bootstrap import absent_of_nodes
 
@@ -25,6 +25,8 @@ GPUS = 2
 _VK = SHARED / "node" / "vk.py"
 _BINARIES = ROOT / "out" / "kube" / "node"
 _TIMEOUT_S = 300.0
+_MOUNTED = ("/usr", "/etc/alternatives", "/etc/openmpi", sys.base_prefix, str(TORCH_VENV))
+"""What every container sees of this machine, read-only: among them a user's PyTorch, and Debian's older one."""
 
 
 def needed() -> None:
@@ -33,6 +35,8 @@ def needed() -> None:
         missing(f"no {_VK}: it starts the kubelets")
     if os.geteuid() != 0:
         missing("nodes need root: they are network, mount and PID namespaces with cgroups of their own")
+    if not (TORCH_VENV / "bin" / "torchrun").exists():
+        missing("needs PyTorch: python3 tools/bootstrap.py --torch")
     if absent := absent_of_nodes():
         missing(f"apt-get install {' '.join(absent)}")
     probe = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
@@ -98,6 +102,7 @@ class NodeCluster:
             "VK_GPUS": str(GPUS),
             "VK_OPERATORS": "",
             "VK_FORWARD": "",
+            "VK_MOUNTS": " ".join(_MOUNTED),
         }
         output_of([sys.executable, str(_VK), *arguments], variables=settings)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kube.assets import SHARED
+from tests.needs import TORCH_VENV
 
 _RUN_S = 600.0
 _PATH = f"{sys.base_prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -59,7 +60,7 @@ class Stage:
 
     folder: Path
     env: dict[str, str] = field(default_factory=lambda: {"PATH": _PATH})
-    args: dict[str, str] = field(default_factory=dict)
+    args: dict[str, str] = field(default_factory=lambda: {"TORCH_VENV": str(TORCH_VENV)})
     config: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -144,7 +145,7 @@ def _configure(stage: Stage, word: str, text: str) -> None:
     match word:
         case "ARG":
             name, _, default = text.partition("=")
-            stage.args[name] = default
+            stage.args.setdefault(name, default)
         case "ENV":
             stage.env |= _pairs(stage.filled(text))
         case "LABEL":

@@ -122,10 +122,26 @@ class Installation:
         """Call the command line as a user does, and return what it prints."""
         return output_of_voda(*words, access=self.access)
 
-    def submit(self, name: str, workers: str) -> None:
-        """Submit the elastic job of the README."""
-        words = ("--image", TRAIN_IMAGE, "--workers", workers, "--gpus-per-worker", "1", "--name", name)
-        self.voda("submit", *words, "--", "torchrun", "train.py")
+    def submit(self, name: str, workers: str, *command: str, **variables: str) -> None:
+        """Submit the elastic job of the README, as it is printed, with checkpoints on a disk that all nodes see."""
+        program = ("--image", TRAIN_IMAGE, "--workers", workers, "--gpus-per-worker", "1", "--name", name)
+        manifest = yaml.safe_load(
+            self.voda("submit", *program, "--print", "--", *(command or ("torchrun", "train.py")))
+        )
+        pod = manifest["spec"]["template"]["spec"]
+        kept = {"path": str(self.cluster.folder / "checkpoints" / name), "type": "DirectoryOrCreate"}
+        pod["volumes"] = [{"name": "checkpoints", "hostPath": kept}]
+        pod["containers"][0]["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
+        env = {"CHECKPOINTS": "/checkpoints", **variables}
+        pod["containers"][0]["env"] += [{"name": key, "value": value} for key, value in env.items()]
+        path = self.cluster.folder / f"{name}.json"
+        path.write_text(json.dumps(manifest))
+        self.voda("submit", str(path))
+
+    def status(self, job: str) -> Mapping[str, Any]:
+        """Return how a job stands, as the API says it."""
+        found: Mapping[str, Any] = json.loads(self.voda("get", job, "-o", "json"))
+        return found
 
     def pods(self, job: str) -> Sequence[dict[str, Any]]:
         """Return the pods of a job that have not ended and are not being deleted."""

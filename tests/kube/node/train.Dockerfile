@@ -1,7 +1,7 @@
-# The image of the jobs: torchrun is the base's.
+# The image of the jobs: torchrun is that of a user's venv, which all containers see.
 FROM localhost/machine:1
+ARG TORCH_VENV
+ENV PATH=${TORCH_VENV}/bin:${PATH}
 COPY tests/kube/node/train.py /train/train.py
 COPY voda/report.py /train/voda/report.py
-# torch 1.13 on Python 3.11 needs both to start at all.
-ENV PET_REDIRECTS=1 PET_TEE=1
 WORKDIR /train

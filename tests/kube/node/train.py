@@ -1,6 +1,6 @@
 """A small elastic training, as torchrun starts it: what was learnt goes on from the replica that has the most of it.
 
-Each replica keeps a checkpoint in its own /tmp; a file /tmp/end beside any of them ends the training.
+Checkpoints are in the folder CHECKPOINTS, or in each replica's own /tmp; a file /tmp/end ends the training.
 """
 
 import os
@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from voda.report import report
 
-CHECKPOINT, END = "/tmp/checkpoint.pt", "/tmp/end"
+FOLDER = os.environ.get("CHECKPOINTS", "/tmp")  # noqa: TID251 - a user's program
+CHECKPOINT, END = f"{FOLDER}/checkpoint.pt", "/tmp/end"
 STEPS_OF_AN_EPOCH = 50
 STEP_S = 0.1
 
@@ -35,8 +36,9 @@ def main() -> None:
             dist.all_reduce(gradient)
         optimizer.step()
         step += 1
-        torch.save((step, model.state_dict()), CHECKPOINT + ".new")
-        os.replace(CHECKPOINT + ".new", CHECKPOINT)
+        if dist.get_rank() == 0:
+            torch.save((step, model.state_dict()), CHECKPOINT + ".new")
+            os.replace(CHECKPOINT + ".new", CHECKPOINT)
         at = time.time()  # noqa: TID251 - a user's program
         line = (
             f"{at:.3f} step {step} of {dist.get_world_size()} workers, rank {dist.get_rank()}, loss {loss.item():.4f}\n"

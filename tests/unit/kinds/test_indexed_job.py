@@ -91,6 +91,25 @@ def test_job_that_is_there_is_warned_of_the_rendezvous_that_voda_cannot_add() ->
     assert kubernetes_warnings(parse(there), SERVED, "nvidia.com/gpu") == ()
 
 
+def test_agents_that_look_for_newcomers_in_a_store_of_their_program_s_are_warned_of_where_voda_cannot_part_them() -> (
+    None
+):
+    dynamic = {"name": "PET_RDZV_BACKEND", "value": "c10d"}
+    there: dict[str, Any] = {"selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}}
+    (warning,) = kubernetes_warnings(
+        parse(an_indexed_job(2, env=[ENDPOINT, dynamic], **there)), SERVED, "nvidia.com/gpu"
+    )
+    assert warning.field == "spec.template.spec.containers[0].env[TORCH_DISABLE_SHARE_RDZV_TCP_STORE]"
+    assert 'add TORCH_DISABLE_SHARE_RDZV_TCP_STORE: "1"' in warning.message
+    apart = {"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"}
+    for fine in (
+        an_indexed_job(2, env=[ENDPOINT, dynamic, apart], **there),
+        an_indexed_job(2, env=[ENDPOINT, dynamic]),
+        an_indexed_job(1, env=[ENDPOINT, dynamic], **there),
+    ):
+        assert kubernetes_warnings(parse(fine), SERVED, "nvidia.com/gpu") == ()
+
+
 def test_rendezvous_at_the_replica_of_another_job_is_warned_of() -> None:
     renamed = an_indexed_job(2, env=[ENDPOINT])
     assert kubernetes_warnings(parse(renamed), SERVED, "nvidia.com/gpu") == ()

@@ -76,6 +76,17 @@ def test_torchrun_that_cannot_meet_its_peers_is_warned_of(way: str) -> None:
     assert list(kubernetes_warnings(parse(meeting), SERVED, GPU)) == []
 
 
+def test_agents_that_look_for_newcomers_in_a_store_of_their_program_s_are_warned_of() -> None:
+    endpoint = {"name": "PET_RDZV_ENDPOINT", "value": "digits-node-0-0.digits:29500"}
+    job = a_jobset(2, annotations=BOUNDS, env=[endpoint])
+    pod = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["args"] = ["--rdzv-backend=c10d"]
+    (warning,) = kubernetes_warnings(parse(job), SERVED, GPU)
+    assert warning.field == f"{JOB}.template.spec.containers[0].env[TORCH_DISABLE_SHARE_RDZV_TCP_STORE]"
+    pod["containers"][0]["env"].append({"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"})
+    assert list(kubernetes_warnings(parse(job), SERVED, GPU)) == []
+
+
 def test_torchrun_that_waits_for_one_number_of_replicas_is_warned_of_where_they_may_change() -> None:
     fixed = (
         {"name": "PET_NNODES", "value": "2"},

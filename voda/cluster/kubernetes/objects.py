@@ -239,6 +239,11 @@ class Pod(OwnObject, frozen=True):
         return self.spec.node_name or lifted_for
 
     @property
+    def was_restarted(self) -> bool:
+        """Whether a kubelet started one of its containers again, which had ended."""
+        return any(status.restart_count for status in self.status.container_statuses)
+
+    @property
     def takes_from(self) -> str:
         """Name of the node whose resources are its own: where it is, or kube-scheduler makes room; empty: no node's.
 

@@ -28,7 +28,7 @@ from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.user_folders import RECORDS
 from voda.cluster.local.processes import rsh_agent
 from voda.cluster.local.run_spec import RunSpec
-from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S, TorchElasticPolicy
+from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S, UNSHARED_STORE, TorchElasticPolicy
 from voda.untrusted_files import UntrustedFolder
 
 Transport = Literal["remote", "rank"]
@@ -215,7 +215,7 @@ def _rendezvous(run_spec: RunSpec, rank: int, port: int) -> dict[str, str]:
     meeting_port = elastic.rdzv_port if elastic.rdzv_host and elastic.rdzv_port else port
     return {
         # With a shared store a late agent waits for an address that nobody tells it (seen in torch 2.13).
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        UNSHARED_STORE: "1",
         "PET_RDZV_BACKEND": backend,
         "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or _ADDRESS}:{meeting_port}",
         "PET_RDZV_ID": rdzv_id,

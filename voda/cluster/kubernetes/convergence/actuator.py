@@ -246,8 +246,9 @@ class Actuator:
                 await self._delete_pods(step, at)
             case ReportObstacle(reason):
                 raise ActionRefused(reason)
-            case LiftGates(nodes):
-                await self._gates.lift(at.job_id, [(at.workers[key], node) for key, node in nodes.items()])
+            case LiftGates(nodes, replicas):
+                placed = [(at.workers[key], node) for key, node in nodes.items()]
+                await self._gates.lift(at.job_id, placed, replicas=replicas)
                 if at.job_id in self._gates.waiting_reasons:
                     self.underway.discard(at.job_id)
 

@@ -16,6 +16,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import gather_all
 from voda.events.types import WorkerRefused
+from voda.kinds.indexed_job import NNODES
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import GATE_DURATION, GATES_LIFTED, WORKER_REFUSALS, Telemetry
@@ -51,8 +52,8 @@ class GateLifter:
         self.waiting_reasons: dict[str, str] = {}
         """job id -> why its gates were not lifted last, where no node refused its workers."""
 
-    async def lift(self, job_id: str, placed: Sequence[tuple[Pod, str]]) -> None:
-        """Lift the gates of all pods, each for its node, or of none.
+    async def lift(self, job_id: str, placed: Sequence[tuple[Pod, str]], *, replicas: int = 0) -> None:
+        """Lift the gates of all pods, each for its node, or of none; `replicas` is what their agents of torch expect.
 
         Raises:
             ClusterUnavailable: some may be lifted, the others are to be tried again.
@@ -73,7 +74,7 @@ class GateLifter:
             self.reservations.begin(pod, node)
         try:
             with stopwatch(laps):
-                await gather_all(self._lift(pod, node) for pod, node in placed)
+                await gather_all(self._lift(pod, node, replicas) for pod, node in placed)
         finally:
             for pod, _ in placed:
                 self.reservations.end(pod)
@@ -144,9 +145,10 @@ class GateLifter:
             return ""
         return f"worker {pod.metadata.name} selects {well_known.HOSTNAME}={own} by its own nodeSelector"
 
-    async def _lift(self, pod: Pod, node: str) -> None:
+    async def _lift(self, pod: Pod, node: str, replicas: int) -> None:
+        size = {f"{well_known.VARIABLE}{NNODES}": str(replicas)} if replicas else {}
         body = {
-            "metadata": {"uid": pod.metadata.uid, "annotations": {well_known.NODE: node}},
+            "metadata": {"uid": pod.metadata.uid, "annotations": {well_known.NODE: node, **size}},
             "spec": {
                 "schedulingGates": [gate for gate in pod.spec.scheduling_gates if gate.get("name") != well_known.GATE],
                 "nodeSelector": {well_known.HOSTNAME: self._hostname(node)},

@@ -13,7 +13,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import Patch, object_size
 from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
-from voda.cluster.kubernetes.kinds.operator_pods import index
+from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
@@ -89,6 +89,8 @@ class LiftGates(Struct, frozen=True):
 
     nodes: Mapping[str, str]
     """key -> node."""
+    replicas: int = 0
+    """How many there will be, where they are to know it; 0: they need not."""
 
 
 class StartUnready(Struct, frozen=True):
@@ -134,6 +136,8 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
         # Its operator made pods before it saw that the job was suspended for its adoption.
         yield kube_job.kind.suspend_patch()
+    elif kube_job.starts_together and _is_torn(len(nodes), at, kube_job):
+        yield from _start_anew(at, kube_job)
     elif kube_job.kind.replicas(kube_job.object) == object_size(kube_job.kind, kube_job.object, len(nodes)):
         yield from _settle(nodes, at, kube_job)
     elif kube_job.kind.can_resize(kube_job.object, len(nodes)):
@@ -146,8 +150,12 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
 
 def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
     # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
-    if at.workers or any(_is_at_work(pod) for pod in at.pods.values()):
+    if any(not _is_kept(pod, kube_job) for pod in at.workers.values()) or any(map(_is_at_work, at.pods.values())):
         yield from _halt(at)
+    elif kube_job.starts_together and (least := min(kube_job.done_indices, default=0)):
+        # A replica that has succeeded gets no pod, and those that start would wait for it. A smaller Job forgets it.
+        if kube_job.kind.replicas(kube_job.object) > least:
+            yield kube_job.kind.resize_patch(kube_job.object, least)
     elif at.obstacle:
         yield ReportObstacle(at.obstacle)
     elif at.job is not None and not _is_ready(at, kube_job):
@@ -156,6 +164,31 @@ def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
         if kube_job.object.child is not None:
             yield kube_job.kind.resize_patch(kube_job.object, len(nodes))
         yield kube_job.kind.resume_patch(kube_job.object, at.job.spec, len(nodes))
+
+
+def _is_torn(size: int, at: ObservedJob, kube_job: KubeJob) -> bool:
+    """Say whether replicas that have to start together are at work, and others than the plan has."""
+    placed = {index: at.workers[key] for key, index in at.indices.items() if _is_placed(at.workers[key])}
+    if not any(pod.status.phase == "Running" for pod in placed.values()):
+        return False
+    done = {at.indices[key] for key in at.indices if has_succeeded(kube_job.object, at.workers[key])}
+    is_other = placed.keys() != set(range(size)) - done - kube_job.done_indices
+    return is_other or any(pod.was_restarted for pod in placed.values())
+
+
+def _start_anew(at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
+    """End all replicas of a job that have to start together, as one failure where some have failed."""
+    failed = [key for key, pod in at.workers.items() if pod.status.phase == "Failed" and not pod.is_leaving]
+    if kube_job.kind.replaces_failed_pods:
+        # The Job controller counts them.
+        failed = []
+    elif not all(_is_done_with(key, at) for key in failed):
+        # The log is about to have it.
+        return
+    restarted = [key for key, pod in at.workers.items() if _is_placed(pod) and pod.was_restarted]
+    if ended := (*failed, *restarted):
+        yield DeletePods(ended, "ended")
+    yield kube_job.kind.suspend_patch()
 
 
 def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
@@ -174,13 +207,18 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
     if ungated:
         yield DeletePods(ungated, "ungated")
     pending = {key: node for key, node in desired.items() if _is_to_be_placed(at.workers[key])}
-    settled = [key for key, node in desired.items() if at.workers[key].placed_on == node]
+    together = kube_job.starts_together
+    settled = [
+        key
+        for key, node in desired.items()
+        if at.workers[key].placed_on == node and (at.workers[key].is_active or not together)
+    ]
     ready = {at.indices[key] for key in (*pending, *settled)} | kube_job.done_indices
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
     if pending and at.obstacle:
         yield ReportObstacle(at.obstacle)
     elif pending and ready.issuperset(range(len(nodes))):
-        yield LiftGates(dict(sorted(pending.items())))
+        yield LiftGates(dict(sorted(pending.items())), replicas=len(nodes) if together else 0)
 
 
 def _at_work_beyond(size: int, at: ObservedJob, kube_job: KubeJob) -> tuple[str, ...]:
@@ -203,7 +241,7 @@ def _halt(at: ObservedJob) -> Iterator[Step]:
         yield kube_job.kind.suspend_patch()
     elif kube_job.object.status.condition("Suspended") is not None:
         # The operator is done; workers of indices that it did not see would stay for ever.
-        yield from _left_over(at)
+        yield from _left_over(at, of=lambda pod: not _is_kept(pod, kube_job))
 
 
 def _overdue(at: ObservedJob) -> Iterator[Step]:
@@ -261,6 +299,16 @@ def _is_given_up(at: ObservedJob, kube_job: KubeJob) -> bool:
 def _is_ready(at: ObservedJob, kube_job: KubeJob) -> bool:
     """Say whether the object was made ready to run."""
     return kube_job.object.metadata.annotations.get(well_known.JOB_ID) == at.job_id
+
+
+def _is_kept(pod: Pod, kube_job: KubeJob) -> bool:
+    """Say whether a pod has failed by which the Job controller counts the failures of its index."""
+    has_failed = pod.status.phase == "Failed" and not pod.is_leaving
+    return has_failed and kube_job.starts_together and kube_job.kind.replaces_failed_pods
+
+
+def _is_placed(pod: Pod) -> bool:
+    return bool(pod.placed_on) and pod.is_active
 
 
 def _is_at_work(pod: Pod) -> bool:

@@ -124,6 +124,13 @@ class JobKind:
         """Return (collection, object) of what else has to be there for an object to run, owned by it."""
         return gpu_claim_template(owner_reference(self.api_version, self.name, job.metadata), job.metadata)
 
+    def starts_together(self, job: JobObject) -> bool:
+        """Return whether the replicas of a job only work with those that were started with them.
+
+        All of them are then started anew where the number changes, or one of them is started anew.
+        """
+        return False
+
     def can_resize(self, job: JobObject, replicas: int) -> bool:
         """Return whether a running job can have that many replicas without a new start.
 

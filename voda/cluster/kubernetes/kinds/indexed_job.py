@@ -2,8 +2,8 @@
 
 Rules: parallelism and completions change together, so that the highest indices come and go and all others run on; a
 Job that exists keeps its containers and its policies, so that those of a user's own must be as he needs them, and what
-voda tells its pods comes by annotations; a new one gets what a program under torchrun needs to be resized and to
-survive its nodes.
+voda tells its pods comes by annotations. Agents of torchrun all start together, each knowing its rank, which is its
+index, and how many there are: the annotation of a pod says it, as no template can.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,17 +15,20 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.gpu_claims import owner_reference
 from voda.cluster.kubernetes.kinds.operator_pods import is_past_deadline, lost
-from voda.cluster.kubernetes.kinds.template import with_environment
+from voda.cluster.kubernetes.kinds.template import (
+    with_annotation_references,
+    with_environment,
+    without_variables,
+)
+from voda.cluster.kubernetes.kinds.torch_agents import for_agents
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.indexed_job import ENDPOINT, NNODES, IndexedJob, runs_torchrun
-from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, LAST_CALL, LAST_CALL_S
+from voda.kinds.indexed_job import ENDPOINT, NNODES, NODE_RANK, IndexedJob, NumberedReplicas, runs_torchrun
+from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 from voda.kubernetes_client.paths import api_path
 
 _PORT: Final = 29_500
-_MAX_RESTARTS: Final = 100
-"""Torch takes a peer that leaves for a failure."""
 _IGNORE_DISRUPTIONS: Final = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 _INDEX_0_ENDS: Final = {"rules": [{"succeededIndexes": "0"}]}
 _OF_SERVER: Final = ("selector", "manualSelector")
@@ -43,8 +46,11 @@ class IndexedJobV1(JobKind):
     def replicas(self, job: JobObject) -> int:
         return 1 if job.spec.parallelism is None else job.spec.parallelism
 
+    def starts_together(self, job: JobObject) -> bool:
+        return job.metadata.annotations.get(well_known.STARTS_TOGETHER) == "true"
+
     def can_resize(self, job: JobObject, replicas: int) -> bool:
-        return replicas > 0
+        return replicas > 0 and not self.starts_together(job)
 
     def is_for_loss(self, job: JobObject, failed: KubeCondition, pods: Sequence[Pod]) -> bool:
         """Return whether lost pods alone used up what the Job may fail; see JobKind."""
@@ -77,11 +83,19 @@ class IndexedJobV1(JobKind):
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
         # No second pod of an index while the first one holds its GPUs.
         job["spec"]["podReplacementPolicy"] = "Failed"
+        note_start(job, self.kind)
         if is_new:
             complete(job, spec)
 
     def _sized(self, job: JobObject, replicas: int) -> dict[str, Any]:
         return {"parallelism": replicas, "completions": replicas}
+
+
+def note_start(job: dict[str, Any], kind: type[JobManifest]) -> None:
+    """Note on a job whether its replicas only work with those that were started with them."""
+    manifest = msgspec.convert(job, kind)
+    if isinstance(manifest, NumberedReplicas) and runs_torchrun(manifest):
+        job["metadata"].setdefault("annotations", {})[well_known.STARTS_TOGETHER] = "true"
 
 
 def complete(job: dict[str, Any], spec: JobSpec) -> None:
@@ -100,7 +114,7 @@ def complete(job: dict[str, Any], spec: JobSpec) -> None:
 
 
 def _make_elastic(body: dict[str, Any], spec: JobSpec) -> None:
-    """Let replicas under torchrun meet, and start anew when one of them comes or goes."""
+    """Let replicas under torchrun meet, whose number is written on their pods before they start."""
     body.setdefault("successPolicy", _INDEX_0_ENDS)
     pod = body["template"]["spec"]
     if "backoffLimit" not in body and pod["restartPolicy"] == "Never" and "backoffLimitPerIndex" not in body:
@@ -109,16 +123,15 @@ def _make_elastic(body: dict[str, Any], spec: JobSpec) -> None:
     name = spec.name or spec.job_id
     service = pod.setdefault("subdomain", name)
     variables = {
-        NNODES: f"{spec.min_replicas}:{spec.max_replicas}",
         "PET_NPROC_PER_NODE": str(spec.gpus_per_replica),
-        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_BACKEND": "static",
         # In full: older torch compares it with its own name as the resolver has it, and hosts the store by that.
         ENDPOINT: f"{name}-0.{service}.{spec.namespace}.svc.cluster.local:{_PORT}",
         "PET_RDZV_ID": spec.job_id,
-        # Older torch counts a silent agent as gone after 15 s, whatever this says.
-        "PET_RDZV_CONF": f"{LAST_CALL}={LAST_CALL_S},keep_alive_interval=2,keep_alive_max_attempt=3",
-        # Older torch looks every 5 s whether its worker has failed, or others wait to join.
-        "PET_MONITOR_INTERVAL": "0.5",
-        "PET_MAX_RESTARTS": str(_MAX_RESTARTS if spec.is_elastic else 0),
+        # Older torch looks every 5 s whether its worker has ended.
+        "PET_MONITOR_INTERVAL": "0.1",
     }
-    body["template"] = with_environment(body["template"], variables)
+    told = {NNODES: f"{well_known.VARIABLE}{NNODES}", NODE_RANK: well_known.INDEX}
+    # In a user's own, the number says which bounds the job has.
+    template = without_variables(for_agents(with_environment(body["template"], variables)), told)
+    body["template"] = with_annotation_references(template, told)

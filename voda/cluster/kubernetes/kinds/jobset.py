@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from voda.cluster.kubernetes.kinds.base import Patch
-from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1, note_start
 from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.domain.job import JobSpec
 from voda.events.types import JobCompleted, JobFailed
@@ -44,6 +44,7 @@ class JobSetV1Alpha2(IndexedJobV1):
         return super().end(job, [pod for pod in pods if job.owns(pod)], job_id)
 
     def _adapt(self, job: dict[str, Any], spec: JobSpec, *, is_new: bool) -> None:
+        note_start(job, self.kind)
         if is_new:
             for each in job["spec"]["replicatedJobs"]:
                 made = each["template"]["spec"]

@@ -13,7 +13,9 @@ from voda.domain.job import JobSpec
 from voda.kinds.indexed_job import IndexedJob
 from voda.kinds.registry import KINDS
 
-_VARIABLES: Final = ("VODA_JOB_ID", "VODA_JOB_NAME", "VODA_API_URL", "VODA_JOB_TOKEN")
+_VARIABLES: Final = {
+    name: f"{well_known.VARIABLE}{name}" for name in ("VODA_JOB_ID", "VODA_JOB_NAME", "VODA_API_URL", "VODA_JOB_TOKEN")
+}
 
 
 def kubectl_manifest(spec: JobSpec) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """PyTorchJob v1 of training-operator. Pure.
 
-Rules: torch agents learn the least and most of them (PET_NNODES) when their pods are made, so voda makes elasticPolicy
-as wide as the job's bounds before a start, and never narrows it; every write of voda's notes the bounds that it leaves,
+Rules: its replicas all start together, also where their number changes or one fails. Torch agents learn the least and
+most of them (PET_NNODES) when their pods are made, so voda makes elasticPolicy as wide as the job's bounds before a
+start, and never narrows it; every write of voda's notes the bounds that it leaves,
 so that any others are a user's. A Master is replica 0 and there is always one; beside it the object asks for a worker
 at least, whose pod is spare while the plan has none. The operator starts failed pods again as
 restartPolicy says; where it gave up, lost pods alone make the job broken, not ended.
@@ -13,14 +14,13 @@ from typing import Any, ClassVar, Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
+from voda.cluster.kubernetes.kinds.torch_agents import for_agents
 from voda.cluster.kubernetes.objects import JobObject
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest, role_mappings
 from voda.kinds.pod_template import LAST_CALL, LAST_CALL_S
 from voda.kinds.pytorchjob import PyTorchJob, elastic_bounds
 
-SPARE_RESTARTS: Final = 100
-"""maxRestarts where an elastic job's manifest names none: torch counts a peer that leaves as a failure."""
 _BOUNDS: Final = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
 
@@ -30,13 +30,8 @@ class PyTorchJobV1(JobKind):
     # Of no worker beside a Master training-operator makes the first one again and again, and deletes it each time.
     least_workers: ClassVar[int] = 1
 
-    def can_resize(self, job: JobObject, replicas: int) -> bool:
-        """Return whether the number is within the bounds that its agents learned at their start; see JobKind."""
-        elastic = job.spec.elastic_policy
-        if elastic is None or "Worker" not in job.spec.roles(self.kind.replica_specs):
-            return super().can_resize(job, replicas)
-        least, most = elastic_bounds(elastic.min_replicas, elastic.max_replicas, self.replicas(job))
-        return least <= replicas <= most
+    def starts_together(self, job: JobObject) -> bool:
+        return True
 
     def resize_patch(self, job: JobObject, replicas: int) -> Patch:
         counts = self._counts(job.spec.roles(self.kind.replica_specs), replicas)
@@ -62,6 +57,8 @@ class PyTorchJobV1(JobKind):
             body["nprocPerNode"] = str(body["nprocPerNode"])
         roles = role_mappings(self.kind, body)
         for role in self.kind.placed_roles:
+            if role in roles:
+                roles[role]["template"] = for_agents(roles[role]["template"])
             if roles.get(role, {}).get("restartPolicy") == "Never":
                 # A pod that is deleted while it runs counts as failed, which with Never would end a job for a
                 # migration; a program that fails by itself ends the job with ExitCode too.
@@ -101,7 +98,6 @@ def _elastic(own: Mapping[str, Any], spec: JobSpec, roles: Collection[str], aske
     else:
         found |= {"minReplicas": spec.min_replicas, "maxReplicas": spec.max_replicas, "rdzvBackend": "c10d"}
     if spec.is_elastic:
-        found.setdefault("maxRestarts", SPARE_RESTARTS)
         found["rdzvConf"] = _with_last_call(found.get("rdzvConf") or ())
     if "Master" in roles and found.get("rdzvBackend", "c10d") == "c10d":
         # By default agents meet at the first worker, which is not there while the Master is the only replica.

@@ -4,7 +4,7 @@ Rules: what the user wrote stays, except where it would keep voda from placing t
 twice changes once; the templates passed in are never changed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -111,21 +111,30 @@ def with_annotated_environment(template: Template, environment: Mapping[str, str
     }
 
 
-def with_annotation_references(template: Template, names: Sequence[str]) -> dict[str, Any]:
-    """Return a template whose containers read the variables from the annotations that voda will add to their pods."""
+def with_annotation_references(template: Template, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return a template whose containers read variables from annotations of their pods: variable -> annotation."""
     pod = dict(template["spec"])
-    references = [_reference(name) for name in names]
+    references = [_reference(name, annotation) for name, annotation in annotations.items()]
     pod["containers"] = [{**each, "env": [*references, *(each.get("env") or ())]} for each in pod["containers"]]
     return {**template, "spec": pod}
 
 
-def _reference(name: object) -> dict[str, Any]:
-    path = f"metadata.annotations['{well_known.VARIABLE}{name}']"
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+def without_variables(template: Template, names: Collection[str]) -> dict[str, Any]:
+    """Return a template whose containers do not set some variables themselves."""
+    pod = dict(template["spec"])
+    pod["containers"] = [
+        {**each, "env": [own for own in each["env"] if own.get("name") not in names]} if each.get("env") else each
+        for each in pod["containers"]
+    ]
+    return {**template, "spec": pod}
+
+
+def _reference(name: str, annotation: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}}
 
 
 def _with_variables(container: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    references = [_reference(name) for name in environment]
+    references = [_reference(name, f"{well_known.VARIABLE}{name}") for name in environment]
     own = [each for each in container.get("env") or () if each not in references]
     named = {variable.get("name") for variable in own}
     added = [{"name": name, "value": value} for name, value in environment.items() if name not in named]

@@ -37,6 +37,11 @@ class KubeJob(NamedTuple):
         """
         return (self.object.child or self.object).status.done_indices
 
+    @property
+    def starts_together(self) -> bool:
+        """Whether its replicas only work with those that were started with them; see JobKind."""
+        return self.kind.starts_together(self.object)
+
     def is_broken(self, pods: Mapping[str, Pod]) -> bool:
         """Say whether its operator gave the job up for one of these pods, by key, that was lost; see JobKind."""
         return self.kind.is_broken(self.object, tuple(pods.values()))
@@ -186,5 +191,6 @@ def counted_failures(kube_job: KubeJob, over: Iterable[Pod], there: Iterable[Pod
     failed = {pod.metadata.uid for pod in over if not lost(pod)} - counted
     if not failed:
         return {}
-    total = worker_failures(kube_job) + len(failed)
+    # Where one of them fails, those that were started with it fail too.
+    total = worker_failures(kube_job) + (1 if kube_job.starts_together else len(failed))
     return {well_known.WORKER_FAILURES: str(total), well_known.COUNTED_FAILURES: " ".join(sorted(counted | failed))}

@@ -142,7 +142,7 @@ def exit_cause(
     if by_others := _external_cause(pod, node):
         return by_others, None
     if pod.is_over and not pod.is_leaving:
-        return SUCCESS if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
+        return SUCCESS if pod.status.phase == "Succeeded" else ("failed", exit_code(pod))
     if ended is not None:
         return ("finished" if isinstance(ended, JobCompleted) else "failed"), None
     return _exit_of_taken_pod(pod, node, wanted)
@@ -187,7 +187,7 @@ def _exit_of_taken_pod(pod: Pod, node: NodeObject | None, wanted: str | None) ->
         return "stopped", None
     if wanted != pod.spec.node_name:
         return "migrated", None
-    code = _exit_code(pod)
+    code = exit_code(pod)
     if pod.status.phase == "Failed" and code is not None and code not in _TERMINATED:
         # Its operator removed the pod before anybody looked.
         return "failed", code
@@ -198,7 +198,8 @@ def _is_there(node: NodeObject | None) -> bool:
     return node is not None and is_ready(node)
 
 
-def _exit_code(pod: Pod) -> int | None:
+def exit_code(pod: Pod) -> int | None:
     """Return the first exit code of a container that failed; None where none has ended badly."""
-    ends = (status.state.terminated for status in pod.status.container_statuses)
+    states = [each for status in pod.status.container_statuses for each in (status.state, status.last_state)]
+    ends = (state.terminated for state in states)
     return next((end.exit_code for end in ends if end is not None and end.exit_code), None)

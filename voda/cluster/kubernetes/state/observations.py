@@ -12,7 +12,7 @@ from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
-from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, is_refusal, worker_facts
+from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, exit_code, is_refusal, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -142,8 +142,16 @@ class Observations:
     ) -> Iterator[Notice]:
         gone = {index: pod for index, pod in before.items() if not _is_where(now.get(index), pod)}
         end = self.ends.get(job_id)
-        done = done_indices(self._inventory.object_of(job_id))
-        exits = {i: SUCCESS if i in done else self._exit(pod, desired.get(i), end) for i, pod in gone.items()}
+        kube_job = self._inventory.object_of(job_id)
+        done = done_indices(kube_job)
+        together = kube_job is not None and kube_job.starts_together
+        if kube_job is not None and (kube_job.object.is_suspended or together):
+            # Those whose place is the same were ended by voda, not by others: they start anew.
+            desired = {i: node for i, node in desired.items() if i in before and before[i].spec.node_name != node}
+        exits = {
+            i: SUCCESS if i in done else self._exit(pod, desired.get(i), end, together=together)
+            for i, pod in gone.items()
+        }
         # A successor on the same node is another worker: what ran before it is lost.
         was = {index: pod.spec.node_name for index, pod in before.items()}
         is_now = {index: pod.spec.node_name for index, pod in now.items()}
@@ -176,15 +184,19 @@ class Observations:
             elif why := _unschedulable(pod):
                 yield pod.placed_on, f"kube-scheduler does not bind worker {pod.metadata.name}: {why[:_MOST_LETTERS]}"
 
-    def _exit(self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None) -> Exit:
+    def _exit(
+        self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None, *, together: bool = False
+    ) -> Exit:
         inventory = self._inventory
-        return exit_cause(
+        found = exit_cause(
             before,
             inventory.pods_by_key.get(before.metadata.key),
             node=inventory.stock.nodes.get(before.spec.node_name),
             wanted=wanted,
             ended=end,
         )
+        # Its kubelet started it again, for which all were ended.
+        return ("failed", exit_code(before)) if together and before.was_restarted and found[0] == "stopped" else found
 
     def _was_deleted(self, job: Job) -> bool:
         """Say whether the object that a job had was deleted, by somebody other than voda."""

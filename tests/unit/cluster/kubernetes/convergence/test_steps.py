@@ -154,14 +154,8 @@ def test_run_of_a_master_alone_keeps_its_spare_worker_from_holding_a_gpu() -> No
     spec = {"runPolicy": {}, "pytorchReplicaSpecs": roles, "elasticPolicy": {"minReplicas": 1, "maxReplicas": 4}}
     job = replace(an_object(), spec=msgspec.convert(spec, JobObjectSpec))
     alone = DesiredRun(("n1",))
-    assert todo(alone, job, [a_worker(0, "n1"), a_worker(1, "n1")], kind=TORCH) == [
-        DeletePods(("ns/a-worker-1",), "left over")
-    ]
-    assert todo(alone, job, [a_worker(0, "n1"), going(1, "n1")], kind=TORCH) == []
+    assert todo(alone, job, [a_worker(0), a_worker(1)], kind=TORCH) == [LiftGates({"ns/a-worker-0": "n1"}, replicas=1)]
     assert todo(alone, job, [a_worker(0, "n1"), a_worker(1)], kind=TORCH) == []
-    assert todo(DesiredRun(("n1", "n1")), job, [a_worker(0, "n1"), a_worker(1)], kind=TORCH) == [
-        LiftGates({"ns/a-worker-1": "n1"})
-    ]
 
 
 def test_run_when_the_size_differs_resizes_and_asks_nothing_of_pods_beyond() -> None:

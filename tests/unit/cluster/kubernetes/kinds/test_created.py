@@ -190,7 +190,6 @@ def test_elastic_torch_job_without_a_policy_gets_one_as_wide_as_its_bounds() -> 
         "minReplicas": 1,
         "maxReplicas": 6,
         "rdzvBackend": "c10d",
-        "maxRestarts": 100,
         "rdzvConf": [{"key": "last_call_timeout", "value": "2"}],
     }
 

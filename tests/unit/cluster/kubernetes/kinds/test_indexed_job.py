@@ -30,7 +30,9 @@ def made(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def env_of(job: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    """Return the variables of the container that trains; of those from fields, the fields."""
+    variables = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"] for each in variables}
 
 
 def an_object(*conditions: str, reason: str = "", **fields: Any) -> JobObject:
@@ -72,14 +74,15 @@ def test_new_torchrun_job_has_all_that_its_replicas_need_to_meet() -> None:
     job = made(an_indexed_job(3, annotations=BOUNDS))
     assert job["spec"]["template"]["spec"]["subdomain"] == "digits"
     assert env_of(job) == {
-        "PET_NNODES": "1:4",
+        "PET_NNODES": "metadata.annotations['voda.dev/env.PET_NNODES']",
+        "PET_NODE_RANK": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
         "PET_NPROC_PER_NODE": "1",
-        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_BACKEND": "static",
         "PET_RDZV_ENDPOINT": "digits-0.digits.team.svc.cluster.local:29500",
         "PET_RDZV_ID": "digits-2",
-        "PET_RDZV_CONF": "last_call_timeout=2,keep_alive_interval=2,keep_alive_max_attempt=3",
-        "PET_MONITOR_INTERVAL": "0.5",
-        "PET_MAX_RESTARTS": "100",
+        "PET_MONITOR_INTERVAL": "0.1",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "28",
         **VARIABLES,
     }
 
@@ -90,10 +93,31 @@ def test_what_the_user_wrote_stays() -> None:
         "successPolicy": {"rules": [{"succeededIndexes": "0-1"}]},
         "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}]},
     }
-    job = made(an_indexed_job(2, env=[{"name": "PET_NNODES", "value": "1:9"}], **own))
+    job = made(an_indexed_job(2, env=[{"name": "PET_RDZV_BACKEND", "value": "c10d"}], **own))
     assert {name: job["spec"][name] for name in own} == own
     assert "backoffLimitPerIndex" not in job["spec"]
-    assert env_of(job)["PET_NNODES"] == "1:9"
+    assert env_of(job)["PET_RDZV_BACKEND"] == "c10d"
+
+
+def test_new_torchrun_job_when_its_user_wrote_its_bounds_learns_its_size_all_the_same() -> None:
+    own = [{"name": "PET_NNODES", "value": "1:9"}, {"name": "PET_NODE_RANK", "value": "0"}]
+    plain, written = made(an_indexed_job(2)), made(an_indexed_job(2, env=own))
+    assert env_of(written) == env_of(plain)
+    assert len(written["spec"]["template"]["spec"]["containers"][0]["env"]) == len(env_of(plain))
+
+
+def test_new_torchrun_job_gives_its_program_the_grace_of_its_pods_but_for_the_agent_s_last_words() -> None:
+    for grace_s, shutdown_s in ((120, "118"), (1, "1")):
+        manifest = an_indexed_job(2)
+        manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = grace_s
+        assert env_of(made(manifest))["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == shutdown_s
+
+
+def test_new_torchrun_job_heeds_sigterm_before_its_agents_do_except_where_its_pods_see_all_processes() -> None:
+    manifest = an_indexed_job(2)
+    assert made(manifest)["spec"]["template"]["spec"]["shareProcessNamespace"] is True
+    manifest["spec"]["template"]["spec"]["hostPID"] = True
+    assert "shareProcessNamespace" not in made(manifest)["spec"]["template"]["spec"]
 
 
 def test_new_job_without_torchrun_completes_when_all_of_its_indices_have() -> None:
@@ -138,6 +162,16 @@ def test_sizes_are_written_as_one() -> None:
     resumed = JOB.resume_patch(job, spec, 3).body
     assert resumed == {"spec": {"suspend": False, "parallelism": 3, "completions": 3}}
     assert (JOB.replicas(job), JOB.replicas(an_object()), JOB.can_resize(job, 7)) == (2, 1, True)
+
+
+def test_replicas_start_together_where_torchrun_starts_their_program() -> None:
+    plain = an_indexed_job(3)
+    plain["spec"]["template"]["spec"]["containers"][0]["command"] = ["python", "shard.py"]
+    for manifest, is_together in ((an_indexed_job(3), True), (plain, False)):
+        for job in (made(manifest), JOB.adoption_patch(manifest, a_spec(manifest), (), {}).body):
+            there = an_object(parallelism=3)
+            there = replace(there, metadata=replace(there.metadata, annotations=job["metadata"]["annotations"]))
+            assert (JOB.starts_together(there), JOB.can_resize(there, 2)) == (is_together, not is_together)
 
 
 def test_headless_service_is_made_where_the_template_names_a_subdomain() -> None:

@@ -114,27 +114,14 @@ def test_torch_job_that_became_elastic_gets_its_policy_at_the_next_start() -> No
         "minReplicas": 1,
         "maxReplicas": 4,
         "rdzvBackend": "c10d",
-        "maxRestarts": 100,
         "rdzvConf": [{"key": "last_call_timeout", "value": "2"}],
     }
 
 
-@pytest.mark.parametrize(
-    ("elastic", "replicas", "can"),
-    [
-        ((1, 4), 4, True),
-        ((1, 4), 5, False),
-        ((2, 4), 1, False),
-        ((None, 4), 4, True),
-        ((None, 4), 3, False),
-        (None, 2, True),
-        (None, 3, False),
-    ],
-)
-def test_torch_agents_can_only_be_as_many_as_they_were_told(
-    elastic: tuple[int | None, int | None] | None, replicas: int, can: bool
-) -> None:
-    assert PyTorchJobV1().can_resize(torch(elastic=elastic), replicas) is can
+@pytest.mark.parametrize("elastic", [(1, 4), (None, 4), None])
+def test_torch_agents_are_never_joined_by_others_while_they_run(elastic: tuple[int | None, int | None] | None) -> None:
+    assert PyTorchJobV1().starts_together(torch(elastic=elastic))
+    assert not PyTorchJobV1().can_resize(torch(elastic=elastic), 3)
 
 
 def test_replicas_are_counted_as_the_operator_defaults_them() -> None:

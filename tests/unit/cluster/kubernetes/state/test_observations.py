@@ -52,8 +52,8 @@ class Told:
             pod = a_worker(index, phase)
             self.inventory.put_pod(pod.metadata.key, pod)
 
-    def look(self) -> Sequence[Notice]:
-        return tuple(fact for _, fact in self.observations.job_facts("a", {}))
+    def look(self, desired: Mapping[int, str] | None = None) -> Sequence[Notice]:
+        return tuple(fact for _, fact in self.observations.job_facts("a", desired or {}))
 
 
 def an_object(uid: str = "u1", **status: Any) -> JobObject:
@@ -71,6 +71,25 @@ def a_worker(index: int, phase: str) -> Pod:
     }
     spec = {"nodeName": "n1", "schedulerName": "voda", "containers": [{"name": "pytorch"}]}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def test_workers_that_voda_ends_to_start_all_anew_were_not_evicted_and_one_that_was_started_again_failed() -> None:
+    told = Told()
+    told.see(an_object())
+    told.run(0, 1)
+    told.look()
+    for index, restarts in ((0, 0), (1, 1)):
+        last = {"terminated": {"exitCode": 3}} if restarts else {}
+        again = {"status": {"phase": "Running", "containerStatuses": [{"restartCount": restarts, "lastState": last}]}}
+        raw = msgspec.to_builtins(a_worker(index, "Running")) | again
+        told.inventory.put_pod(f"ns/a-worker-{index}", msgspec.convert(raw, Pod))
+    told.look()
+    for index in (0, 1):
+        told.inventory.put_pod(f"ns/a-worker-{index}", None)
+    assert told.look({0: "n1", 1: "n1"}) == (
+        WorkerExited(job_id="a", workers=(0,), cause="stopped"),
+        WorkerExited(job_id="a", workers=(1,), cause="failed", exit_code=3),
+    )
 
 
 def test_object_that_is_deleted_while_its_job_goes_on_cancels_it() -> None:
