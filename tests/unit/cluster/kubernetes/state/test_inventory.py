@@ -81,7 +81,7 @@ def kept(inventory: Inventory) -> Any:
         "claiming",
         "_past",
         "_job",
-        "_is_worker_in",
+        "_pool_of_worker",
         "_labels",
         "_pools",
         "_index",

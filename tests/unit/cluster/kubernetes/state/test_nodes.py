@@ -59,7 +59,7 @@ def test_pool_name_of_a_label_keeps_all_but_dots(value: str, pool: str | None) -
 
 
 def test_pool_of_two_labels_that_differ_in_dots_alone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    stock = NodeStock(RULE, lambda _pod, _pool: False)
+    stock = NodeStock(RULE, lambda _pod: None)
     for _ in range(2):
         stock.put("n1", a_node_object(labels={RULE.label: "1.5"}))
         stock.put("n2", a_node_object(labels={RULE.label: "1-5"}))
