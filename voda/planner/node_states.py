@@ -52,7 +52,9 @@ def grace_ends_at(view: ClusterState, now: float) -> float:
     return min((at for name, at in ends.items() if name in at_work), default=math.inf)
 
 
-def has_lost_place(fact: WorkerExited, gpus: Gpus, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, int]) -> bool:
+def has_lost_place(
+    fact: WorkerExited, gpus: Gpus, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, int]
+) -> bool:
     """Return whether a worker exited that the plan has on a node which has no room for it: it cannot come back there.
 
     Args:

@@ -5,6 +5,7 @@ with one clock. Once most nodes of a pool answer again, the others are waited fo
 behind.
 """
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping
 from typing import TypeVar
 
@@ -88,14 +89,13 @@ def drop_node(pool: LivePool, name: str, at: float) -> None:
 def note_held(pool: LivePool, job: Job, after: Mapping[int, str], changed: Iterable[int], at: float) -> None:
     """Count the GPUs that workers of a job hold: these of them are as in `after` from now on."""
     was_ill = mostly_silent(pool.silent_since, pool.nodes)
-    for index in changed:
-        for node, gpus in ((job.workers.get(index), -job.spec.gpus_per_replica), (after.get(index), job.spec.gpus_per_replica)):
-            if node is not None:
-                pool.held[node] = pool.held.get(node, 0) + gpus
-                if not pool.held[node]:
-                    del pool.held[node]
-                if (there := pool.nodes.get(node)) is not None and there.is_ready:
-                    _note_silence(pool, there, at, is_short=node in pool.silent_since)
+    each, gpus = list(changed), job.spec.gpus_per_replica
+    gone, come = (Counter(at[index] for index in each if index in at) for at in (job.workers, after))
+    for name in {**gone, **come}:
+        if left := pool.held.pop(name, 0) + (come[name] - gone[name]) * gpus:
+            pool.held[name] = left
+        if (node := pool.nodes.get(name)) is not None and node.is_ready:
+            _note_silence(pool, node, at, is_short=name in pool.silent_since)
     _restart(pool, at, was_ill=was_ill)
 
 

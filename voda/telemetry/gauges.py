@@ -173,13 +173,13 @@ def _waits(job: Job) -> bool:
 
 
 def _states(node: Node, used: int) -> Mapping[str, int]:
-    """Return the GPUs of a node by state; the states add up to all it has."""
-    allocated = min(used, node.gpus)
-    foreign = min(node.foreign_gpus, node.gpus - allocated)
-    rest = node.gpus - allocated - foreign
+    """Return the GPUs of a node by state; the states add up to all it has, with those that its workers hold."""
+    gpus = max(node.gpus, used)
+    foreign = min(node.foreign_gpus, gpus - used)
+    rest = gpus - used - foreign
     is_usable = node.is_ready and node.is_schedulable and not node.is_draining
     return {
-        "allocated": allocated,
+        "allocated": used,
         "foreign": foreign,
         "idle": rest if is_usable else 0,
         "unavailable": 0 if is_usable else rest,

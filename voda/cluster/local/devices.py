@@ -241,13 +241,14 @@ class GpuMonitor:
         """Return how the GPUs are, of which workers hold some; as slow as the driver is: call it in a thread."""
         cards = {self._names[card.uuid]: card for card in self._driver() if card.uuid in self._names}
         for name in self._names.values():
-            problem = cards[name].problem if name in cards else "it is gone from the bus"
-            if problem:
-                self._broken.setdefault(name, problem)
+            if name in cards and cards[name].problem:
+                self._broken.setdefault(name, cards[name].problem)
+        # A driver that starts anew may show none for a moment.
+        absent = {name: "it is gone from the bus" for name in self._names.values() if name not in cards}
         busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
         before = busy if self._busy is None else self._busy
         self._busy = busy
-        return GpuHealth(broken=dict(self._broken), foreign=busy & before)
+        return GpuHealth(broken={**absent, **self._broken}, foreign=busy & before)
 
 
 def open_driver() -> Driver:
