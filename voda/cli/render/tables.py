@@ -18,7 +18,7 @@ from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
-from voda.text import number, short, since
+from voda.text import counted, number, short, since
 
 _GAP = 2
 

@@ -139,3 +139,18 @@ def test_gpus_of_a_broken_kubelet_stay_within_reason(offered: str, gpus: int) ->
 def test_node_after_a_heartbeat_is_the_same() -> None:
     heartbeat = a_node_object(annotations={"beat": "2"}, resourceVersion="9", generation=4)
     assert as_node(heartbeat, RULE) == as_node(a_node_object(), RULE)
+
+
+def test_node_without_label_or_gpus_is_of_the_pool_of_the_workers_there() -> None:
+    bare = a_node_object(labels={}, allocatable={"cpu": "4", "nvidia.com/gpu": "0"})
+    assert pool_of(bare, PoolRule(default_pool="any"), of_workers="a100") == "a100"
+    named = a_node_object(labels={"vodascheduler/accelerator": "v100"}, allocatable={})
+    assert pool_of(named, RULE, of_workers="a100") == "v100"
+    # Whoever takes the label away wants another pool, or none.
+    assert pool_of(a_node_object(labels={}), PoolRule(default_pool="any"), of_workers="a100") == "any"
+
+
+def test_node_whose_devices_are_not_published_is_of_the_pool_of_the_workers_there_though_it_has_gpus_too() -> None:
+    rule = PoolRule(default_pool="any", device_classes=("gpu",), pool_attribute="productName")
+    assert pool_of(a_node_object(labels={}), rule, of_workers="h100") == "h100"
+    assert pool_of(a_node_object(labels={}), rule) == "any"
