@@ -96,7 +96,9 @@ class _Families:
             "node_ready", "1 when a node is ready, not cordoned and not draining.", "pool", "node"
         )
         self.mostly_silent = self._family(
-            "nodes_mostly_silent", "1 while more than half of a pool's nodes are silent: nothing moves for it.", "pool"
+            "nodes_mostly_silent",
+            "1 while more than half of a pool's nodes are silent, or say too few GPUs: nothing moves for it.",
+            "pool",
         )
         self.plan = self._family("plan_number", "Number of the plan in force.", "pool")
         self.plan_at = self._family("plan_timestamp_seconds", "When the plan in force was adopted; 0 before.", "pool")
