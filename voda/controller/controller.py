@@ -8,7 +8,6 @@ at once.
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Final
 
 from voda.clock import Clock, stopwatch
@@ -16,6 +15,7 @@ from voda.controller.follower import catch_up, restore
 from voda.controller.pool_choice import PoolChoice
 from voda.controller.reclaim_watch import ReclaimWatch
 from voda.domain.errors import Fenced, VersionConflict
+from voda.domain.plan import Plan
 from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.log.append_plan import Append
@@ -38,8 +38,7 @@ RETRY: Final = "job is tried again"
 MOVES: Final = "shares move"
 """Cause of a plan that is due because the next share is to move, or none any more, though nothing has happened."""
 NODE_LOST: Final = "node is silent"
-"""Cause of a plan that is due because a node has been silent for `node_grace_s`."""
-_IS_READY: Final = attrgetter("is_ready")
+"""Cause of a plan that is due because a node has been silent, or has said too few GPUs, for `node_grace_s`."""
 _LOOKED_AT_ONCE: Final = (
     facts.JobStalled,
     facts.JobBackedOff,
@@ -194,8 +193,8 @@ class Controller:
         now = self._clock.now()
         if now >= self._grace_ends_at:
             self._cause = self._cause or NODE_LOST
-        is_all_ready = all(map(_IS_READY, cluster.nodes(self.pool).values()))
-        self._grace_ends_at = math.inf if is_all_ready else grace_ends_at(self.live.cluster.state(self.pool), now)
+        is_any_silent = bool(cluster.silent_since(self.pool))
+        self._grace_ends_at = grace_ends_at(cluster.state(self.pool), now) if is_any_silent else math.inf
 
         if now >= self._moves_change_at:
             self._cause = self._cause or MOVES
@@ -344,7 +343,7 @@ class Controller:
         is_due = event.data.MAKES_PLAN_DUE
         if isinstance(event.data, facts.WorkerExited):
             plan = cluster.plan(self.pool)
-            is_due = has_lost_place(event.data, plan, cluster.nodes(self.pool))
+            is_due = self._has_lost_place(event.data, plan)
             is_due = is_due or leaves_array(event.data.job_id, cluster.jobs(self.pool), plan)
             is_due = is_due or has_freed_gpus(event.data, cluster.jobs(self.pool))
             if event.data.retry_at is not None:
@@ -354,6 +353,13 @@ class Controller:
             self._cause = self._cause or event.type
         if isinstance(event.data, facts.JobCancelRequested):
             self._canceling.add(event.data.job_id)
+
+    def _has_lost_place(self, fact: facts.WorkerExited, plan: Plan) -> bool:
+        cluster = self.live.cluster
+        if (job := cluster.job(fact.job_id)) is None:
+            return False
+        gpus = job.spec.gpus_per_replica
+        return has_lost_place(fact, gpus, plan, cluster.nodes(self.pool), cluster.held(self.pool))
 
     def _may_decide_at(self) -> float:
         now, limit_s = self._clock.now(), self.live.cluster.settings(self.pool).ratelimit_s

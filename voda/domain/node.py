@@ -14,7 +14,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     name: str
     pool: str = "default"
     gpus: Gpus
-    """Allocatable GPUs, not capacity."""
+    """Allocatable GPUs, not capacity; for a moment perhaps fewer than its workers hold."""
     foreign_gpus: Gpus = NO_GPUS
     """GPUs used by pods that voda does not manage."""
     is_ready: bool = True

@@ -60,7 +60,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heeds_resize_cost: bool = True
     """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
     node_grace_s: float = 60.0
-    """How long workers stay on a node that is silent; 0 = they move at once."""
+    """How long workers stay on a node that is silent, or says fewer GPUs than they hold; 0 = they move at once."""
     start_timeout_s: float = 120.0
     """How long GPUs that are planned for a job may be of no use to it until others go first; 0 = without a limit."""
     reclaim_grace_s: float = 120.0
@@ -95,7 +95,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
     silent_since: Mapping[str, float] = {}
-    """Node that is not ready -> since when its workers are waited for."""
+    """Node that does not answer, that says fewer GPUs than its workers hold, or none any more -> since when."""
     placed_at: Mapping[str, float] = {}
     """Planned job -> since when it could have had its workers: the plan gave it more, or its user changed it."""
     reclaimed_at: Mapping[str, Mapping[int, float]] = {}
@@ -151,7 +151,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_mostly_silent(self) -> bool:
-        """Whether more than half of the nodes are silent: then the control plane, not the nodes, is believed ill."""
+        """Whether more than half of the nodes are silent: then what they share, not the nodes, is believed ill."""
         return mostly_silent(self.silent_since, self.nodes)
 
     @cached_property
@@ -174,6 +174,10 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         return sum(node.usable_gpus // gpus_per_replica for node in self.nodes.values())
 
 
-def mostly_silent(silent: Collection[str], nodes: Collection[str]) -> bool:
-    """Say whether more than half of a pool's nodes are silent at once."""
-    return 2 * len(silent) > len(nodes)
+def mostly_silent(silent: Collection[str], nodes: Mapping[str, Node]) -> bool:
+    """Say whether more than half of a pool's nodes are silent at once.
+
+    One node alone has nothing in common with others: while it says some GPUs, it is believed.
+    """
+    is_most = 2 * len(silent) > len(nodes)
+    return is_most and (len(nodes) > 1 or not any(node.usable_gpus for node in nodes.values()))

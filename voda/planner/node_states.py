@@ -1,8 +1,10 @@
 """Closes nodes that are cordoned, or silent for a while only: they have room for the workers there, and for no others.
 
 Rules: pure, the time is a parameter; the workers at work on a closed node stay, and no plan puts a new one there. A
-node that is silent for longer than `node_grace_s` counts as lost; while most nodes of a pool are silent at once, none
-does, however long it lasts: it is the control plane's side that is believed ill.
+node is silent that does not answer, or says fewer GPUs than its workers hold: a kubelet or a device plugin that starts
+anew says none for a moment, while all pods run. After `node_grace_s` what it says is believed, and one that says
+nothing counts as lost; while most nodes of a pool are silent at once, none does, however long it lasts: it is what
+they share that is believed ill, the control plane or a driver.
 """
 
 import math
@@ -16,6 +18,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
 from voda.events.types import WorkerExited
+from voda.text import counted
 
 SILENT = "it does not answer"
 CORDONED = "it is cordoned"
@@ -23,11 +26,13 @@ CORDONED = "it is cordoned"
 
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
     """Return the view in which closed nodes have room for the workers there alone, and refuse all others."""
-    closed = {name: why for name, node in view.nodes.items() if (why := _why_closed(view, node, now))}
-    if not closed or not (held := _held_gpus(view, closed)):
+    held = _held_gpus(view)
+    closed = {name: why for name, node in view.nodes.items() if (why := _why_closed(view, node, held[name], now))}
+    # One without workers that has nothing to offer is out of the way.
+    closed = {name: why for name, why in closed.items() if name in held or view.nodes[name].usable_gpus}
+    if not closed:
         return view
-    closed = {name: why for name, why in closed.items() if name in held}
-    rooms = {name: _room_for(view.nodes[name], held[name]) for name in closed}
+    rooms = {name: _room_for(view.nodes[name], held[name], why) for name, why in closed.items()}
     jobs = {
         job_id: job if job.is_canceling else replace(job, refusals={**job.refusals, **closed})
         for job_id, job in view.jobs.items()
@@ -47,32 +52,45 @@ def grace_ends_at(view: ClusterState, now: float) -> float:
     return min((at for name, at in ends.items() if name in at_work), default=math.inf)
 
 
-def has_lost_place(fact: WorkerExited, plan: Plan, nodes: Mapping[str, Node]) -> bool:
-    """Return whether a worker exited that the plan has on a node which takes no new one: it cannot come back there."""
+def has_lost_place(
+    fact: WorkerExited, gpus: Gpus, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, int]
+) -> bool:
+    """Return whether a worker exited that the plan has on a node which has no room for it: it cannot come back there.
+
+    Args:
+        fact: the exit.
+        gpus: of each worker of the job.
+        plan: in force.
+        nodes: as the cluster shows them.
+        held: node -> GPUs that workers hold there, now that these have exited.
+    """
     planned = enumerate(plan.placement.get(fact.job_id, ()))
-    places = (nodes.get(name) for index, name in planned if index in fact.workers)
-    return any(node is not None and not node.usable_gpus for node in places)
+    coming = Counter(name for index, name in planned if index in fact.workers and name in nodes)
+    return any(nodes[name].usable_gpus < held.get(name, 0) + count * gpus for name, count in coming.items())
 
 
-def _why_closed(view: ClusterState, node: Node, now: float) -> str:
+def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> str:
     """Return why a node takes no new workers while those there stay; empty: it takes some, or none may stay."""
     if node.is_draining:
         return ""
-    if not node.is_ready:
-        since = view.silent_since.get(node.name, -math.inf)
-        return SILENT if view.is_mostly_silent or now < since + view.settings.node_grace_s else ""
-    return "" if node.is_schedulable else CORDONED
+    since = view.silent_since.get(node.name)
+    if since is None and node.is_ready and node.gpus < held:
+        since = now
+    if since is not None and (view.is_mostly_silent or now < since + view.settings.node_grace_s):
+        return SILENT if not node.is_ready else f"it says {counted(node.gpus, 'GPU')}, and its workers hold {held}"
+    return CORDONED if node.is_ready and not node.is_schedulable else ""
 
 
-def _held_gpus(view: ClusterState, nodes: Mapping[str, str]) -> Counter[str]:
+def _held_gpus(view: ClusterState) -> Counter[str]:
+    """Return node -> GPUs that workers hold which may stay."""
     held: Counter[str] = Counter()
     for job in view.jobs.values():
         if not job.is_canceling:
             for node in job.workers.values():
-                if node in nodes:
-                    held[node] += job.spec.gpus_per_replica
+                held[node] += job.spec.gpus_per_replica
     return held
 
 
-def _room_for(node: Node, held: int) -> Node:
-    return replace(node, gpus=Gpus(min(held, node.own_gpus)), foreign_gpus=Gpus(0), is_ready=True, is_schedulable=True)
+def _room_for(node: Node, held: int, why: str) -> Node:
+    gpus = min(held, node.own_gpus) if why == CORDONED else held
+    return replace(node, gpus=Gpus(gpus), foreign_gpus=Gpus(0), is_ready=True, is_schedulable=True)

@@ -115,6 +115,14 @@ class LiveCluster(Projection):
         """Return the nodes as the cluster shows them, read-only and changing with the log."""
         return self._pool(pool).nodes
 
+    def held(self, pool: str) -> Mapping[str, int]:
+        """Return node -> GPUs that workers hold there, read-only and changing with the log."""
+        return self._pool(pool).held
+
+    def silent_since(self, pool: str) -> Mapping[str, float]:
+        """Return silent node -> since when, read-only and changing with the log."""
+        return self._pool(pool).silent_since
+
     def jobs(self, pool: str) -> Mapping[str, Job]:
         """Return the live jobs of the pool, read-only and changing with the log."""
         return self._pool(pool).jobs
@@ -229,13 +237,14 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
                 live._pool_of[fact.job_id] = new = live._change_pool(changed.spec.pool)
                 pool_changes.move_job(pool, new, changed, event.position)
             if isinstance(fact, facts.WorkerStarted | facts.WorkerExited):
+                pool_changes.note_held(pool, job, changed.workers, fact.workers, event.recorded_at)
                 pool_changes.note_surplus(pool, changed, event.recorded_at)
     elif (ended_in := live._outlived_in.get(fact.job_id)) is not None:
         if isinstance(fact, facts.WorkerExited):
             pool_changes.note_freed(
                 ended_in.freed_at, ended_in.nodes, ended_in.outlived[fact.job_id], fact, event.recorded_at
             )
-        if not pool_changes.change_outlived(ended_in.outlived, fact):
+        if not pool_changes.change_outlived(ended_in, fact, event.recorded_at):
             del live._outlived_in[fact.job_id]
         live.changed_pools.add(ended_in.plan.pool)
 
@@ -254,7 +263,7 @@ def _node_changed(live: LiveCluster, fact: facts.NodeJoined | facts.NodeChanged,
     pool = live._change_pool(fact.node.pool)
     # Its label may have changed unobserved.
     _forget_node(live, fact.node.name, event.recorded_at, stays_in=pool)
-    pool_changes.put_node(pool.nodes, pool.silent_since, fact.node, event.recorded_at)
+    pool_changes.put_node(pool, fact.node, event.recorded_at)
 
 
 @LiveCluster.folds
@@ -284,7 +293,7 @@ def _forget_node(live: LiveCluster, name: str, at: float, *, stays_in: LivePool 
     """Remove a node from its pool, and lift its refusals."""
     for pool in live._pools.values():
         if pool is not stays_in and name in pool.nodes:
-            pool_changes.drop_node(pool.nodes, pool.silent_since, name, at)
+            pool_changes.drop_node(pool, name, at)
             pool.freed_at.pop(name, None)
             if (drain := pool.drains.pop(name, None)) is not None and stays_in is not None:
                 stays_in.drains[name] = drain
@@ -364,7 +373,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-16"
+    FORMAT: ClassVar[str] = "live-17"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -1,9 +1,12 @@
 """How events change a pool: settings, plan, nodes, and since when silent nodes and planned jobs are waited for.
 
-Rule: once most nodes of a pool answer again, the others are waited for anew: they may only be a moment behind.
+Rules: a node is silent that does not answer, that says fewer GPUs than its workers hold, or none any more: one fact
+with one clock. Once most nodes of a pool answer again, the others are waited for anew: they may only be a moment
+behind.
 """
 
-from collections.abc import Collection, Container, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Mapping, MutableMapping
 from typing import TypeVar
 
 from msgspec import Struct
@@ -45,8 +48,10 @@ class LivePool(Struct, kw_only=True):
     """Jobs that no plan has considered yet, or not since they were halted or resumed -> position of that."""
     outlived: dict[str, Job] = {}
     """Jobs that have ended and whose workers have not all exited."""
+    held: dict[str, int] = {}
+    """Node -> GPUs that workers of the pool's jobs hold there, those of jobs that have ended too."""
     silent_since: dict[str, float] = {}
-    """Node that is not ready -> since when, or since most nodes of the pool answered again."""
+    """Node that is silent -> since when, or since most nodes of the pool answered again."""
     placed_at: dict[str, float] = {}
     freed_at: dict[str, float] = {}
     reclaimed_at: dict[str, dict[int, float]] = {}
@@ -61,24 +66,47 @@ class LivePool(Struct, kw_only=True):
     """Of the stream of their facts."""
 
 
-def put_node(nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], node: Node, at: float) -> None:
+def put_node(pool: LivePool, node: Node, at: float) -> None:
     """Store a node that joined or changed at that instant, seconds since the epoch; the last changed node is last."""
-    was_ill = mostly_silent(silent_since, nodes)
-    nodes.pop(node.name, None)
-    nodes[node.name] = node
-    if node.is_ready or node.is_draining:
-        silent_since.pop(node.name, None)
-    else:
-        silent_since.setdefault(node.name, at)
-    _restart(nodes, silent_since, at, was_ill=was_ill)
+    was_ill = mostly_silent(pool.silent_since, pool.nodes)
+    before = pool.nodes.pop(node.name, None)
+    pool.nodes[node.name] = node
+    # Others' pods may take what workers hold, by preemption: then they make room, and the node has as many as before.
+    has_fewer = before is not None and node.gpus < before.gpus
+    was_short = before is not None and before.is_ready and node.name in pool.silent_since
+    _note_silence(pool, node, at, is_short=has_fewer or was_short)
+    _restart(pool, at, was_ill=was_ill)
 
 
-def drop_node(nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], name: str, at: float) -> None:
+def drop_node(pool: LivePool, name: str, at: float) -> None:
     """Remove a node that is there and left at that instant."""
-    was_ill = mostly_silent(silent_since, nodes)
-    del nodes[name]
-    silent_since.pop(name, None)
-    _restart(nodes, silent_since, at, was_ill=was_ill)
+    was_ill = mostly_silent(pool.silent_since, pool.nodes)
+    del pool.nodes[name]
+    pool.silent_since.pop(name, None)
+    _restart(pool, at, was_ill=was_ill)
+
+
+def note_held(pool: LivePool, job: Job, after: Mapping[int, str], changed: Iterable[int], at: float) -> None:
+    """Count the GPUs that workers of a job hold: these of them are as in `after` from now on."""
+    was_ill = mostly_silent(pool.silent_since, pool.nodes)
+    each, gpus = list(changed), job.spec.gpus_per_replica
+    gone, come = (Counter(at[index] for index in each if index in at) for at in (job.workers, after))
+    for name in {**gone, **come}:
+        if left := pool.held.pop(name, 0) + (come[name] - gone[name]) * gpus:
+            pool.held[name] = left
+        if (node := pool.nodes.get(name)) is not None and node.is_ready:
+            _note_silence(pool, node, at, is_short=name in pool.silent_since)
+    _restart(pool, at, was_ill=was_ill)
+
+
+def _note_silence(pool: LivePool, node: Node, at: float, *, is_short: bool) -> None:
+    """Note whether a node is silent; `is_short`: it has fewer GPUs than it had, or was silent for fewer already."""
+    held = pool.held.get(node.name, 0)
+    lacks = node.gpus < held or (is_short and (node.own_gpus < held or not node.gpus))
+    if node.is_draining or (node.is_ready and not lacks):
+        pool.silent_since.pop(node.name, None)
+    else:
+        pool.silent_since.setdefault(node.name, at)
 
 
 def with_drains(nodes: Mapping[str, Node], drains: Collection[str]) -> dict[str, Node]:
@@ -86,11 +114,9 @@ def with_drains(nodes: Mapping[str, Node], drains: Collection[str]) -> dict[str,
     return {**nodes, **{name: replace(nodes[name], is_draining=True) for name in drains}}
 
 
-def _restart(
-    nodes: MutableMapping[str, Node], silent_since: MutableMapping[str, float], at: float, *, was_ill: bool
-) -> None:
-    if was_ill and not mostly_silent(silent_since, nodes):
-        silent_since.update(dict.fromkeys(silent_since, at))
+def _restart(pool: LivePool, at: float, *, was_ill: bool) -> None:
+    if was_ill and not mostly_silent(pool.silent_since, pool.nodes):
+        pool.silent_since.update(dict.fromkeys(pool.silent_since, at))
 
 
 def note_placed(
@@ -105,12 +131,14 @@ def note_placed(
             placed_at[job_id] = at
 
 
-def change_outlived(outlived: MutableMapping[str, Job], fact: JobChange) -> bool:
+def change_outlived(pool: LivePool, fact: JobChange, at: float) -> bool:
     """Fold a fact about a job that has ended, and return whether it has workers left."""
     if not isinstance(fact, WorkerStarted | WorkerExited):
         return True
+    outlived = pool.outlived
     job = outlived[fact.job_id]
     left = workers_after(job, fact)
+    note_held(pool, job, left, fact.workers, at)
     if isinstance(fact, WorkerExited):
         # The order of jobs is that of their last exits.
         del outlived[fact.job_id]

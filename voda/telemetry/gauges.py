@@ -96,7 +96,9 @@ class _Families:
             "node_ready", "1 when a node is ready, not cordoned and not draining.", "pool", "node"
         )
         self.mostly_silent = self._family(
-            "nodes_mostly_silent", "1 while more than half of a pool's nodes are silent: nothing moves for it.", "pool"
+            "nodes_mostly_silent",
+            "1 while more than half of a pool's nodes are silent, or say too few GPUs: nothing moves for it.",
+            "pool",
         )
         self.plan = self._family("plan_number", "Number of the plan in force.", "pool")
         self.plan_at = self._family("plan_timestamp_seconds", "When the plan in force was adopted; 0 before.", "pool")
@@ -173,13 +175,13 @@ def _waits(job: Job) -> bool:
 
 
 def _states(node: Node, used: int) -> Mapping[str, int]:
-    """Return the GPUs of a node by state; the states add up to all it has."""
-    allocated = min(used, node.gpus)
-    foreign = min(node.foreign_gpus, node.gpus - allocated)
-    rest = node.gpus - allocated - foreign
+    """Return the GPUs of a node by state; the states add up to all it has, with those that its workers hold."""
+    gpus = max(node.gpus, used)
+    foreign = min(node.foreign_gpus, gpus - used)
+    rest = gpus - used - foreign
     is_usable = node.is_ready and node.is_schedulable and not node.is_draining
     return {
-        "allocated": allocated,
+        "allocated": used,
         "foreign": foreign,
         "idle": rest if is_usable else 0,
         "unavailable": 0 if is_usable else rest,

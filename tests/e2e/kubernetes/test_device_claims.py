@@ -17,7 +17,7 @@ from tests.kube.objects import a_jobset, a_node, a_pod, a_pytorchjob, an_indexed
 from tests.kube.peers.jobs_world import JobSetsWorld, JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
-from voda.events.types import WorkerRefused
+from voda.events.types import WorkerExited, WorkerRefused
 
 CLUSTER = {"defaultPool": "", "gpuDeviceClasses": [CLASS]}
 
@@ -47,6 +47,30 @@ async def test_jobs_that_claim_gpus_share_two_nodes_shrink_and_grow(jobs_world: 
         await world.end_all("b")
         await it.until_ended("b", "Completed")
         await it.until_runs("a", 4)
+
+
+async def test_devices_that_are_not_published_for_a_moment_stay_with_the_workers_that_hold_them(
+    jobs_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = jobs_world
+    await publish(world, {"gpu-1": 2, "gpu-2": 2, "gpu-3": 2})
+    await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("one", world.namespace, 1))
+    async with claiming_voda(world, tmp_path) as it:
+        await world.submit(a_job("a", world, "one", least=6, most=6))
+        await it.until_runs("a", 6)
+        before = {pod["metadata"]["uid"] for pod in await world.pods_of("a")}
+
+        def silent_since() -> Mapping[str, float]:
+            return it.service.view.live.cluster.state("v100").silent_since
+
+        await world.client.delete(api.SLICES, "gpu-2-gpus")
+        await world.until(lambda: silent_since().keys() == {"gpu-2"})
+        await world.until(lambda: it.service.clock.now() > silent_since()["gpu-2"] + 3.0)
+        await world.client.create(api.SLICES, a_slice("gpu-2", 2))
+        await world.until(lambda: not silent_since())
+        await it.until_runs("a", 6)
+        assert {pod["metadata"]["uid"] for pod in await world.pods_of("a")} == before
+        assert await it.facts(WorkerExited) == []
 
 
 @pytest.mark.parametrize("make", [an_mpijob, a_pytorchjob])

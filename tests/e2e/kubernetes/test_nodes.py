@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.kubernetes.service import AT_ONCE, Voda, voda
 from tests.kube import client as api
 from tests.kube.objects import a_node, a_pod, an_mpijob
@@ -111,6 +113,51 @@ async def test_nodes_that_are_all_silent_at_once_keep_their_workers(world: Peere
         await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-2"])
         assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
         assert await it.facts(WorkerExited) == []
+
+
+@pytest.mark.parametrize("label", [{}, {"vodascheduler/accelerator": None}], ids=["labelled", "of the default pool"])
+async def test_nodes_that_say_no_gpus_for_a_moment_keep_their_workers(
+    world: PeeredWorld, tmp_path: Path, label: Mapping[str, None]
+) -> None:
+    nodes = ("gpu-1", "gpu-2", "gpu-3")
+    await world.add_nodes(*(a_node(name, 2) for name in nodes))
+    for name in nodes:
+        await world.client.patch(api.NODES, name, {"metadata": {"labels": label}})
+    async with voda(world, tmp_path, pools={"v100": AT_ONCE}, cluster={"defaultPool": "v100"}) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=6, least=6, most=6))
+        await on(it, "a", [name for name in nodes for _ in range(2)])
+        await world.submit(an_mpijob("b", world.namespace, workers=1, least=1, most=6))
+        before = {pod["metadata"]["uid"] for pod in await world.workers_of("a")}
+        for some in (nodes[1:2], nodes):
+            for name in some:
+                await offer(world, name, 0)
+            await world.until(lambda some=some: silent_since(it).keys() == set(some))
+            # Longer than voda takes to carry out a plan.
+            await world.until(lambda: it.service.clock.now() > max(silent_since(it).values()) + 3.0)
+            for name in some:
+                await offer(world, name, 2)
+            await world.until(lambda: not silent_since(it))
+        await on(it, "a", [name for name in nodes for _ in range(2)])
+        assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
+        assert await it.facts(WorkerExited) == await it.facts(NodeLeft) == []
+        assert not it.nodes(it.id("b"))
+
+
+async def test_node_that_has_fewer_gpus_for_longer_than_its_grace_loses_the_workers_that_it_has_not_room_for(
+    world: PeeredWorld, tmp_path: Path
+) -> None:
+    await world.add_nodes(a_node("gpu-1", 3), a_node("gpu-2", 1), a_node("gpu-3", 1))
+    async with voda(world, tmp_path, pools={"v100": {**AT_ONCE, "nodeGraceSeconds": 2.0}}) as it:
+        await world.submit(an_mpijob("a", world.namespace, workers=2, least=1, most=5))
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-1", "gpu-2", "gpu-3"])
+        await offer(world, "gpu-1", 2)
+        await on(it, "a", ["gpu-1", "gpu-1", "gpu-2", "gpu-3"])
+
+
+async def offer(world: World, node: str, gpus: int) -> None:
+    """Let a node say that it has so many GPUs, as while its kubelet starts anew."""
+    offered = {"nvidia.com/gpu": str(gpus)}
+    await world.client.patch(api.NODES, node, {"status": {"allocatable": offered, "capacity": offered}}, "status")
 
 
 def silent_since(it: Voda) -> Mapping[str, float]:

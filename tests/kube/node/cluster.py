@@ -82,6 +82,14 @@ class NodeCluster:
         """Let a lost node boot, with the disk that it had."""
         self._vk("back", node)
 
+    def stop(self, node: str, program: str) -> None:
+        """Stop one program of a node: kubelet or gpu-plugin; its pods run on."""
+        self._vk("stop", node, program)
+
+    def start_again(self, node: str, program: str) -> None:
+        """Start a stopped program again."""
+        self._vk("start", node, program)
+
     def load(self, archive: Path) -> None:
         """Give an image to all nodes."""
         for node in NODES:

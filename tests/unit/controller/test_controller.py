@@ -640,6 +640,44 @@ async def test_nodes_when_each_is_silent_for_a_moment_move_no_worker() -> None:
                 assert stage.controller.live.cluster.plan("default").placement == placed
 
 
+async def test_workers_of_a_node_that_says_fewer_gpus_when_its_grace_ends_are_as_many_as_it_says() -> None:
+    stage = Stage()
+    await stage.begin(ratelimit_s=0.0, policy="elastic-fifo")
+    await stage.add(JobSubmitted(spec=a_spec("a", max_replicas=2)))
+    await stage.controller.step()
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    for name in ("n2", "n3"):
+        await stage.add(NodeJoined(node=a_node(name, gpus=2, is_schedulable=False)))
+    await stage.controller.step()
+    stage.clock.move_to(1010.0)
+    await stage.add(NodeChanged(node=a_node("n1", gpus=1)))
+    assert await stage.controller.step() == 1070.0
+    assert stage.controller.live.cluster.plan("default").placement == {"a": ("n1", "n1")}
+    # Whoever leads by then knows from the log since when.
+    stage.controller = stage.a_controller()
+    stage.clock.move_to(1030.0)
+    await stage.controller.lead("another")
+    assert await stage.step_at(1031.0) == 1070.0
+    assert stage.controller.live.cluster.plan("default").placement == {"a": ("n1", "n1")}
+    await stage.step_at(1070.0)
+    assert stage.controller.live.cluster.plan("default").placement == {"a": ("n1",)}
+
+
+async def test_worker_that_exits_where_its_gpu_is_gone_is_planned_elsewhere_at_once() -> None:
+    stage = Stage()
+    await stage.begin(ratelimit_s=0.0)
+    await stage.add(JobSubmitted(spec=a_spec("a", min_replicas=2, max_replicas=2)))
+    await stage.controller.step()
+    await stage.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}))
+    for name in ("n2", "n3"):
+        await stage.add(NodeJoined(node=a_node(name, gpus=2)))
+    await stage.add(NodeChanged(node=a_node("n1", gpus=1)))
+    await stage.controller.step()
+    await stage.add(WorkerExited(job_id="a", workers=(1,), cause="failed"))
+    await stage.controller.step()
+    assert stage.controller.live.cluster.plan("default").placement["a"].count("n1") < 2
+
+
 async def test_stuck_job_of_higher_priority_takes_gpus_from_others_only_when_it_is_tried_again(stage: Stage) -> None:
     await stage.begin(ratelimit_s=0.0)
     await stage.add(JobSubmitted(spec=a_spec("low", min_replicas=2, max_replicas=2)))

@@ -1,16 +1,27 @@
-"""Workers stay on nodes that are cordoned, or silent for a while; nothing new comes there."""
+"""Workers stay on nodes that are cordoned, silent, or have fewer GPUs for a while; nothing new comes there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
+from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.events.types import JobSubmitted, NodeChanged, NodeJoined, NodeLeft
+from voda.events.types import (
+    AnyFact,
+    JobCompleted,
+    JobSubmitted,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    WorkerExited,
+    WorkerStarted,
+)
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.node_states import grace_ends_at
@@ -144,3 +155,126 @@ def test_grace_of_nodes_that_are_late_begins_anew_once_most_of_them_answer_again
 def test_workers_on_a_node_that_is_not_ready_and_never_fell_silent_move_at_once() -> None:
     view = replace(a_view({"n1": 0.0}), silent_since={})
     assert "n1" not in planned(view, 1.0)["a"]
+
+
+class Told:
+    """The state of a log with nodes of 4 GPUs and a job `a`, by default with 2 workers on n0."""
+
+    def __init__(self, nodes: int = 4, workers: Mapping[int, str] | None = None) -> None:
+        self.live = Live()
+        self._log = Log()
+        for number in range(nodes):
+            self.after(NodeJoined(node=a_node(f"n{number}")), at=1.0)
+        self.after(JobSubmitted(spec=a_spec("a", min_replicas=2, max_replicas=2)), at=1.0)
+        if workers := {0: "n0", 1: "n0"} if workers is None else workers:
+            self.after(WorkerStarted(job_id="a", workers=workers), at=1.0)
+
+    def after(self, fact: AnyFact, *, at: float) -> Mapping[str, float]:
+        """Return since when which nodes are silent, once a fact is recorded."""
+        self.live.apply(self._log.add(fact, at=at))
+        return self.live.state("default").silent_since
+
+    def after_node(self, name: str, gpus: int, *, at: float, **state: Any) -> Mapping[str, float]:
+        return self.after(NodeChanged(node=a_node(name, gpus=gpus, **state)), at=at)
+
+
+def a_full_pool(data: st.DataObject, nodes: int) -> tuple[list[Job], dict[str, tuple[str, ...]]]:
+    """Return jobs at work that fill so many nodes of 4 GPUs, and where they are."""
+    places = [f"n{number}" for number in range(nodes) for _ in range(4)]
+    jobs, placement = [], {}
+    while places:
+        size = data.draw(st.integers(1, len(places)))
+        job_id, at, places = f"j{len(jobs)}", tuple(places[:size]), places[size:]
+        placement[job_id] = at
+        least = data.draw(st.sampled_from([1, size]))
+        workers = dict(enumerate(at))
+        jobs.append(a_job(job_id, min_replicas=least, max_replicas=size, requested_replicas=size, workers=workers))
+    return jobs, placement
+
+
+@pytest.mark.parametrize("placer", sorted(PLACERS))
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_node_with_fewer_gpus_than_its_workers_hold_keeps_them_for_its_grace_and_as_many_as_it_can_then(
+    policy: str, placer: str, data: st.DataObject
+) -> None:
+    jobs, placement = a_full_pool(data, 3)
+    waiting = a_job("waits", max_replicas=12, submitted_at=1.0)
+    says = data.draw(st.integers(0, 3))
+    pool = [a_node("n0", gpus=says), a_node("n1"), a_node("n2")]
+    view = a_state(jobs=[*jobs, waiting], nodes=pool, placement=placement)
+    known = replace(view, silent_since={"n0": NOW})
+    for waited_s, seen in ((0.0, view), (0.0, known), (59.9, known)):
+        assert on("n0", planned(seen, NOW + waited_s, placer=placer, policy=policy), jobs) == on("n0", placement, jobs)
+    after = planned(known, NOW + 60.0, placer=placer, policy=policy)
+    assert sum(nodes.count("n0") for nodes in after.values()) <= says
+    ready = replace(view, nodes={**view.nodes, "n0": a_node("n0", gpus=says)}, silent_since={"n0": 0.0})
+    assert after == planned(ready, NOW + 60.0, placer=placer, policy=policy)
+
+
+def on(node: str, placement: Placement, jobs: Sequence[Job]) -> dict[str, set[int]]:
+    """Return which workers are planned for a node, by job."""
+    there = {each: {index for index, at in enumerate(nodes) if at == node} for each, nodes in placement.items()}
+    return {each: indices for each, indices in there.items() if indices}
+
+
+def test_node_that_has_fewer_gpus_for_good_loses_as_few_workers_as_it_has_too_many() -> None:
+    job = a_job("a", max_replicas=4, workers=dict.fromkeys(range(4), "n1"))
+    nodes = [a_node("n1", gpus=3), a_node("n2", gpus=1), a_node("n3", gpus=1)]
+    others = [a_job(name, workers={0: node}) for name, node in (("b", "n2"), ("c", "n3"))]
+    placement = {"a": ("n1",) * 4, "b": ("n2",), "c": ("n3",)}
+    view = replace(a_state(jobs=[job, *others], nodes=nodes, placement=placement), silent_since={"n1": NOW})
+    assert planned(view, NOW + 59.0) == placement
+    assert planned(view, NOW + 60.0) == {**placement, "a": ("n1",) * 3}
+    assert grace_ends_at(view, NOW) == NOW + 60.0
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_workers_stay_however_long_most_nodes_have_fewer_gpus_than_they_hold(gpus: int) -> None:
+    jobs = [a_job(name, max_replicas=2, workers={0: name, 1: name}) for name in ("n1", "n2")]
+    nodes = [a_node("n1", gpus=gpus), a_node("n2", gpus=gpus), a_node("n3")]
+    placement = {"n1": ("n1", "n1"), "n2": ("n2", "n2")}
+    view = replace(a_state(jobs=jobs, nodes=nodes, placement=placement), silent_since={"n1": 0.0, "n2": 0.0})
+    assert planned(view, 86_400.0) == placement
+    assert grace_ends_at(view, 1.0) == float("inf")
+
+
+def test_node_alone_that_still_has_some_gpus_is_believed_after_its_grace_and_one_without_any_is_not() -> None:
+    job = a_job("a", max_replicas=4, workers=dict.fromkeys(range(4), "n1"))
+    for gpus, left in ((3, 3), (0, 4)):
+        view = a_state(jobs=[job], nodes=[a_node("n1", gpus=gpus)], placement={"a": ("n1",) * 4})
+        view = replace(view, silent_since={"n1": NOW})
+        assert planned(view, NOW + 1.0)["a"] == ("n1",) * 4
+        assert planned(view, NOW + 60.0)["a"] == ("n1",) * left
+
+
+def test_silence_and_fewer_gpus_are_one_fact_with_one_clock() -> None:
+    told = Told()
+    assert told.after_node("n0", 0, at=10.0) == {"n0": 10.0}
+    assert told.after_node("n0", 0, at=20.0, is_ready=False) == {"n0": 10.0}
+    assert told.after_node("n0", 1, at=30.0) == {"n0": 10.0}
+    assert told.after_node("n0", 2, at=40.0) == {}
+    # Nobody holds what an idle node lacks; but one that has none any more says as little as a silent one.
+    assert told.after_node("n1", 3, at=50.0) == {}
+    assert told.after_node("n1", 0, at=60.0) == {"n1": 60.0}
+    assert told.after_node("n1", 4, at=70.0) == {}
+
+
+def test_node_whose_gpus_others_take_by_preemption_has_as_many_as_before() -> None:
+    told = Told()
+    assert told.after_node("n0", 4, at=10.0, foreign_gpus=3) == {}
+    assert told.after_node("n0", 4, at=20.0, foreign_gpus=2) == {}
+    assert told.after_node("n0", 3, at=30.0, foreign_gpus=2) == {"n0": 30.0}
+    assert told.after(WorkerExited(job_id="a", workers=(1,)), at=40.0) == {}
+
+
+def test_worker_whose_start_is_known_after_its_node_has_no_gpus_is_waited_for_until_it_exits() -> None:
+    told = Told(workers={})
+    told.after_node("n0", 0, at=10.0)
+    assert told.after_node("n0", 1, at=20.0) == {}
+    assert told.after(WorkerStarted(job_id="a", workers={0: "n0", 1: "n0"}), at=30.0) == {"n0": 30.0}
+    assert told.after(JobCompleted(job_id="a"), at=40.0) == {"n0": 30.0}
+    told.live.load(told.live.dump())
+    assert told.after(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=50.0) == {}
+    assert told.live.cluster.held("default") == {"n0": 1}

@@ -59,8 +59,7 @@ def nodes_of(
     gpus = _gpus_by_node(state.jobs.values())
     cards = {name: cards_of(account, job_cards(name)) for name, account in shares.items() if name in state.nodes}
     return tuple(
-        _node(node, gpus.get(name, {}), state.drains.get(name, ""), cards.get(name, ()))
-        for name, node in sorted(state.nodes.items())
+        _node(state, node, gpus.get(name, {}), cards.get(name, ())) for name, node in sorted(state.nodes.items())
     )
 
 
@@ -79,14 +78,17 @@ def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:
     return gpus
 
 
-def _node(node: Node, jobs: Mapping[str, int], drain_reason: str, cards: tuple[CardView, ...]) -> NodeView:
-    used = sum(jobs.values())
+def _node(state: ClusterState, node: Node, jobs: Mapping[str, int], cards: tuple[CardView, ...]) -> NodeView:
+    used, since = sum(jobs.values()), state.silent_since.get(node.name)
+    until = None if since is None or state.is_mostly_silent else since + state.settings.node_grace_s
     return view_of(
         NodeView,
         node,
         used_gpus=used,
         free_gpus=max(0, node.usable_gpus - used),
-        drain_reason=drain_reason,
+        drain_reason=state.drains.get(node.name, ""),
+        silent_since=since if since is None else instant(since),
+        workers_stay_until=until if until is None else instant(until),
         jobs=dict(sorted(jobs.items())),
         devices=cards,
     )

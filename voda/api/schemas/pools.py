@@ -56,6 +56,14 @@ class NodeView(View, frozen=True, kw_only=True):
     is_schedulable: Annotated[bool, Meta(description="False: cordoned; those that run there stay.")]
     is_draining: Annotated[bool, Meta(description="Whether its workers are to go elsewhere.")]
     drain_reason: Annotated[str, Meta(description="Why voda drains it; empty: it does not, whatever the cluster does.")]
+    silent_since: Annotated[
+        Instant | None,
+        Meta(description="Since when it does not answer, or says fewer GPUs than its workers hold, or none any more."),
+    ] = None
+    workers_stay_until: Annotated[
+        Instant | None,
+        Meta(description="Until when they stay for all that; null: it is not silent, or most of its pool's nodes are."),
+    ] = None
     labels: Mapping[str, str]
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
     devices: Annotated[tuple[CardView, ...], Meta(description="Cards that pods may share; empty: it shares none.")] = ()
@@ -80,7 +88,9 @@ class SettingsView(View, frozen=True, kw_only=True):
     resize_cost_s: float
     span_penalty: float
     heeds_resize_cost: bool
-    node_grace_s: Annotated[float, Meta(description="How long workers stay on a node that is silent.")]
+    node_grace_s: Annotated[
+        float, Meta(description="How long workers stay on a node that is silent or says too few GPUs.")
+    ]
     start_timeout_s: Annotated[float, Meta(description="How long a job may leave its GPUs unused; 0 = for ever.")]
     reclaim_grace_s: Annotated[
         float, Meta(description="How long a job may take to give cells back that a guarantee needs.")

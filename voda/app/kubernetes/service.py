@@ -277,8 +277,8 @@ class KubernetesService:
         silent = [pool for pool in live.pools() if live.state(pool).is_mostly_silent]
         if silent:
             return (
-                f"more than half of the nodes of {', '.join(silent)} are silent: the control plane or the network is"
-                " believed ill, and no worker is moved for it"
+                f"more than half of the nodes of {', '.join(silent)} are silent, or say fewer GPUs than their workers"
+                " hold: what they share is believed ill, and no worker is moved for it"
             )
         return self.log_health.warning or self._clock_warning()
 

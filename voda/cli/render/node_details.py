@@ -7,7 +7,7 @@ from rich.text import Text
 
 from voda.api.schemas.pools import CardView, NodeView
 from voda.cli.render.job_text import NONE
-from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
+from voda.cli.render.tables import Column, foreign_gpus, shared_cards, silence, table
 from voda.cli.render.terminal import plain
 from voda.text import counted
 
@@ -60,6 +60,7 @@ def _status(node: NodeView) -> str:
     notes = ["ready" if node.is_ready else "not ready"]
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += [node.drain_reason or "draining"] if node.is_draining else []
+    notes += [why] if (why := silence(node)) else []
     return ", ".join(notes)
 
 

@@ -18,7 +18,7 @@ from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
-from voda.text import number, short, since
+from voda.text import counted, number, short, since
 
 _GAP = 2
 
@@ -234,6 +234,7 @@ def _node(node: NodeView) -> list[str | Text]:
     held += _sharing(node)
     held += [f"(others x{others})"] if (others := foreign_gpus(node)) else []
     held += [f"({node.drain_reason})"] if node.drain_reason else []
+    held += [f"({why})"] if (why := silence(node)) else []
     return [
         plain(node.name),
         status,
@@ -242,6 +243,20 @@ def _node(node: NodeView) -> list[str | Text]:
         str(node.free_gpus),
         plain(", ".join(held)) or NONE,
     ]
+
+
+def silence(node: NodeView) -> str:
+    """Return since when a node is silent, or says fewer GPUs than its workers hold, and until when they stay."""
+    if node.silent_since is None:
+        return ""
+    held = f"{counted(node.used_gpus, 'GPU')} held, " if node.used_gpus else ""
+    says = f"{held}says {node.gpus}" if node.is_ready else "silent"
+    stay = f"until {_time(node.workers_stay_until)}" if node.workers_stay_until else "while most nodes are so"
+    return f"{says} since {_time(node.silent_since)}{f'; workers stay {stay}' if node.used_gpus else ''}"
+
+
+def _time(instant: datetime) -> str:
+    return f"{instant.astimezone():%H:%M:%S}"
 
 
 def _cards(node: NodeView) -> list[str | Text]:

@@ -1,10 +1,10 @@
 """The devices of this machine, GPUs as NVIDIA's driver shows them (NVML) or CPU slots, and which worker holds which.
 
 Rules: a device has one holder at a time, or several that have parts of it, and a worker keeps its devices until it is
-gone. The driver is only read; a
-GPU counts as healthy where the driver refuses an answer, so that an odd driver costs no GPU; a broken GPU stays broken
-until voda restarts. A GPU is in use by others if two looks in a row show a compute process on it while no worker holds
-it: a worker that has just ended may show for a moment.
+gone. The driver is only read; a GPU counts as healthy where the driver refuses an answer, so that an odd driver costs
+no GPU; a broken GPU stays broken until voda restarts, and one that is not listed counts as broken until it is listed
+again. A GPU is in use by others if two looks in a row show a compute process on it while no worker holds it: a worker
+that has just ended may show for a moment.
 """
 
 import logging
@@ -240,14 +240,15 @@ class GpuMonitor:
     def look(self, held: AbstractSet[str]) -> GpuHealth:
         """Return how the GPUs are, of which workers hold some; as slow as the driver is: call it in a thread."""
         cards = {self._names[card.uuid]: card for card in self._driver() if card.uuid in self._names}
-        for name in self._names.values():
-            problem = cards[name].problem if name in cards else "it is gone from the bus"
-            if problem:
-                self._broken.setdefault(name, problem)
+        for name, card in cards.items():
+            if card.problem:
+                self._broken.setdefault(name, card.problem)
+        # A driver that starts anew may show none for a moment.
+        absent = {name: "it is gone from the bus" for name in self._names.values() if name not in cards}
         busy = frozenset(name for name, card in cards.items() if card.processes and name not in held)
         before = busy if self._busy is None else self._busy
         self._busy = busy
-        return GpuHealth(broken=dict(self._broken), foreign=busy & before)
+        return GpuHealth(broken={**absent, **self._broken}, foreign=busy & before)
 
 
 def open_driver() -> Driver:

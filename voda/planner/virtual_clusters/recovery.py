@@ -105,7 +105,9 @@ def _room(view: ClusterState, held: Mapping[str, int], name: str) -> int:
     """Return the GPUs of a node that jobs may have, whether or not the pods of gangs are there and request theirs."""
     node = view.nodes[name]
     usable = int(node.usable_gpus)
-    return min(usable, int(node.gpus) - held[name]) if name in held else usable
+    # What a closed node has is what workers hold there.
+    is_shared = name in held and name not in view.closed_nodes
+    return min(usable, int(node.gpus) - held[name]) if is_shared else usable
 
 
 def _recover_workers(draft: CellDraft, kept: KeptWorkers, held: Mapping[str, int]) -> None:

@@ -164,11 +164,13 @@ def test_gpu_when_it_reported_an_error_stays_broken() -> None:
     assert watch.look(frozenset()).broken == {"1": "it reported Xid 79"}
 
 
-def test_gpu_when_it_is_not_shown_any_more_is_broken() -> None:
+def test_gpu_is_broken_for_as_long_as_it_is_not_shown() -> None:
     nvml = FakeNvml(*cards(2))
     watch = GpuMonitor(nvml.cards, find_gpus(nvml.cards))
-    nvml.shown.pop(0)
+    first = nvml.shown.pop(0)
     assert watch.look(frozenset()).broken == {"0": "it is gone from the bus"}
+    nvml.shown.insert(0, first)
+    assert watch.look(frozenset()).broken == {}
 
 
 def test_gpu_when_others_use_it_is_foreign_unless_a_worker_holds_it() -> None:

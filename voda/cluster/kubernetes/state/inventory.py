@@ -46,7 +46,7 @@ class Inventory:
         adopted: Callable[[str], str | None] = lambda uid: None,
     ) -> None:
         self.job = job
-        self.stock = NodeStock(rule, self._is_worker_in)
+        self.stock = NodeStock(rule, self._pool_of_worker)
         self.sharing = SharingPods(rule.share_resources)
         self.claiming = ClaimingPods()
         self.dirty_jobs: set[str] = set()
@@ -173,23 +173,24 @@ class Inventory:
         owner = self._index.owner(pod)
         return owner.object.metadata.annotations.get(well_known.JOB_ID, "") if owner is not None else ""
 
-    def _is_worker_in(self, pod: Pod, pool: str) -> bool:
+    def _pool_of_worker(self, pod: Pod) -> str | None:
+        """Return the pool of the job that a pod is a worker of; empty: the log does not know it, None: it is none."""
         if not (job_id := self._owners.job_of(pod)):
-            return False
+            return None
         job = self.logged_job(job_id)
-        return job is None or job.spec.pool == pool
+        return "" if job is None else job.spec.pool
 
 
 class NodeStock:
     """Nodes by name, and what their pods take; all but the workers of a pool's jobs use a node up for plans."""
 
-    def __init__(self, rule: PoolRule, is_worker_in: Callable[[Pod, str], bool]) -> None:
+    def __init__(self, rule: PoolRule, pool_of_worker: Callable[[Pod], str | None]) -> None:
         self.rule = rule
         self.nodes: dict[str, NodeObject] = {}
         self.dirty: set[str] = set()
         """Nodes of which plans may see something else than before."""
         self.devices = DeviceStock(rule, self._touch_node)
-        self._is_worker_in = is_worker_in
+        self._pool_of_worker = pool_of_worker
         self._labels: defaultdict[str, set[str]] = defaultdict(set)
         """pool -> the values of the pool label that its nodes have had; kept, so that a warning comes once."""
         self._pods: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
@@ -218,6 +219,7 @@ class NodeStock:
         if not (name := pod.takes_from):
             return
         self._pods[name][key] = pod
+        self._touch_if_it_decides(name, pod)
         pool = self.pool_of(name)
         if not self._takes_some(name, pod):
             self.dirty.add(name)
@@ -228,6 +230,7 @@ class NodeStock:
         """Count a pod no more, as it was added."""
         name = pod.takes_from
         if self._pods.get(name, {}).pop(key, None) is not None:
+            self._touch_if_it_decides(name, pod)
             if key in self._foreign.get(name, ()):
                 self._touch(name)
             elif not self._takes_some(name, pod):
@@ -236,8 +239,9 @@ class NodeStock:
 
     def pool_of(self, name: str) -> str | None:
         """Return the pool of a node; None: it is gone, or no pool's."""
-        found = self.nodes.get(name)
-        return pool_of(found, self.rule, self.devices.of(name)) if found is not None else None
+        if (found := self.nodes.get(name)) is None:
+            return None
+        return pool_of(found, self.rule, self.devices.of(name), of_workers=self._pool_of_workers(name))
 
     def node(self, name: str) -> Node | None:
         """Return a node as plans see it; None: it is gone, or no pool's."""
@@ -280,13 +284,30 @@ class NodeStock:
     def _node(self, found: NodeObject) -> Node | None:
         name = found.metadata.name
         devices = self.devices.of(name)
-        if (pool := pool_of(found, self.rule, devices)) is None:
+        if (pool := self.pool_of(name)) is None:
             return None
         foreign = {key: pod for key, pod in self.pods_on(name).items() if not self._is_worker_in(pod, pool)}
         self._foreign[name] = frozenset(foreign)
         taken = sum(taken_milli(pod, self.rule.resource) for pod in foreign.values())
         claimed = sum(gpus for key, gpus in self.devices.holders(name).items() if self._is_foreign(key, foreign))
-        return as_node(found, self.rule, foreign_milli=taken + 1000 * claimed, devices=devices)
+        milli = taken + 1000 * claimed
+        return as_node(found, self.rule, foreign_milli=milli, devices=devices, of_workers=pool)
+
+    def _is_worker_in(self, pod: Pod, pool: str) -> bool:
+        return self._pool_of_worker(pod) in (pool, "")
+
+    def _pool_of_workers(self, name: str) -> str:
+        """Return the pool of the jobs that have workers on a node; empty: there are none."""
+        if self.rule.label in self.nodes[name].metadata.labels:
+            return ""
+        bound = (pod for pod in self.pods_on(name).values() if pod.spec.node_name)
+        return next(filter(None, map(self._pool_of_worker, bound)), "")
+
+    def _touch_if_it_decides(self, name: str, pod: Pod) -> None:
+        """Look at a node anew whose pool may be that of its workers, once one of them comes or goes."""
+        found = self.nodes.get(name)
+        if found is not None and self.rule.label not in found.metadata.labels and self._pool_of_worker(pod):
+            self._touch_node(name)
 
     def _is_foreign(self, claim: str, foreign: Collection[str]) -> bool:
         """Say whether a claim on a node is others'; one whose pod is not there is about to come, or to go."""

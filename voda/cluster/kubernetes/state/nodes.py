@@ -1,7 +1,8 @@
 """Turns Kubernetes nodes into the nodes of plans: the pool of each, and what it can be used for.
 
 Rules: pure; a heartbeat, an annotation or a condition's time changes nothing here, because every changed Node goes to
-the log; a label becomes a pool by one rule, so that a job's manifest can name it.
+the log; a label becomes a pool by one rule, so that a job's manifest can name it. While a kubelet or a device plugin
+starts anew, a node says no GPUs for a moment: it stays in the pool of the workers that run there.
 """
 
 from collections.abc import Iterator
@@ -68,13 +69,18 @@ class NodeDevices(Struct, frozen=True):
 NO_DEVICES: Final = NodeDevices()
 
 
-def pool_of(node: NodeObject, rule: PoolRule, devices: NodeDevices = NO_DEVICES) -> str | None:
-    """Return the pool of a node; None: voda does not use it."""
+def pool_of(node: NodeObject, rule: PoolRule, devices: NodeDevices = NO_DEVICES, *, of_workers: str = "") -> str | None:
+    """Return the pool of a node; None: voda does not use it.
+
+    `of_workers` is the pool of the jobs that have workers there: what it went by may be gone for a moment.
+    """
     if value := node.metadata.labels.get(rule.label):
         return pool_name(value)
     if devices.product:
         return pool_name("-".join(devices.product.split()))
     has_gpus = offered_milli(node, rule, devices) >= 1000 or bool(_cards(node, rule, devices))
+    if of_workers and (rule.pool_attribute or not has_gpus):
+        return of_workers
     return rule.default_pool or None if has_gpus else None
 
 
@@ -91,13 +97,18 @@ def pool_name(value: str) -> str | None:
 
 
 def as_node(
-    node: NodeObject, rule: PoolRule, *, foreign_milli: int = 0, devices: NodeDevices = NO_DEVICES
+    node: NodeObject,
+    rule: PoolRule,
+    *,
+    foreign_milli: int = 0,
+    devices: NodeDevices = NO_DEVICES,
+    of_workers: str = "",
 ) -> Node | None:
     """Return a node as plans see it; None: voda does not use it.
 
-    Others' pods take `foreign_milli` thousandths of its GPUs, e.g. 250 for a quarter of a CPU.
+    Others' pods take `foreign_milli` thousandths of its GPUs, e.g. 250 for a quarter of a CPU. See `pool_of`.
     """
-    if (pool := pool_of(node, rule, devices)) is None:
+    if (pool := pool_of(node, rule, devices, of_workers=of_workers)) is None:
         return None
     offered = offered_milli(node, rule, devices)
     gpus = offered // 1000

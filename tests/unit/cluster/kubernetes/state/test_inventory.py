@@ -81,7 +81,7 @@ def kept(inventory: Inventory) -> Any:
         "claiming",
         "_past",
         "_job",
-        "_is_worker_in",
+        "_pool_of_worker",
         "_labels",
         "_pools",
         "_index",
@@ -111,6 +111,31 @@ def test_ended_job_whose_workers_linger_is_of_its_own_pool_whatever_their_node_s
     node = inventory.stock.node("n1")
     assert node is not None
     assert node.foreign_gpus == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_node_without_label_stays_in_its_pool_without_gpus_for_as_long_as_a_worker_is_there(restarts: bool) -> None:
+    live = {"a": a_job("a", name="a", namespace="ns", pool="gpus")}
+    whole = a_node_object("n1", labels={})
+    bare = a_node_object("n1", labels={}, allocatable={"nvidia.com/gpu": "0"})
+    pod = a_pod("a-worker-0", uid="p", version=1, node="n1", phase="Running", gpus="1")
+
+    def seen(node: NodeObject) -> Inventory:
+        inventory = Inventory(PoolRule(default_pool="gpus"), live.get)
+        inventory.put_node("n1", node)
+        inventory.put_pod("ns/a-worker-0", pod)
+        return inventory
+
+    inventory = seen(whole)
+    assert [(node.gpus, node.foreign_gpus) for node in inventory.stock.pool_nodes("gpus").values()] == [(8, 0)]
+    inventory.put_node("n1", bare)
+    # Another leader may see it for the first time now.
+    inventory = seen(bare) if restarts else inventory
+    assert [(node.gpus, node.foreign_gpus) for node in inventory.stock.pool_nodes("gpus").values()] == [(0, 0)]
+    inventory.take_dirty()
+    inventory.put_pod("ns/a-worker-0", None)
+    assert inventory.take_dirty()[0] == {"n1"}
+    assert inventory.stock.node("n1") is None
 
 
 @pytest.mark.parametrize("gates", [[], [{"name": "example.com/own"}], [{"name": "voda.dev/placement"}]])

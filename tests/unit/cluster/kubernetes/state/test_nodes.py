@@ -59,7 +59,7 @@ def test_pool_name_of_a_label_keeps_all_but_dots(value: str, pool: str | None) -
 
 
 def test_pool_of_two_labels_that_differ_in_dots_alone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    stock = NodeStock(RULE, lambda _pod, _pool: False)
+    stock = NodeStock(RULE, lambda _pod: None)
     for _ in range(2):
         stock.put("n1", a_node_object(labels={RULE.label: "1.5"}))
         stock.put("n2", a_node_object(labels={RULE.label: "1-5"}))
@@ -139,3 +139,18 @@ def test_gpus_of_a_broken_kubelet_stay_within_reason(offered: str, gpus: int) ->
 def test_node_after_a_heartbeat_is_the_same() -> None:
     heartbeat = a_node_object(annotations={"beat": "2"}, resourceVersion="9", generation=4)
     assert as_node(heartbeat, RULE) == as_node(a_node_object(), RULE)
+
+
+def test_node_without_label_or_gpus_is_of_the_pool_of_the_workers_there() -> None:
+    bare = a_node_object(labels={}, allocatable={"cpu": "4", "nvidia.com/gpu": "0"})
+    assert pool_of(bare, PoolRule(default_pool="any"), of_workers="a100") == "a100"
+    named = a_node_object(labels={"vodascheduler/accelerator": "v100"}, allocatable={})
+    assert pool_of(named, RULE, of_workers="a100") == "v100"
+    # Whoever takes the label away wants another pool, or none.
+    assert pool_of(a_node_object(labels={}), PoolRule(default_pool="any"), of_workers="a100") == "any"
+
+
+def test_node_whose_devices_are_not_published_is_of_the_pool_of_the_workers_there_though_it_has_gpus_too() -> None:
+    rule = PoolRule(default_pool="any", device_classes=("gpu",), pool_attribute="productName")
+    assert pool_of(a_node_object(labels={}), rule, of_workers="h100") == "h100"
+    assert pool_of(a_node_object(labels={}), rule) == "any"
