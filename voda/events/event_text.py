@@ -95,6 +95,8 @@ def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts
             return f"left{_because(fact.reason)}"
         case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
+            if fact.fits:
+                can = f"takes {counted(fact.fits, 'worker')}" if fact.reason else f"is tried with {fact.fits} workers"
             return f"{fact.node} {can}{_because(fact.reason)}"
         case _:
             assert_never(fact)

@@ -181,7 +181,7 @@ class JobRegistered(JobFact, frozen=True, kw_only=True):
 
 
 class WorkerRefused(JobFact, frozen=True, kw_only=True):
-    """The node cannot take a worker of the job, however many GPUs are free.
+    """The node cannot take one more worker of the job, however many GPUs are free.
 
     The refusal ends with the same fact without a reason, with any change of the node, and with a new request for the
     job.
@@ -193,6 +193,10 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
     node: str
     reason: str = ""
     """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
+    fits: int | None = None
+    """Workers of the job that the node takes all the same; without a reason it is to be tried with so many. None: not
+    known, as in older logs, and no new worker comes there; without a reason, nothing is refused any more.
+    """
 
 
 class JobStalled(JobFact, frozen=True, kw_only=True):

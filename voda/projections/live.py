@@ -242,11 +242,14 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
 
 @LiveCluster.folds
 def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
-    if not fact.reason:
+    job = live.job(fact.job_id)
+    if not fact.reason and fact.fits is None:
         _lift(live, fact.job_id, fact.node)
-    elif (job := live.job(fact.job_id)) is not None:
-        _store(live, replace(job, refusals={**job.refusals, fact.node: fact.reason}))
-        _index(live, fact.job_id, {fact.node: fact.reason})
+    elif job is not None and (reason := fact.reason or job.refusals.get(fact.node)):
+        fits = {node: number for node, number in job.fits.items() if node != fact.node}
+        fits |= {} if fact.fits is None else {fact.node: fact.fits}
+        _store(live, replace(job, refusals={**job.refusals, fact.node: reason}, fits=fits))
+        _index(live, fact.job_id, {fact.node: reason})
 
 
 @LiveCluster.folds
@@ -297,7 +300,8 @@ def _lift(live: LiveCluster, job_id: str, node: str) -> None:
     if (job := live.job(job_id)) is not None and node in job.refusals:
         _unindex(live, job)
         left = {name: reason for name, reason in job.refusals.items() if name != node}
-        _store(live, replace(job, refusals=left))
+        fits = {name: number for name, number in job.fits.items() if name != node}
+        _store(live, replace(job, refusals=left, fits=fits))
         _index(live, job_id, left)
 
 
@@ -364,7 +368,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-16"
+    FORMAT: ClassVar[str] = "live-17"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.application.status.kube_events import Reason
-from voda.domain.job import JobSpec
+from voda.domain.job import JobSpec, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import describe
 from voda.events.types import (
@@ -82,8 +82,9 @@ class EventMessages:
                 yield from self._started(fact, event.recorded_at)
             case WorkerExited() as fact:
                 yield from self._exited(fact)
-            case WorkerRefused(job_id=job_id, node=node, reason=reason) if reason:
-                yield JobMessage(job_id, "WorkerRefused", f"node {node} cannot take its workers: {reason}")
+            case WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits) if reason:
+                can = f"takes {fits} of its workers and no more" if fits else "cannot take its workers"
+                yield JobMessage(job_id, "WorkerRefused", f"node {node} {can}: {reason}")
             case JobStalled(job_id=job_id, reason=reason) if reason:
                 yield JobMessage(job_id, "Stalled", f"gets no further: {reason}")
             case JobBackedOff(job_id=job_id):
@@ -134,7 +135,9 @@ class EventMessages:
             record = self._record(job_id)
             if before and record is not None and record.is_live and not (record.is_canceling or record.is_halted):
                 workers = _counted(len(before), "worker")
-                yield JobMessage(job_id, "Preempted", f"gives up {workers}{_because(fact.reasons.get(job_id, ''))}")
+                why = fact.reasons.get(job_id, "")
+                reason: Reason = "WorkerRefused" if is_refused(why) else "Preempted"
+                yield JobMessage(job_id, reason, f"gives up {workers}{_because(why)}")
 
     def _started(self, fact: WorkerStarted, at: float) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
