@@ -156,7 +156,10 @@ def _of_job(fact: _JobObservation) -> str:
     match fact:
         case facts.JobRegistered():
             what = fact.kind or "object in the cluster"
-            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
+            if not fact.uid:
+                goes = "is made anew" if fact.reason else "is gone and will be created again"
+                return f"its {what} {goes}{_because(fact.reason)}"
+            return f"its {what} is {fact.uid}"
         case facts.JobStalled():
             return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
         case facts.WorkerStarted():

@@ -178,6 +178,8 @@ class JobRegistered(JobFact, frozen=True, kw_only=True):
     uid: str
     """Of the object. Empty: the former object is gone, and voda will create another one."""
     kind: str = ""
+    reason: str = ""
+    """Why voda replaces the former object, one sentence, where its pods do not say so themselves."""
 
 
 class WorkerRefused(JobFact, frozen=True, kw_only=True):

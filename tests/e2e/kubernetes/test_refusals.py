@@ -46,7 +46,11 @@ async def test_node_whose_cpus_run_out_before_its_gpus_gets_as_many_workers_as_f
         there = await world.uids("a")
         # Further plans change nothing any more.
         await world.submit(a_job_of_ten_cpus("b", world.namespace, most=1))
-        await it.until(lambda: world.told("b", "WorkerRefused"))
+
+        async def is_refused() -> bool:
+            return bool(await world.told("b", "WorkerRefused"))
+
+        await it.until(is_refused)
         assert await world.uids("a") == there
         assert [fact.fits for fact in await it.facts(WorkerRefused, it.id("a"))] == [6]
         [event] = await world.told("a", "WorkerRefused")

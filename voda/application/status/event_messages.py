@@ -110,7 +110,10 @@ class EventMessages:
 
     def _registered(self, fact: JobRegistered) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
-        if record is None or not fact.uid:
+        if record is None or not (fact.uid or fact.reason):
+            return
+        if not fact.uid:
+            yield JobMessage(fact.job_id, "Recreated", f"voda makes the job's object anew: {fact.reason}")
             return
         if record.job.first_started_at is not None:
             yield JobMessage(

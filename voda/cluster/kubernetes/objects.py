@@ -38,6 +38,7 @@ class ObjectMeta(ObjectName, frozen=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int = 0
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -138,6 +139,7 @@ class Terminated(KubeRecord, frozen=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    finished_at: str = ""
 
 
 class Waiting(KubeRecord, frozen=True):
@@ -252,15 +254,33 @@ class Pod(OwnObject, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def is_tracked(self) -> bool:
+        """Whether a Job counts how it ends."""
+        return well_known.JOB_TRACKING in self.metadata.finalizers
+
+    @property
     def is_active(self) -> bool:
         """Whether it goes on, or is about to begin."""
         return not self.is_over and not self.is_leaving
 
     @property
+    def is_leaving_unfinished(self) -> bool:
+        """Whether its deletion was requested while its program still ran, as far as that is known."""
+        if not self.is_leaving or not self.is_over:
+            return self.is_leaving
+        ends = (each.state.terminated for each in self.status.container_statuses)
+        ended_at = max((_instant(end.finished_at) for end in ends if end and end.finished_at), default=math.inf)
+        return ended_at >= self.leaves_at - self.metadata.deletion_grace_period_seconds
+
+    @property
     def leaves_at(self) -> float:
         """When its grace is over, seconds since the epoch; infinity where its deletion was not requested."""
         stamp = self.metadata.deletion_timestamp
-        return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
+        return _instant(stamp) if stamp else math.inf
+
+
+def _instant(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 class ReplicaStatus(KubeRecord, frozen=True):
@@ -282,20 +302,41 @@ class JobStatus(KubeRecord, frozen=True):
     @property
     def done_indices(self) -> Set[int]:
         """Replicas of a Job that succeeded, and get no pod any more."""
-        found: set[int] = set()
-        for each in self.completed_indexes.split(","):
-            first, _, last = each.partition("-")
-            if first.isdecimal() and (last or first).isdecimal():
-                found.update(range(int(first), min(int(last or first), MOST_REPLICAS) + 1))
-        return found
+        return _indices(self.completed_indexes)
 
     def condition(self, kind: str) -> KubeCondition | None:
         """Return the condition of that type if its status is True."""
         return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
 
 
+def _indices(text: str) -> Set[int]:
+    found: set[int] = set()
+    for each in text.split(","):
+        first, _, last = each.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found.update(range(int(first), min(int(last or first), MOST_REPLICAS) + 1))
+    return found
+
+
+class SuccessRule(KubeRecord, frozen=True):
+    succeeded_indexes: str | None = None
+    succeeded_count: int | None = None
+
+    def is_met_by(self, done: Set[int]) -> bool:
+        """Return whether a Job of which these replicas succeeded has succeeded by this rule."""
+        counted = done if self.succeeded_indexes is None else done & _indices(self.succeeded_indexes)
+        if self.succeeded_count is not None:
+            return len(counted) >= self.succeeded_count
+        return self.succeeded_indexes is not None and counted == _indices(self.succeeded_indexes)
+
+
+class SuccessPolicy(KubeRecord, frozen=True):
+    rules: tuple[SuccessRule, ...] = ()
+
+
 class KubeRunPolicy(KubeRecord, frozen=True):
     suspend: bool = False
+    clean_pod_policy: str | None = None
     managed_by: str | None = None
     backoff_limit: int | None = None
 
@@ -328,6 +369,7 @@ class JobObjectSpec(KubeRecord, frozen=True):
     """Of a Job, as the next ones; other kinds have it in runPolicy."""
     managed_by: str | None = None
     parallelism: int | None = None
+    success_policy: SuccessPolicy | None = None
     template: KubeTemplate = KubeTemplate()
 
     def roles(self, field: str) -> Mapping[str, ReplicaSpec]:
@@ -350,6 +392,11 @@ class JobObject(WatchedObject, frozen=True):
     status: JobStatus = JobStatus()
     child: "JobObject | None" = None
     """The Job that its controller made of it, whose pods are its replicas; the inventory adds it."""
+    void: Set[int] = frozenset()
+    """Replicas that it counts as succeeded, whose pods were taken before their programs had finished; the inventory
+    adds them."""
+    is_void: bool = False
+    """Whether its success as a whole is none for that reason, or it can only run on if it is made anew."""
     text: bytes = field(default=b"", name=".text")
     """All of it as a watch brought it, until it has its job; under a name that no field of an object has."""
 

@@ -50,9 +50,15 @@ def is_launcher(pod: Pod) -> bool:
     return "launcher" in (labels.get(well_known.OPERATOR_JOB_ROLE), labels.get(well_known.OPERATOR_REPLICA_TYPE))
 
 
+def is_taken(pod: Pod) -> bool:
+    """Return whether a pod was deleted or evicted before its program had finished, whatever that exits with."""
+    is_disrupted = any(each.type == DISRUPTED and each.status == "True" for each in pod.status.conditions)
+    return is_disrupted or pod.is_leaving_unfinished
+
+
 def has_succeeded(job: JobObject, pod: Pod) -> bool:
     """Return whether a pod of this very object ended by itself, and well; one that is deleted may exit with 0, too."""
-    if pod.status.phase != "Succeeded" or pod.is_leaving:
+    if pod.status.phase != "Succeeded" or is_taken(pod):
         return False
     meta = job.metadata
     # The owner of a launcher may be a Job in between.

@@ -141,7 +141,7 @@ def exit_cause(
     pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
     if by_others := _external_cause(pod, node):
         return by_others, None
-    if pod.is_over and not pod.is_leaving:
+    if pod.is_over and not pod.is_leaving_unfinished:
         return SUCCESS if pod.status.phase == "Succeeded" else ("failed", _exit_code(pod))
     if ended is not None:
         return ("finished" if isinstance(ended, JobCompleted) else "failed"), None
