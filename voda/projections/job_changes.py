@@ -105,6 +105,20 @@ def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
     return replace(job, loss=loss) if loss and job.workers and not job.loss else job
 
 
+def refused_job(job: Job, fact: facts.WorkerRefused) -> Job:
+    """Return a live job that a node refuses, or refuses no more; the very job where nothing changes."""
+    reason = fact.reason or ("" if fact.fits is None else job.refusals.get(fact.node, ""))
+    if not reason and fact.node not in job.refusals:
+        return job
+    refusals = {node: why for node, why in job.refusals.items() if node != fact.node}
+    fits = {node: number for node, number in job.fits.items() if node != fact.node}
+    if reason:
+        refusals[fact.node] = reason
+    if reason and fact.fits is not None:
+        fits[fact.node] = fact.fits
+    return replace(job, refusals=refusals, fits=fits)
+
+
 def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:
     if not fact.reason or fact.at_work is None:
         return None

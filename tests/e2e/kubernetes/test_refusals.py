@@ -83,7 +83,8 @@ async def test_job_that_needs_more_than_fit_is_refused_and_not_preempted(jobs_wo
         assert "gives up 8 workers: waits: needs room for 8 workers of 1 GPU" in said
         assert await world.told("a", "Preempted") == []
         record = it.service.view.job_registry.job(it.id("a"))
-        assert record is not None and not record.is_preempted
+        assert record is not None
+        assert not record.is_preempted
 
 
 async def test_two_jobs_that_need_the_same_cpus_share_what_there_is(jobs_world: JobsWorld, tmp_path: Path) -> None:

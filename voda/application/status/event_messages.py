@@ -62,6 +62,8 @@ class EventMessages:
         self._planned: dict[str, tuple[str, ...]] = {}
         """Live job -> nodes by the plan in force; jobs whose plan is not known are absent."""
         self._workers: dict[str, set[int]] = {}
+        self._replaced: dict[str, str] = {}
+        """Job whose object is being replaced -> why."""
 
     def begin(self, live: Iterable[JobRecord]) -> None:
         records = list(live)
@@ -110,15 +112,14 @@ class EventMessages:
 
     def _registered(self, fact: JobRegistered) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
-        if record is None or not (fact.uid or fact.reason):
+        if record is None or not fact.uid:
+            # Events are about an object that is there.
+            self._replaced[fact.job_id] = fact.reason
             return
-        if not fact.uid:
-            yield JobMessage(fact.job_id, "Recreated", f"voda makes the job's object anew: {fact.reason}")
-            return
+        why = self._replaced.pop(fact.job_id, "")
         if record.job.first_started_at is not None:
-            yield JobMessage(
-                fact.job_id, "Recreated", "voda made a new object for the job, which goes on from its last checkpoint"
-            )
+            made = "voda made a new object for the job, which goes on from its last checkpoint"
+            yield JobMessage(fact.job_id, "Recreated", f"{made}{_because(why)}")
             return
         self._planned.setdefault(fact.job_id, ())
         self._workers.setdefault(fact.job_id, set())
@@ -171,6 +172,7 @@ class EventMessages:
     def _ended(self, job_id: str, reason: Reason, message: str) -> JobMessage:
         self._planned.pop(job_id, None)
         self._workers.pop(job_id, None)
+        self._replaced.pop(job_id, None)
         return JobMessage(job_id, reason, message)
 
 

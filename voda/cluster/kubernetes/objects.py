@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr, replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.interning import intern_mapping, intern_strings, intern_value
-from voda.domain.job import MOST_REPLICAS
+from voda.cluster.kubernetes.kinds.success_policy import SuccessPolicy, indices
 from voda.kinds.pod_template import PodClaim
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.metadata import KubeRecord, ObjectName, WatchedObject
@@ -264,23 +264,10 @@ class Pod(OwnObject, frozen=True):
         return not self.is_over and not self.is_leaving
 
     @property
-    def is_leaving_unfinished(self) -> bool:
-        """Whether its deletion was requested while its program still ran, as far as that is known."""
-        if not self.is_leaving or not self.is_over:
-            return self.is_leaving
-        ends = (each.state.terminated for each in self.status.container_statuses)
-        ended_at = max((_instant(end.finished_at) for end in ends if end and end.finished_at), default=math.inf)
-        return ended_at >= self.leaves_at - self.metadata.deletion_grace_period_seconds
-
-    @property
     def leaves_at(self) -> float:
         """When its grace is over, seconds since the epoch; infinity where its deletion was not requested."""
         stamp = self.metadata.deletion_timestamp
-        return _instant(stamp) if stamp else math.inf
-
-
-def _instant(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
+        return datetime.fromisoformat(stamp).timestamp() if stamp else math.inf
 
 
 class ReplicaStatus(KubeRecord, frozen=True):
@@ -302,36 +289,11 @@ class JobStatus(KubeRecord, frozen=True):
     @property
     def done_indices(self) -> Set[int]:
         """Replicas of a Job that succeeded, and get no pod any more."""
-        return _indices(self.completed_indexes)
+        return indices(self.completed_indexes)
 
     def condition(self, kind: str) -> KubeCondition | None:
         """Return the condition of that type if its status is True."""
         return next((each for each in self.conditions if each.type == kind and each.status == "True"), None)
-
-
-def _indices(text: str) -> Set[int]:
-    found: set[int] = set()
-    for each in text.split(","):
-        first, _, last = each.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first), min(int(last or first), MOST_REPLICAS) + 1))
-    return found
-
-
-class SuccessRule(KubeRecord, frozen=True):
-    succeeded_indexes: str | None = None
-    succeeded_count: int | None = None
-
-    def is_met_by(self, done: Set[int]) -> bool:
-        """Return whether a Job of which these replicas succeeded has succeeded by this rule."""
-        counted = done if self.succeeded_indexes is None else done & _indices(self.succeeded_indexes)
-        if self.succeeded_count is not None:
-            return len(counted) >= self.succeeded_count
-        return self.succeeded_indexes is not None and counted == _indices(self.succeeded_indexes)
-
-
-class SuccessPolicy(KubeRecord, frozen=True):
-    rules: tuple[SuccessRule, ...] = ()
 
 
 class KubeRunPolicy(KubeRecord, frozen=True):

@@ -13,7 +13,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import Patch, object_size
 from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
-from voda.cluster.kubernetes.kinds.operator_pods import index, is_taken
+from voda.cluster.kubernetes.kinds.operator_pods import index, is_taken, leaves_unfinished
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
@@ -133,7 +133,7 @@ def untracked(at: ObservedJob) -> Iterator[UntrackPods]:
     A program that saves and exits with 0 on SIGTERM has not finished.
     """
     pods = {**at.pods, **at.workers}
-    if taken := tuple(key for key, pod in pods.items() if pod.is_leaving_unfinished and pod.is_tracked):
+    if taken := tuple(key for key, pod in pods.items() if leaves_unfinished(pod) and pod.is_tracked):
         yield UntrackPods(taken)
 
 

@@ -144,12 +144,8 @@ class Inventory:
         else:
             of_name = (each for each in self._index.carrying(job_id) if _is_named(each, job))
             found = next(of_name, None)
-        return self.judged(found, job_id) if found is not None else None
-
-    def judged(self, found: KubeJob, job_id: str) -> KubeJob:
-        """Return the object of a job, if that is live with what the object takes for success and is none."""
-        job = self.job(job_id)
-        return found.judged(self.pods(found).values(), job) if job is not None else found
+        live = self.job(job_id)
+        return found.judged(self.pods(found).values(), live) if found is not None and live is not None else found
 
     def logged_job(self, job_id: str) -> Job | None:
         """Return a job of the log, live or ended; None: the log never had it, or forgot it."""

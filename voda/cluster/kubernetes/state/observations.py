@@ -68,8 +68,8 @@ class Observations:
         job_id = last.object.metadata.annotations.get(well_known.JOB_ID, "")
         job = self._inventory.job(job_id)
         if job is not None and job.uid == last.object.metadata.uid:
-            last = self._inventory.judged(last, job_id)
-            end = outcome_of(last, tuple(self._inventory.pods(last).values()), job_id)
+            pods = tuple(self._inventory.pods(last).values())
+            end = outcome_of(last.judged(pods, job), pods, job_id)
             if end is not None:
                 self._ends_of_deleted[job_id] = end
 

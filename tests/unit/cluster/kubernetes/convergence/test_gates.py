@@ -1,7 +1,5 @@
 """The gates of a job's workers are lifted together or not at all, on a cluster in memory and on virtual time."""
 
-import asyncio
-
 import msgspec
 import pytest
 
