@@ -1,7 +1,8 @@
 """Train a small network on scikit-learn's digits, data-parallel over MPI, so that it can be resized at any moment.
 
 Three things make it elastic, and they are all there is to it:
-1. `voda run` sends SIGTERM: all ranks stop at the same step, rank 0 writes a checkpoint, and the program ends with 0.
+1. `voda run` sends SIGTERM: all ranks stop at the same step, rank 0 writes a checkpoint, and the program ends with 143
+   (128 + SIGTERM): 0 would say that all is done, which a Job of Kubernetes believes of a worker that was evicted.
 2. The checkpoint lies in VODA_JOB_DIR and is written whole or not at all. A start at another size goes on from it.
 3. The batch of a step is the same whatever the number of ranks; each rank takes its share. So the result is the same
    too, up to rounding.
@@ -138,18 +139,19 @@ class Training:
         """Remember that it is to end; the ranks agree on it in the next step."""
         self.is_told = True
 
-    def run(self) -> None:
-        """Train from where the last start ended."""
+    def run(self) -> bool:
+        """Train from where the last start ended; return whether all is done, False if told to end."""
         progress = self.begin()
         while progress.epoch < self.options.epochs:
             began, was_whole = time.perf_counter(), progress.step == 0
             loss = self.epoch(progress)
             if loss is None:
                 self.say(f"told to end: checkpoint of epoch {progress.epoch}, step {progress.step}")
-                return
+                return False
             span = time.perf_counter() - began
             if self.world.rank == 0:
                 self.finish(progress, span if was_whole else None, loss)
+        return True
 
     def begin(self) -> Progress:
         """Let rank 0 read the checkpoint, and all others have the same."""
@@ -227,7 +229,7 @@ class Training:
             print(text, flush=True)
 
 
-def main() -> None:
+def main() -> int:
     """Read the options and train."""
     env = os.environ
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,12 +238,12 @@ def main() -> None:
     parser.add_argument("--seconds-per-epoch", type=float, default=0.0, help="instead: about so long on one worker")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--folder", default=env.get("VODA_JOB_DIR", "."), help="of the checkpoint")
-    Training(parser.parse_args()).run()
+    return 0 if Training(parser.parse_args()).run() else 143
 
 
 if __name__ == "__main__":
     try:
-        main()
+        sys.exit(main())
     except Exception as error:
         # Otherwise the other ranks would wait for this one for ever.
         print(f"rank {MPI.COMM_WORLD.rank}: {error!r}", file=sys.stderr, flush=True)

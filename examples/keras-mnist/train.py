@@ -57,8 +57,8 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Stop where any rank was told."""
         if WORLD.allreduce(self.is_told, MPI.LOR):
-            # sys.exit runs MPI_Finalize; voda run does not mind that the epoch is not done.
-            raise SystemExit(0)
+            # sys.exit runs MPI_Finalize. Not with 0: the training is not done, and a Job would take it for that.
+            raise SystemExit(143)
 
     def on_epoch_end(self, epoch, logs=None):
         """Save the epoch; the count is written last, so that it never promises too much."""

@@ -51,7 +51,8 @@ def a_live_job(
         submitted_at=float(draw(st.integers(0, 3))),
         workers=draw(st.sampled_from([{}, {0: "n0"}])),
         kind=draw(kinds),
-        refusals=dict.fromkeys(draw(st.sets(st.sampled_from(refusing))), "full") if refusing else {},
+        refusals=(refusals := dict.fromkeys(draw(st.sets(st.sampled_from(refusing))), "full") if refusing else {}),
+        fits={node: draw(st.integers(0, 4)) for node in sorted(refusals) if draw(st.booleans())},
     )
 
 
@@ -137,9 +138,10 @@ def test_placers_when_nodes_refuse_jobs_then_no_worker_comes_to_them(placer: Pla
     state, replicas = request
     for job_id, nodes in placer.place(state, replicas, 0.0).items():
         job, before = state.jobs[job_id], state.plan.placement.get(job_id, ())
+        at_work = Counter(before[index] for index, node in job.workers.items() if before[index : index + 1] == (node,))
         for index, node in enumerate(nodes):
             stays = job.workers.get(index) == node and index < len(before) and before[index] == node
-            assert node not in job.refusals or stays
+            assert not job.is_refused_by(node, nodes.count(node)) or stays or nodes.count(node) <= at_work[node]
 
 
 @given(request=ANCHORED)

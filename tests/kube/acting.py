@@ -17,6 +17,7 @@ from tests.kube.objects import a_node
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
+from voda.cluster.kubernetes.convergence.refusals import RefusalReports
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1, MPIJobV2
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS, TemplateValues
@@ -48,7 +49,8 @@ class Stage:
         self.clock = CountingClock("id")
         self.inventory = Inventory(rule or PoolRule(), self.jobs.get)
         api = MemoryApi(self.server, self.wire)
-        self.gates = GateLifter(self.inventory, api, self.clock, self._tell, telemetry=NO_TELEMETRY)
+        refusals = RefusalReports(self.inventory, self.clock, self._tell, telemetry=NO_TELEMETRY)
+        self.gates = GateLifter(self.inventory, api, refusals, telemetry=NO_TELEMETRY)
         self.actuator = Actuator(
             self.inventory, api, self.clock, self.gates, self._tell, values=TemplateValues(tolerated_taints=GPU_TAINTS)
         )

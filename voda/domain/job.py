@@ -20,6 +20,10 @@ PREEMPTED = "preempted"
 HALTED = "halted"
 DRAINED = "drained"
 MOVED = "moved"
+REFUSED = "refused"
+NO_NODE = "no node can take it"
+TAKING_NODES = "the nodes that take it"
+"""Parts of the reasons of plans that give a job fewer workers as nodes refuse it."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -159,12 +163,14 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it shall have no workers until it is resumed, such as `halted by ada`; empty: it is not halted."""
     interruption: str = ""
     """Why its last workers left, of a job that ran and has none: `preempted` by a plan, `drained` by a plan after
-    the drain of a node, `moved` by a plan that frees its card, `halted` by a user, or what happened to them (`failed`,
-    `evicted`, `node_lost`, ...); empty while it has workers, or never had any, and where a plan only changes them."""
+    the drain of a node, `moved` by a plan that frees its card, `refused` by a plan as nodes take too few of them,
+    `halted` by a user, or what happened to them (`failed`, `evicted`, `node_lost`, ...); empty while it has workers, or
+    never had any, and where a plan only changes them."""
     loss: str = ""
     """Of a job with workers: `halted` once that was requested, `drained` once a plan after a drain takes them, `moved`
-    once a plan halts it to free its card, else the first cause since its last start for which it lost one, unless a
-    plan took it; it becomes the interruption once all have left."""
+    once a plan halts it to free its card, `refused` once a plan gives it none as nodes refuse it, else the first cause
+    since its last start for which it lost one, unless a plan took it; it becomes the interruption once all have left.
+    """
     uid: str = ""
     """Of its object in the cluster; empty while none is known, and where the cluster keeps none."""
     waits_for: tuple[Dependency, ...] = ()
@@ -172,7 +178,9 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unsatisfiable: str = ""
     """Why one of them can no longer be met, such as `train failed`: then the leader cancels the job."""
     refusals: Mapping[str, str] = {}
-    """Node -> why it cannot take a worker of the job; without those that were lifted."""
+    """Node -> why it cannot take one more worker of the job; without those that were lifted."""
+    fits: Mapping[str, int] = {}
+    """Node that refuses it -> workers of it that have room there all the same; absent: only those at work may stay."""
     last_error: str = ""
     """Of the last action on it that failed since a worker of it started."""
     obstacle: Obstacle | None = None
@@ -185,6 +193,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def replicas(self) -> int:
         """Workers observed, not desired."""
         return len(self.workers)
+
+    def is_refused_by(self, node: str, workers: int) -> bool:
+        """Return whether so many workers of it, new ones among them, are more than a node is known to take."""
+        return node in self.refusals and workers > self.fits.get(node, 0)
 
     @property
     def is_halted(self) -> bool:
@@ -218,6 +230,11 @@ def category_of(name: str) -> str:
     while (stripped := _SUFFIX.sub("", name)) != name:
         name = stripped
     return name
+
+
+def is_refused(reason: str) -> bool:
+    """Return whether a plan's reason says that nodes refuse a job."""
+    return NO_NODE in reason or TAKING_NODES in reason
 
 
 def validated(spec: JobSpec) -> JobSpec:

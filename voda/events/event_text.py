@@ -96,6 +96,8 @@ def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts
             return f"left{_because(fact.reason)}"
         case facts.WorkerRefused():
             can = "cannot take a worker" if fact.reason else "can take a worker again"
+            if fact.fits:
+                can = f"takes {counted(fact.fits, 'worker')}" if fact.reason else f"is tried with {fact.fits} workers"
             return f"{fact.node} {can}{_because(fact.reason)}"
         case _:
             assert_never(fact)
@@ -155,7 +157,10 @@ def _of_job(fact: _JobObservation) -> str:
     match fact:
         case facts.JobRegistered():
             what = fact.kind or "object in the cluster"
-            return f"its {what} is {fact.uid}" if fact.uid else f"its {what} is gone and will be created again"
+            if not fact.uid:
+                goes = "is made anew" if fact.reason else "is gone and will be created again"
+                return f"its {what} {goes}{_because(fact.reason)}"
+            return f"its {what} is {fact.uid}"
         case facts.JobStalled():
             return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
         case facts.JobSilent():

@@ -178,10 +178,12 @@ class JobRegistered(JobFact, frozen=True, kw_only=True):
     uid: str
     """Of the object. Empty: the former object is gone, and voda will create another one."""
     kind: str = ""
+    reason: str = ""
+    """Why voda replaces the former object, one sentence, where its pods do not say so themselves."""
 
 
 class WorkerRefused(JobFact, frozen=True, kw_only=True):
-    """The node cannot take a worker of the job, however many GPUs are free.
+    """The node cannot take one more worker of the job, however many GPUs are free.
 
     The refusal ends with the same fact without a reason, with any change of the node, and with a new request for the
     job.
@@ -193,6 +195,10 @@ class WorkerRefused(JobFact, frozen=True, kw_only=True):
     node: str
     reason: str = ""
     """Such as `2 CPUs free, 4 needed`; empty: the node can take one again."""
+    fits: int | None = None
+    """Workers of the job that the node takes all the same; without a reason it is to be tried with so many. None: not
+    known, as in older logs, and no new worker comes there; without a reason, nothing is refused any more.
+    """
 
 
 class JobStalled(JobFact, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ Rule: every answer depends on names and counts alone, never on the order in whic
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from voda.domain.gpus import NO_GPUS, Gpus
 
@@ -49,6 +49,23 @@ class FreeGpus:
         if not avoid:
             return next((nodes[0] for nodes in lists if nodes), None)
         return next((node for nodes in lists for node in nodes if node not in avoid), None)
+
+    def spread(self, workers: int, gpus: Gpus, room: Mapping[str, int]) -> Mapping[str, int]:
+        """Use GPUs for workers of `gpus` each, or for as many as fit; return node -> workers, on few nodes.
+
+        `room` is the most workers that a node takes, of those that do not take as many as they have GPUs for.
+        """
+        taken: dict[str, int] = {}
+        while (left := workers - sum(taken.values())) > 0:
+            small = {node for node, most in room.items() if most < left or node in taken}
+            full = {node for node, most in room.items() if most < 1 or node in taken}
+            node = self.best_fit(left * gpus, small) or self.roomiest(full)
+            fitting = min(left, self[node] // gpus, room.get(node, left)) if node else 0
+            if node is None or not fitting:
+                break
+            self.take(node, fitting * gpus)
+            taken[node] = fitting
+        return taken
 
     def most(self) -> Gpus:
         """Return the free GPUs of the roomiest node; 0 where there is none."""

@@ -4,9 +4,10 @@ That is the anchor: worker 0 of a job whose workers all meet there, such as a Py
 work where the plan in force has it; one that is not there yet can be moved for nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.kinds.registry import KINDS
 
@@ -32,6 +33,11 @@ def per_node(nodes: Iterable[str]) -> Mapping[str, int]:
     for node in nodes:
         counts[node] = counts.get(node, 0) + 1
     return counts
+
+
+def refusing(job: Job, workers: int) -> Collection[str]:
+    """Return the nodes that are known not to take so many workers of a job."""
+    return [node for node in job.refusals if job.is_refused_by(node, workers)]
 
 
 ANCHORED: Final = frozenset(name for name, kind in KINDS.items() if kind.has_anchor)

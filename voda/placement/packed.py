@@ -6,7 +6,7 @@ method); a worker that anchors its job counts as much as the whole job.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import ANCHORED, anchor, largest_first, per_node
+from voda.placement.order import ANCHORED, anchor, largest_first, per_node, refusing
 
 Packing = Mapping[str, Mapping[str, int]]
 """job id -> copy -> workers; a copy is called after the node it was made from."""
@@ -49,7 +49,9 @@ def _packed(view: ClusterState, replicas: Mapping[str, int]) -> Packing:
         for copy, workers in copies.items():
             free.take(copy, workers * spec.gpus_per_replica)
         missing = replicas[job_id] - sum(copies.values())
-        copies |= _copies_for(free, missing, spec.gpus_per_replica, job.refusals)
+        room = {node: job.fits.get(node, 0) - copies.get(node, 0) for node in job.refusals}
+        for copy, workers in free.spread(missing, spec.gpus_per_replica, room).items():
+            copies[copy] = copies.get(copy, 0) + workers
         if sum(copies.values()) >= spec.min_replicas:
             packing[job_id] = copies
         else:
@@ -65,19 +67,6 @@ def _staying(view: ClusterState, job_id: str, size: int) -> Sequence[str]:
     workers = view.jobs[job_id].workers
     places = enumerate(view.plan.placement.get(job_id, ())[:size])
     return [node if node in view.closed_nodes and workers.get(index) == node else "" for index, node in places]
-
-
-def _copies_for(free: FreeGpus, workers: int, gpus: Gpus, avoid: Collection[str]) -> Mapping[str, int]:
-    copies: dict[str, int] = {}
-    while workers:
-        copy = free.best_fit(workers * gpus, avoid) or free.roomiest(avoid)
-        fitting = min(workers, free[copy] // gpus) if copy else 0
-        if copy is None or not fitting:
-            break
-        free.take(copy, fitting * gpus)
-        copies[copy] = fitting
-        workers -= fitting
-    return copies
 
 
 def _mapped(view: ClusterState, packing: Packing) -> Mapping[str, str]:
@@ -120,7 +109,7 @@ def _weigh_anchors_and_refusals(view: ClusterState, packing: Packing, stays: dic
         for copy in copies:
             if anchor_node is not None:
                 stays[copy, anchor_node] += sum(copies.values())
-            for node in jobs[job_id].refusals:
+            for node in refusing(jobs[job_id], copies[copy]):
                 stays[copy, node] += refused
 
 

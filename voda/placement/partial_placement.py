@@ -4,6 +4,7 @@ Of what is in force, shrunk jobs lose their highest indices, lost nodes all thei
 placement that fits its nodes; of a job that a node refuses only workers at work there stay on it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.placement.free_gpus import FreeGpus
-from voda.placement.order import anchor, by_size, per_node
+from voda.placement.order import anchor, by_size, per_node, refusing
 
 
 class PartialPlacement:
@@ -50,14 +51,15 @@ class PartialPlacement:
         own = per_node(self._short[job_id].values())
         if len(own) > 1:
             return False
-        refusals = self._view.jobs[job_id].refusals
+        job = self._view.jobs[job_id]
+        refused = refusing(job, workers)
         home = next(iter(own), None)
-        if home in self._view.closed_nodes:
+        if home in self._view.closed_nodes or (home in refused and self._are_kept(job, own)):
             return False
-        if home is None or home in refusals or self._free[home] < (workers - own[home]) * gpus:
+        if home is None or home in refused or self._free[home] < (workers - own[home]) * gpus:
             if home is not None and self._anchor_node(job_id, self._short[job_id].get(0)):
                 return False
-            home = self._free.best_fit(workers * gpus, refusals)
+            home = self._free.best_fit(workers * gpus, refused)
         if home is None:
             return False
         self._move(own, {home: workers}, gpus)
@@ -71,9 +73,8 @@ class PartialPlacement:
         own = per_node(staying.values())
         added = self._nodes_for(job, own, self._replicas[job_id] - len(staying))
         size = len(staying) + len(added)
-        if job.refusals and (
-            refused := [index for index in staying if index >= size and staying[index] in job.refusals]
-        ):
+        unknown = job.refusals.keys() - job.fits.keys()
+        if refused := [index for index in staying if index >= size and staying[index] in unknown]:
             # They would come back under another index, and be refused.
             self._move(per_node([*added, *(staying.pop(index) for index in refused)]), {}, gpus)
             self._place_on_many(job_id)
@@ -95,20 +96,18 @@ class PartialPlacement:
     def _nodes_for(self, job: Job, own: Mapping[str, int], missing: int) -> list[str]:
         """Take GPUs for the missing workers, or for as many of them as fit."""
         nodes: list[str] = []
-        gpus, refusals = job.spec.gpus_per_replica, job.refusals
-        for node in sorted(own.keys() - refusals.keys(), key=lambda node: (-own[node], node)):
-            nodes += self._take(node, missing - len(nodes), gpus)
-        while missing > len(nodes):
-            left = missing - len(nodes)
-            roomy = self._free.best_fit(left * gpus, refusals) or self._free.roomiest(refusals)
-            added = self._take(roomy, left, gpus) if roomy else []
-            if not added:
-                break
-            nodes += added
+        gpus = job.spec.gpus_per_replica
+        # Nodes that refuse the job have room for so many more.
+        room = {node: job.fits.get(node, 0) - own.get(node, 0) for node in job.refusals}
+        for node in sorted(own, key=lambda node: (-own[node], node)):
+            nodes += self._take(node, min(missing - len(nodes), room.get(node, missing)), gpus)
+            room |= {node: 0} if node in room else {}
+        for node, workers in self._free.spread(missing - len(nodes), gpus, room).items():
+            nodes += [node] * workers
         return nodes
 
     def _take(self, node: str, most: int, gpus: Gpus) -> list[str]:
-        fitting = min(most, self._free[node] // gpus)
+        fitting = max(0, min(most, self._free[node] // gpus))
         self._free.take(node, fitting * gpus)
         return [node] * fitting
 
@@ -120,7 +119,7 @@ class PartialPlacement:
         if len(own) <= 1:
             del self._may_span[job_id]
             return False
-        if own.keys() & self._view.closed_nodes.keys():
+        if own.keys() & self._view.closed_nodes.keys() or self._are_kept(self._view.jobs[job_id], own):
             return False
         home = self._home(job_id, own, nodes)
         if home is None or (self._may_span[job_id] and not self._pays(job_id, len(nodes), home in own)):
@@ -132,16 +131,22 @@ class PartialPlacement:
         del self._may_span[job_id]
         return True
 
+    @staticmethod
+    def _are_kept(job: Job, own: Mapping[str, int]) -> bool:
+        """Say whether workers are at work on a node that takes so many: elsewhere there may be room for fewer."""
+        return any(node in job.fits and node in own for node in job.workers.values())
+
     def _home(self, job_id: str, own: Mapping[str, int], nodes: Sequence[str]) -> str | None:
         """Return the node with room for all, the one with most of them already if there is a choice."""
-        workers, gpus, refusals = len(nodes), self._gpus(job_id), self._view.jobs[job_id].refusals
+        workers, gpus = len(nodes), self._gpus(job_id)
+        refused = refusing(self._view.jobs[job_id], workers)
         roomy = [
-            node for node, there in own.items() if node not in refusals and self._free[node] >= (workers - there) * gpus
+            node for node, there in own.items() if node not in refused and self._free[node] >= (workers - there) * gpus
         ]
         if (anchor_node := self._anchor_node(job_id, nodes[0])) is not None:
             return anchor_node if anchor_node in roomy else None
         home = min(roomy, key=lambda node: (-own[node], node), default=None)
-        return home or self._free.best_fit(workers * gpus, refusals)
+        return home or self._free.best_fit(workers * gpus, refused)
 
     def _anchor_node(self, job_id: str, first: str | None) -> str | None:
         """Return the node of worker 0 in this placement if it is not to leave it."""
@@ -220,10 +225,17 @@ def carry_over(view: ClusterState, replicas: Mapping[str, int]) -> CarryOver:
 
 
 def _leave_refusing_nodes(carried: CarryOver, view: ClusterState, job_id: str) -> None:
-    """Give up the places on nodes that refuse the job, but for workers at work there."""
+    """Give up the places on nodes that refuse the job, but for workers at work there, and as many as fit."""
     job = view.jobs[job_id]
     places = carried.short[job_id] if job_id in carried.short else dict(enumerate(carried.whole[job_id]))
-    going = [index for index, node in places.items() if node in job.refusals and job.workers.get(index) != node]
+    kept: Counter[str] = Counter()
+    going: list[int] = []
+    # Those at work come first; others fill the gaps below them.
+    for index, node in sorted(places.items(), key=lambda place: (job.workers.get(place[0]) != place[1], place[0])):
+        kept[node] += 1
+        if job.workers.get(index) != node and job.is_refused_by(node, kept[node]):
+            kept[node] -= 1
+            going.append(index)
     if not going:
         return
     carried.whole.pop(job_id, None)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.placement.order import anchor, by_size, is_uprooted
+from voda.placement.order import anchor, by_size, is_uprooted, refusing
 from voda.placement.partial_placement import PartialPlacement
 
 
@@ -66,11 +66,12 @@ def _with_minimum_of(view: ClusterState, placed: Placement, job_id: str) -> Plac
 
     The job's workers fit on no node as it is; None where there is no room even without the smaller workers.
     """
-    spec, refusals = view.jobs[job_id].spec, view.jobs[job_id].refusals
+    job, spec = view.jobs[job_id], view.jobs[job_id].spec
     free, smaller = _free_and_smaller(view, placed, spec.gpus_per_replica)
     nodes: list[str] = []
-    for node in sorted(free.keys() - refusals.keys(), key=lambda node: (-free[node], node)):
+    for node in sorted(free.keys() - refusing(job, 1), key=lambda node: (-free[node], node)):
         fitting = (free[node] + smaller[node]) // spec.gpus_per_replica
+        fitting = min(fitting, job.fits.get(node, fitting))
         nodes += [node] * min(fitting, spec.min_replicas - len(nodes))
     return {**placed, job_id: tuple(nodes)} if len(nodes) == spec.min_replicas else None
 

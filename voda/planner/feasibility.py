@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
-from voda.domain.job import Job
+from voda.domain.job import NO_NODE, TAKING_NODES, Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.text import counted
@@ -101,12 +101,11 @@ def _is_no_easier(job: Job, shapes: Set[tuple[Gpus, int, int]]) -> bool:
 
 def _impossible(view: ClusterState, job: Job, room: int) -> str:
     if job.refusals and room == 0:
-        return f"waits: no node can take it: {largest_refusal(view, job)}"
+        return f"waits: {NO_NODE}: {largest_refusal(view, job)}"
     workers = _workers(job.spec.min_replicas, job.spec.gpus_per_replica)
     if job.refusals:
         return (
-            f"waits: needs room for {workers}, and the nodes that take it have room for {room}"
-            f" ({largest_refusal(view, job)})"
+            f"waits: needs room for {workers}, and {TAKING_NODES} have room for {room} ({largest_refusal(view, job)})"
         )
     return f"waits: needs room for {workers}, and the nodes have room for {room}"
 
@@ -116,7 +115,8 @@ def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) ->
     workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
     does = f"runs with {counted(placed, 'worker')}" if placed else "waits"
     if job.refusals:
-        return f"{does}: the nodes that take it have no GPUs free for {workers} ({largest_refusal(view, job)})"
+        lacking = "room" if job.fits else "GPUs free"
+        return f"{does}: {TAKING_NODES} have no {lacking} for {workers} ({largest_refusal(view, job)})"
     return f"{does}: the free GPUs are too scattered for {workers}"
 
 
@@ -129,12 +129,15 @@ def room_for(view: ClusterState, job: Job, slots: int) -> int:
     at_work = Counter(job.workers.values())
     for name in job.refusals:
         if (node := view.nodes.get(name)) is not None:
-            slots -= max(0, node.usable_gpus // job.spec.gpus_per_replica - at_work[name])
+            slots -= max(0, node.usable_gpus // job.spec.gpus_per_replica - max(at_work[name], job.fits.get(name, 0)))
     return slots
 
 
 def largest_refusal(view: ClusterState, job: Job) -> str:
-    """Return why the largest node that refuses the job does: `gpu-1: 2 CPUs free, 4 needed; 3 more refuse it`."""
+    """Return why the largest node that refuses the job does: `gpu-1: 2 CPUs free, 4 needed; 3 more refuse it`.
+
+    Where workers of it fit there all the same: `gpu-1 takes 6 of its workers: ...`.
+    """
 
     def rank(name: str) -> tuple[int, str]:
         node = view.nodes.get(name)
@@ -143,4 +146,6 @@ def largest_refusal(view: ClusterState, job: Job) -> str:
     name, *others = sorted(job.refusals, key=rank)
     more = f"; {len(others)} more refuse{'' if len(others) > 1 else 's'} it" if others else ""
     reason = job.refusals[name]
+    if fits := job.fits.get(name, 0):
+        return f"{name} takes {fits} of its workers: {reason}{more}"
     return f"{reason if name in reason else f'{name}: {reason}'}{more}"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
+from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
@@ -34,7 +35,7 @@ def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
         return view
     rooms = {name: _room_for(view.nodes[name], held[name], why) for name, why in closed.items()}
     jobs = {
-        job_id: job if job.is_canceling else replace(job, refusals={**job.refusals, **closed})
+        job_id: job if job.is_canceling else replace(job, refusals={**job.refusals, **closed}, fits=_open(job, closed))
         for job_id, job in view.jobs.items()
     }
     return replace(view, nodes={**view.nodes, **rooms}, jobs=jobs, closed_nodes=closed)
@@ -89,6 +90,11 @@ def _held_gpus(view: ClusterState) -> Counter[str]:
             for node in job.workers.values():
                 held[node] += job.spec.gpus_per_replica
     return held
+
+
+def _open(job: Job, closed: Mapping[str, str]) -> Mapping[str, int]:
+    """Return how many workers of a job have room on nodes that are not closed, where that is known."""
+    return {name: number for name, number in job.fits.items() if name not in closed}
 
 
 def _room_for(node: Node, held: int, why: str) -> Node:

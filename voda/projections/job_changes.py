@@ -16,11 +16,13 @@ from voda.domain.job import (
     MOST_REPLICAS,
     MOVED,
     PREEMPTED,
+    REFUSED,
     Job,
     JobSpec,
     Obstacle,
     Phase,
     StartBackoff,
+    is_refused,
 )
 from voda.domain.shares import MOVES
 from voda.events import types as facts
@@ -73,7 +75,7 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
         case facts.JobChanged():
             stays = bool(planned or job.workers or job.waits_for or job.first_started_at is not None)
             spec = respecified(job.spec, replace(fact, to_pool=None) if stays else fact)
-            return replace(job, spec=spec, refusals={}, backoff=None)
+            return replace(job, spec=spec, refusals={}, fits={}, backoff=None)
         case facts.JobCancelRequested():
             return replace(job, is_canceling=True)
         case facts.JobHaltRequested():
@@ -92,13 +94,29 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
 def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
     """Return a live job that a plan places or releases.
 
-    One from which a drain takes the GPUs is not preempted, nor is one that is halted so that it moves to another card.
+    One from which a drain takes the GPUs is not preempted, nor is one that is halted so that it moves to another card,
+    or that nodes refuse.
     """
     if job.spec.job_id in fact.placed:
-        return replace(job, loss="") if job.loss in (DRAINED, MOVED) else job
-    is_moved = fact.reasons.get(job.spec.job_id, "").startswith(MOVES)
-    loss = MOVED if is_moved else DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else ""
+        return replace(job, loss="") if job.loss in (DRAINED, MOVED, REFUSED) else job
+    reason = fact.reasons.get(job.spec.job_id, "")
+    loss = DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else REFUSED if is_refused(reason) else ""
+    loss = MOVED if reason.startswith(MOVES) else loss
     return replace(job, loss=loss) if loss and job.workers and not job.loss else job
+
+
+def refused_job(job: Job, fact: facts.WorkerRefused) -> Job:
+    """Return a live job that a node refuses, or refuses no more; the very job where nothing changes."""
+    reason = fact.reason or ("" if fact.fits is None else job.refusals.get(fact.node, ""))
+    if not reason and fact.node not in job.refusals:
+        return job
+    refusals = {node: why for node, why in job.refusals.items() if node != fact.node}
+    fits = {node: number for node, number in job.fits.items() if node != fact.node}
+    if reason:
+        refusals[fact.node] = reason
+    if reason and fact.fits is not None:
+        fits[fact.node] = fact.fits
+    return replace(job, refusals=refusals, fits=fits)
 
 
 def _obstacle(fact: facts.JobStalled, now: float) -> Obstacle | None:

@@ -21,7 +21,7 @@ from voda.events.envelope import Event
 from voda.projections import pool_changes
 from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
-from voda.projections.job_changes import END_PHASES, JobChange, changed_job, replanned_job
+from voda.projections.job_changes import END_PHASES, JobChange, changed_job, refused_job, replanned_job
 from voda.projections.learning import Learning
 from voda.projections.pool_changes import LivePool
 from voda.projections.shares import ShareAccounts
@@ -250,12 +250,15 @@ def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
 
 
 @LiveCluster.folds
-def _refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
-    if not fact.reason:
-        _lift(live, fact.job_id, fact.node)
-    elif (job := live.job(fact.job_id)) is not None:
-        _store(live, replace(job, refusals={**job.refusals, fact.node: fact.reason}))
-        _index(live, fact.job_id, {fact.node: fact.reason})
+def _worker_refused(live: LiveCluster, fact: facts.WorkerRefused, event: Event) -> None:
+    _refused(live, fact)
+
+
+def _refused(live: LiveCluster, fact: facts.WorkerRefused) -> None:
+    if (job := live.job(fact.job_id)) is not None and (changed := refused_job(job, fact)) is not job:
+        _unindex(live, job)
+        _store(live, changed)
+        _index(live, fact.job_id, changed.refusals)
 
 
 @LiveCluster.folds
@@ -299,15 +302,7 @@ def _forget_node(live: LiveCluster, name: str, at: float, *, stays_in: LivePool 
                 stays_in.drains[name] = drain
             live.changed_pools.add(pool.plan.pool)
     for job_id in live._refused_by.pop(name, ()):
-        _lift(live, job_id, name)
-
-
-def _lift(live: LiveCluster, job_id: str, node: str) -> None:
-    if (job := live.job(job_id)) is not None and node in job.refusals:
-        _unindex(live, job)
-        left = {name: reason for name, reason in job.refusals.items() if name != node}
-        _store(live, replace(job, refusals=left))
-        _index(live, job_id, left)
+        _refused(live, facts.WorkerRefused(job_id=job_id, node=name))
 
 
 def _index(live: LiveCluster, job_id: str, refusals: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 A pod's program ends once EXIT_CODE is among its annotations; with RUNS_FOR_S it ends by itself so many seconds after
 its start. It is restarted in its pod where restartPolicy says so. A pod with STARTS = never is not started, and a node
 with KUBELET = silent is not said to be ready again. A deleted pod goes at once; one with a finalizer, such as a Job's,
-has ended by SIGTERM first.
+has ended by SIGTERM first; one whose program SAVES_FOR_S has saved by then, and ends with 0.
 
 Rule: no two stages fit the same pod or node.
 """
@@ -21,6 +21,8 @@ EXIT_CODE = "tests.voda.dev/exit-code"
 RUNS_FOR_S = "tests.voda.dev/runs-for-s"
 """Annotation of a pod: its program ends with ENDS_WITH (0) so many seconds after its start."""
 ENDS_WITH = "tests.voda.dev/ends-with"
+SAVES_FOR_S = "tests.voda.dev/saves-for-s"
+"""Annotation of a pod: on SIGTERM its program saves for so many seconds, and ends with 0."""
 STARTS = "tests.voda.dev/starts"
 """Annotation of a pod: "never"."""
 KUBELET = "tests.voda.dev/kubelet"
@@ -36,7 +38,7 @@ def all_stages() -> str:
     started = _published("pod/fast/pod-ready")
     _narrow(started, _note(STARTS, "NotIn", "never"))
     _narrow(stages[2], _awaited("NotIn"))
-    return yaml.safe_dump_all([*stages, started, _terminated()])
+    return yaml.safe_dump_all([*stages, started, *_terminated()])
 
 
 def _published(name: str) -> Stage:
@@ -57,9 +59,14 @@ def _ends() -> Sequence[Stage]:
     ]
 
 
-def _terminated() -> Stage:
-    """Return the stage by which a program ends whose pod is deleted, and whose end a finalizer waits for."""
-    return _stage("terminated", [_RUNNING, _awaited("In")], [_status(_TERMINATED)])
+def _terminated() -> Sequence[Stage]:
+    """Return the stages by which programs end whose pods are deleted, and whose end something waits for."""
+    after = {"durationFrom": {"expressionFrom": f'.metadata.annotations["{SAVES_FOR_S}"] + "s"'}}
+    awaited = [_RUNNING, _awaited("In")]
+    return [
+        _stage("terminated", [*awaited, _note(SAVES_FOR_S, "DoesNotExist")], [_status(_TERMINATED)]),
+        _stage("saved", [*awaited, _note(SAVES_FOR_S, "Exists")], [_status(_SAVED)], delay=after),
+    ]
 
 
 def _end(name: str, selectors: Sequence[Mapping[str, Any]], code: str, status: str, **spec: Any) -> Stage:
@@ -92,8 +99,9 @@ def _stage(
 
 
 def _awaited(operator: str) -> Mapping[str, Any]:
-    """Select pods that are deleted, run, and have a finalizer: it waits for how they end (In), or not (NotIn)."""
-    key = '(.metadata.deletionTimestamp != null and .status.phase == "Running" and .metadata.finalizers != null)'
+    """Select pods that are deleted and run, and for whose end a finalizer waits, or the test (In), or not (NotIn)."""
+    waits = f'(.metadata.finalizers != null or .metadata.annotations["{SAVES_FOR_S}"] != null)'
+    key = f'(.metadata.deletionTimestamp != null and .status.phase == "Running" and {waits})'
     return {"key": f'if {key} then "yes" else "no" end', "operator": operator, "values": ["yes"]}
 
 
@@ -135,6 +143,7 @@ containerStatuses:
 """
 _ENDED = '{{ $code := or (index (or .metadata.annotations dict) "CODE") "0" }}' + _END
 _TERMINATED = '{{ $code := "143" }}' + _END
+_SAVED = '{{ $code := "0" }}' + _END
 _RESTARTED = """
 {{ $code := or (index (or .metadata.annotations dict) "CODE") "0" }}
 {{ $now := Now }}{{ $root := . }}

@@ -114,6 +114,57 @@ def test_refusal_that_names_its_node_is_told_as_it_is() -> None:
     assert largest_refusal(a_state(nodes=[a_node("n1")]), job) == "node n1 has 2 CPUs free, worker a-0 needs 4"
 
 
+# ---- nodes that take a number
+
+BOTH = pytest.mark.parametrize("placer", [Steady(), Packed()])
+
+
+@BOTH
+def test_placers_when_a_node_takes_a_number_then_so_many_are_there_and_others_elsewhere(placer: Placer) -> None:
+    job = a_job("a", max_replicas=8, refusals={"n1": FULL}, fits={"n1": 3})
+    answer = placed({}, job, nodes=(a_node("n1"), a_node("n2", gpus=2)), replicas={"a": 8}, placer=placer)
+    assert sorted(answer["a"]) == ["n1"] * 3 + ["n2"] * 2
+
+
+@BOTH
+@pytest.mark.parametrize("at_work", [{}, {1: "n1", 2: "n1", 3: "n1"}])
+def test_placers_when_a_node_takes_a_number_then_its_lowest_indices_are_there_whichever_it_refused(
+    placer: Placer, at_work: Mapping[int, str]
+) -> None:
+    job = a_job("a", max_replicas=4, refusals={"n1": FULL}, fits={"n1": 3}, workers=at_work)
+    answer = placed({"a": ("n1",) * 4}, job, nodes=(a_node("n1"),), replicas={"a": 4}, placer=placer)
+    assert answer == {"a": ("n1",) * 3}
+
+
+def test_steady_when_a_node_takes_all_but_some_then_those_at_work_do_not_go_where_all_might_fit() -> None:
+    at_work = dict.fromkeys((0, 2, 3), "n1")
+    job = a_job("a", max_replicas=4, refusals={"n1": FULL}, fits={"n1": 3}, workers=at_work)
+    answer = placed({"a": ("n1",) * 4}, job, replicas={"a": 4}, placer=Steady())
+    assert answer == {"a": ("n1", "n2", "n1", "n1")}
+    spread = a_job("a", max_replicas=4, refusals={"n1": FULL}, fits={"n1": 3}, workers=at(*answer["a"]))
+    assert placed(answer, spread, replicas={"a": 4}, placer=Steady()) == answer
+
+
+def test_steady_when_two_nodes_refuse_some_then_gaps_are_filled_by_the_highest_indices_alone() -> None:
+    nodes = (a_node("n1", gpus=8), a_node("n2", gpus=8))
+    refused = (3, 5, 9, 12)
+    at_work = {index: "n1" if index < 8 else "n2" for index in range(16) if index not in refused}
+    job = a_job("a", max_replicas=16, refusals={"n1": FULL, "n2": FULL}, fits={"n1": 6, "n2": 6}, workers=at_work)
+    in_force: Placement = {"a": ("n1",) * 8 + ("n2",) * 8}
+    answer = placed(in_force, job, nodes=nodes, replicas={"a": 16}, placer=Steady())["a"]
+    assert len(answer) == 12
+    assert {index: node for index, node in enumerate(answer) if at_work.get(index) != node} == dict.fromkeys(
+        (3, 5, 9), "n2"
+    )
+
+
+def test_room_when_a_node_takes_a_number_then_it_is_that_or_what_is_at_work() -> None:
+    view = a_state(nodes=[a_node("n1"), a_node("n2")])
+    job = a_job("a", refusals={"n1": FULL, "n2": FULL}, fits={"n1": 3, "n2": 0}, workers={0: "n2"})
+    assert room_for(view, job, view.slots(Gpus(1))) == 3 + 1
+    assert largest_refusal(view, job) == f"n1 takes 3 of its workers: {FULL}; 1 more refuses it"
+
+
 # ---- the anchor of a PyTorchJob
 
 

@@ -534,7 +534,7 @@ _POOL = (
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-17": (_POOL, 32, 13)}
+_KEPT = {"live-17": (_POOL, 33, 13)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.application.status.kube_events import Reason
-from voda.domain.job import JobSpec
+from voda.domain.job import JobSpec, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import describe
 from voda.events.types import (
@@ -62,6 +62,8 @@ class EventMessages:
         self._planned: dict[str, tuple[str, ...]] = {}
         """Live job -> nodes by the plan in force; jobs whose plan is not known are absent."""
         self._workers: dict[str, set[int]] = {}
+        self._replaced: dict[str, str] = {}
+        """Job whose object is being replaced -> why."""
 
     def begin(self, live: Iterable[JobRecord]) -> None:
         records = list(live)
@@ -82,8 +84,9 @@ class EventMessages:
                 yield from self._started(fact, event.recorded_at)
             case WorkerExited() as fact:
                 yield from self._exited(fact)
-            case WorkerRefused(job_id=job_id, node=node, reason=reason) if reason:
-                yield JobMessage(job_id, "WorkerRefused", f"node {node} cannot take its workers: {reason}")
+            case WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits) if reason:
+                can = f"takes {fits} of its workers and no more" if fits else "cannot take its workers"
+                yield JobMessage(job_id, "WorkerRefused", f"node {node} {can}: {reason}")
             case JobStalled(job_id=job_id, reason=reason) if reason:
                 yield JobMessage(job_id, "Stalled", f"gets no further: {reason}")
             case JobBackedOff(job_id=job_id):
@@ -110,11 +113,13 @@ class EventMessages:
     def _registered(self, fact: JobRegistered) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
         if record is None or not fact.uid:
+            # Events are about an object that is there.
+            self._replaced[fact.job_id] = fact.reason
             return
+        why = self._replaced.pop(fact.job_id, "")
         if record.job.first_started_at is not None:
-            yield JobMessage(
-                fact.job_id, "Recreated", "voda made a new object for the job, which goes on from its last checkpoint"
-            )
+            made = "voda made a new object for the job, which goes on from its last checkpoint"
+            yield JobMessage(fact.job_id, "Recreated", f"{made}{_because(why)}")
             return
         self._planned.setdefault(fact.job_id, ())
         self._workers.setdefault(fact.job_id, set())
@@ -134,7 +139,9 @@ class EventMessages:
             record = self._record(job_id)
             if before and record is not None and record.is_live and not (record.is_canceling or record.is_halted):
                 workers = _counted(len(before), "worker")
-                yield JobMessage(job_id, "Preempted", f"gives up {workers}{_because(fact.reasons.get(job_id, ''))}")
+                why = fact.reasons.get(job_id, "")
+                reason: Reason = "WorkerRefused" if is_refused(why) else "Preempted"
+                yield JobMessage(job_id, reason, f"gives up {workers}{_because(why)}")
 
     def _started(self, fact: WorkerStarted, at: float) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
@@ -165,6 +172,7 @@ class EventMessages:
     def _ended(self, job_id: str, reason: Reason, message: str) -> JobMessage:
         self._planned.pop(job_id, None)
         self._workers.pop(job_id, None)
+        self._replaced.pop(job_id, None)
         return JobMessage(job_id, reason, message)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
+from voda.cluster.kubernetes.convergence.refusals import RefusalReports, refusals_of
 from voda.cluster.kubernetes.convergence.stalls import StallWatch
 from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredStop
 from voda.cluster.kubernetes.setup import KubernetesSetup
@@ -42,7 +43,8 @@ class LeaderLoop:
         self._log = setup.log
         self._publish = publish
         clock, publish_job = setup.clock, self._publish_job
-        self._gates = GateLifter(inventory, api, clock, publish_job, telemetry=setup.telemetry)
+        self._refusals = RefusalReports(inventory, clock, publish_job, telemetry=setup.telemetry)
+        self._gates = GateLifter(inventory, api, self._refusals, telemetry=setup.telemetry)
         self.actuator = Actuator(inventory, api, clock, self._gates, publish_job, values=setup.values)
         self.observations = Observations(inventory)
         self._stalls = StallWatch(
@@ -122,12 +124,14 @@ class LeaderLoop:
             with log_unexpected("observing a job", job_id):
                 facts += self.observations.job_facts(job_id, self.actuator.nodes(job_id))
                 self._refresher.see(job_id)
-                for node, reason in self.observations.refusals(job_id):
-                    self._gates.refuse(job_id, node, reason)
                 self._desire_end(job_id)
         # Starts last: what one job left in the same moment another may have by now.
         for pool, fact in sorted(facts, key=lambda each: isinstance(each[1], WorkerStarted)):
             self._publish(pool, fact)
+        # Refusals after that: the workers that a node has stay there by the next plan.
+        for job_id in sorted(jobs):
+            with log_unexpected("looking for refusals of", job_id):
+                self._refusals.see(job_id, refusals_of(self._inventory.workers(job_id).values()))
         return jobs
 
     def _desire_end(self, job_id: str) -> None:
@@ -153,7 +157,7 @@ class LeaderLoop:
             await asyncio.sleep(_SWEEP_S)
             jobs = list(self._log.live_jobs())
             with log_unexpected("sweeping", "refusals"):
-                self._gates.retry_refused({job.spec.job_id: tuple(job.refusals) for job in jobs if job.refusals})
+                self._refusals.retry(jobs)
             self._inventory.dirty_jobs.update(self.actuator.unsettled(self.actuator.desired))
             self._wake.set()
 

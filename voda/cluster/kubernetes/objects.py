@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr, replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.interning import intern_mapping, intern_strings, intern_value
-from voda.domain.job import MOST_REPLICAS
+from voda.cluster.kubernetes.kinds.success_policy import SuccessPolicy, indices
 from voda.kinds.pod_template import PodClaim
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.metadata import KubeRecord, ObjectName, WatchedObject
@@ -38,6 +38,7 @@ class ObjectMeta(ObjectName, frozen=True):
     generation: int = 0
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int = 0
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -138,6 +139,7 @@ class Terminated(KubeRecord, frozen=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    finished_at: str = ""
 
 
 class Waiting(KubeRecord, frozen=True):
@@ -257,6 +259,11 @@ class Pod(OwnObject, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def is_tracked(self) -> bool:
+        """Whether a Job counts how it ends."""
+        return well_known.JOB_TRACKING in self.metadata.finalizers
+
+    @property
     def is_active(self) -> bool:
         """Whether it goes on, or is about to begin."""
         return not self.is_over and not self.is_leaving
@@ -287,12 +294,7 @@ class JobStatus(KubeRecord, frozen=True):
     @property
     def done_indices(self) -> Set[int]:
         """Replicas of a Job that succeeded, and get no pod any more."""
-        found: set[int] = set()
-        for each in self.completed_indexes.split(","):
-            first, _, last = each.partition("-")
-            if first.isdecimal() and (last or first).isdecimal():
-                found.update(range(int(first), min(int(last or first), MOST_REPLICAS) + 1))
-        return found
+        return indices(self.completed_indexes)
 
     def condition(self, kind: str) -> KubeCondition | None:
         """Return the condition of that type if its status is True."""
@@ -301,6 +303,7 @@ class JobStatus(KubeRecord, frozen=True):
 
 class KubeRunPolicy(KubeRecord, frozen=True):
     suspend: bool = False
+    clean_pod_policy: str | None = None
     managed_by: str | None = None
     backoff_limit: int | None = None
 
@@ -333,6 +336,7 @@ class JobObjectSpec(KubeRecord, frozen=True):
     """Of a Job, as the next ones; other kinds have it in runPolicy."""
     managed_by: str | None = None
     parallelism: int | None = None
+    success_policy: SuccessPolicy | None = None
     template: KubeTemplate = KubeTemplate()
 
     def roles(self, field: str) -> Mapping[str, ReplicaSpec]:
@@ -355,6 +359,11 @@ class JobObject(WatchedObject, frozen=True):
     status: JobStatus = JobStatus()
     child: "JobObject | None" = None
     """The Job that its controller made of it, whose pods are its replicas; the inventory adds it."""
+    void: Set[int] = frozenset()
+    """Replicas that it counts as succeeded, whose pods were taken before their programs had finished; the inventory
+    adds them."""
+    is_void: bool = False
+    """Whether its success as a whole is none for that reason, or it can only run on if it is made anew."""
     text: bytes = field(default=b"", name=".text")
     """All of it as a watch brought it, until it has its job; under a name that no field of an object has."""
 

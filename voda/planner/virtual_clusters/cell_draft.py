@@ -4,6 +4,7 @@ Rules: every worker is a gang of its own in the book, so that a job can lose one
 is placed together (`place`), or not at all. Whether a worker is guaranteed, the book says.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
@@ -205,7 +206,7 @@ class CellDraft:
         """
         name, cluster = f"{job.spec.job_id}#", self.cluster_or_first(job)
         request = request_of(name, job.spec, cluster, is_guaranteed=is_guaranteed, count=count)
-        nodes = _nodes_for(self, job, is_guaranteed=is_guaranteed)
+        nodes = _nodes_for(self, job, count, is_guaranteed=is_guaranteed)
         request = request if nodes is None else replace(request, ignores_suggestions=False)
         conditions = ANY if losses is None and nodes is None else Conditions(suggested=nodes, losses=losses)
         decision = decide(self.book, request, job.spec.gpus_per_replica, conditions)
@@ -288,7 +289,10 @@ def _is_idle(book: CellBook, cells: WorkerCells) -> bool:
     return bool(leafs) and all(leaf != NONE and not book.holder[leaf] for leaf in leafs)
 
 
-def _nodes_for(draft: CellDraft, job: Job, *, is_guaranteed: bool) -> frozenset[str] | None:
-    """Return the only nodes that may take workers of a job; None = all healthy ones."""
-    excluded = (draft.mixed if is_guaranteed else frozenset()) | job.refusals.keys()
+def _nodes_for(draft: CellDraft, job: Job, count: int, *, is_guaranteed: bool) -> frozenset[str] | None:
+    """Return the only nodes that may take so many workers of a job more; None = all healthy ones."""
+    excluded = draft.mixed if is_guaranteed else frozenset()
+    if job.refusals:
+        there = Counter(each.cells.node for each in draft.workers.get(job.spec.job_id, ()))
+        excluded |= {node for node in job.refusals if job.is_refused_by(node, there[node] + count)}
     return draft.usable - excluded if excluded else None

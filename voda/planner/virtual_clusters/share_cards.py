@@ -101,6 +101,7 @@ def _stand_in(view: ClusterState, card: CardCell, too_small: Mapping[int, Mappin
         submitted_at=min(job.submitted_at for job in card.jobs),
         workers={0: card.node} if card.is_at_work else {},
         refusals={**_without(too_small[card.used[1]], card.node), **refusals},
+        fits={},
     )
 
 

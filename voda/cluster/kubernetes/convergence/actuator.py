@@ -29,7 +29,9 @@ from voda.cluster.kubernetes.convergence.steps import (
     StartUnready,
     Step,
     Unregister,
+    UntrackPods,
     steps,
+    untracked,
 )
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
@@ -199,10 +201,12 @@ class Actuator:
             self._busy.discard(job_id)
 
     async def _act(self, job_id: str) -> None:
+        at = self.observe(job_id)
+        for untrack in untracked(at):
+            await self._execute(untrack, at)
         desired = self.desired.get(job_id)
         if desired is None:
             return
-        at = self.observe(job_id)
         self._reserve(desired, at)
         todo = steps(desired, at)
         for step in todo:
@@ -236,12 +240,15 @@ class Actuator:
                 made_of = trainjob_of(meta)
                 if made_of is None or not await self._api.delete(made_of.path, uid=made_of.uid):
                     await self._api.delete(at.kube_job.path, uid=meta.uid)
-            case Unregister():
+            case UntrackPods(keys):
+                there = {**at.pods, **at.workers}
+                await gather_all(self._untrack(there[key]) for key in keys)
+            case Unregister(reason):
                 assert at.job is not None, "only a live job has an object to forget"
                 # Otherwise the log is about to have it.
                 if at.now >= self._given_up.get(at.job.uid, 0.0) + _HEARD_S:
                     self._given_up[at.job.uid] = at.now
-                    self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid=""))
+                    self._publish(at.job_id, JobRegistered(job_id=at.job_id, uid="", reason=reason))
             case DeletePods():
                 await self._delete_pods(step, at)
             case ReportObstacle(reason):
@@ -280,7 +287,7 @@ class Actuator:
         if step.why == "ended":
             await self._count_failures(pods, at)
         else:
-            await gather_all(self._untrack(pod) for pod in pods if well_known.JOB_TRACKING in pod.metadata.finalizers)
+            await gather_all(self._untrack(pod) for pod in pods if pod.is_tracked)
         grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.why in ("lost", "ended") else None
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
@@ -293,7 +300,7 @@ class Actuator:
             )
 
     async def _untrack(self, pod: Pod) -> None:
-        """Keep a Job from counting a pod as failed that is taken away."""
+        """Keep a Job from counting how a pod ends that is taken away."""
         kept = [each for each in pod.metadata.finalizers if each != well_known.JOB_TRACKING]
         body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
         with suppress(Conflict):

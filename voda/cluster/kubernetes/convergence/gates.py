@@ -5,50 +5,37 @@ and kept for no other job; a node that cannot take a worker is reported to the l
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
 
-from voda.backoff import Backoff
-from voda.clock import Clock, stopwatch
+from voda.clock import stopwatch
 from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.convergence.refusals import Refusal, RefusalReports
 from voda.cluster.kubernetes.convergence.reservations import Reservations
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.concurrency import gather_all
-from voda.events.types import WorkerRefused
 from voda.kinds.indexed_job import NNODES
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
-from voda.metrics import GATE_DURATION, GATES_LIFTED, WORKER_REFUSALS, Telemetry
-
-AVOIDED_S: Final = 300.0
-"""After this long a node that refused a worker is tried again: what was taken there may be free by now."""
-LONGEST_AVOIDED_S: Final = 3_600.0
-"""Each refusal in a row doubles the delay up to this one: every try takes GPUs from others for a moment."""
+from voda.metrics import GATE_DURATION, GATES_LIFTED, Telemetry
 
 
 class GateLifter:
-    """Lifts gates, and publishes (job id, fact for the log)."""
+    """Lifts gates."""
 
     def __init__(
         self,
         inventory: Inventory,
         api: Api,
-        clock: Clock,
-        publish: Callable[[str, WorkerRefused], None],
+        refusals: RefusalReports,
         *,
         telemetry: Telemetry,
     ) -> None:
         self._inventory = inventory
         self._api = api
-        self._clock = clock
-        self._publish = publish
+        self._refusals = refusals
         self._telemetry = telemetry
         self.reservations = Reservations(inventory)
-        self._refused: set[str] = set()
-        """Job and node, by `_pair`: refused as far as known here."""
-        self._backoff = Backoff(first_s=AVOIDED_S, longest_s=LONGEST_AVOIDED_S)
-        """By the same keys."""
         self.waiting_reasons: dict[str, str] = {}
         """job id -> why its gates were not lifted last, where no node refused its workers."""
 
@@ -63,10 +50,10 @@ class GateLifter:
             # The next plan sees by itself which nodes went and which GPUs others took.
             self.waiting_reasons[job_id] = reason
             return
-        refusals = {node: reason for pod, node in placed if (reason := self._contradiction(pod, node))}
-        for node, reason in refusals.items():
-            self.refuse(job_id, node, reason)
-        if refusals:
+        has = [*self._inventory.gpu_nodes(job_id).values()]
+        reasons = {node: reason for pod, node in placed if (reason := self._contradiction(pod, node))}
+        if reasons:
+            self._refusals.see(job_id, {node: Refusal(why, has.count(node)) for node, why in reasons.items()})
             return
         laps: list[float] = []
         for pod, node in placed:
@@ -83,35 +70,6 @@ class GateLifter:
     def keep_only(self, live: Collection[str]) -> None:
         self.reservations.tidy()
         self.waiting_reasons = {job_id: reason for job_id, reason in self.waiting_reasons.items() if job_id in live}
-
-    def refuse(self, job_id: str, node: str, reason: str) -> None:
-        """Report that a node cannot take workers of a job; once, until it is tried again."""
-        if (pair := _pair(job_id, node)) not in self._refused:
-            self._avoid(pair)
-            self._telemetry.count(WORKER_REFUSALS)
-            self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason))
-
-    def retry_refused(self, live: Mapping[str, Sequence[str]]) -> None:
-        """Let nodes be tried again whose refusals are old; `live` has job id -> nodes that refuse it, as the log has
-        them.
-        """
-        now = self._clock.now()
-        in_force = {_pair(job_id, node): (job_id, node) for job_id, nodes in live.items() for node in nodes}
-        for pair in self._refused - in_force.keys():
-            # The node or the job has changed.
-            self._refused.discard(pair)
-            self._backoff.reset(pair)
-        for pair in in_force.keys() - self._refused:
-            self._avoid(pair)
-        for pair, (job_id, node) in in_force.items():
-            if self._backoff.is_due(pair, now):
-                self._refused.discard(pair)
-                self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=""))
-        self._backoff.forget_before(now - LONGEST_AVOIDED_S)
-
-    def _avoid(self, pair: str) -> None:
-        self._refused.add(pair)
-        self._backoff.failed(pair, self._clock.now())
 
     def _shortage(self, placed: Sequence[tuple[Pod, str]]) -> str:
         """Return why workers have to wait for their nodes, one sentence; empty: all are there, with enough GPUs."""
@@ -162,7 +120,3 @@ class GateLifter:
         if now is not None:
             self._telemetry.count(GATES_LIFTED)
             self._inventory.update_pod(now)
-
-
-def _pair(job_id: str, node: str) -> str:
-    return f"{job_id} {node}"

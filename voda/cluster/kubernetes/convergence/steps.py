@@ -13,7 +13,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import Patch, object_size
 from voda.cluster.kubernetes.kinds.first_start import is_ready_by_start
-from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index
+from voda.cluster.kubernetes.kinds.operator_pods import has_succeeded, index, is_taken, leaves_unfinished
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.job_objects import KubeJob, outcome_of
 from voda.cluster.kubernetes.state.job_pods import worker_of
@@ -75,6 +75,15 @@ class DeleteObject(Struct, frozen=True):
 class Unregister(Struct, frozen=True):
     """Record that the object is to be replaced: before it is deleted, so that its absence does not cancel the job."""
 
+    reason: str = ""
+    """Why, one sentence; empty: its pods say so."""
+
+
+class UntrackPods(Struct, frozen=True):
+    """Keep a Job from counting how pods end that others take away."""
+
+    keys: tuple[str, ...]
+
 
 class DeletePods(Struct, frozen=True):
     """Delete pods; their successors come under the same names, if the job object asks for them."""
@@ -105,7 +114,7 @@ class ReportObstacle(Struct, frozen=True):
     reason: str
 
 
-Step = Patch | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
+Step = Patch | UntrackPods | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
@@ -120,6 +129,27 @@ def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     return (*_forced(at), *todo)
 
 
+def untracked(at: ObservedJob) -> Iterator[UntrackPods]:
+    """Yield what is to be done at once, whatever is desired, about pods that are deleted while their programs run.
+
+    A program that saves and exits with 0 on SIGTERM has not finished.
+    """
+    pods = {**at.pods, **at.workers}
+    if taken := tuple(key for key, pod in pods.items() if leaves_unfinished(pod) and pod.is_tracked):
+        yield UntrackPods(taken)
+
+
+def _why_void(at: ObservedJob, kube_job: KubeJob) -> str:
+    if not kube_job.object.is_void:
+        return ""
+    replica = min(kube_job.object.void, default=0)
+    who = "its launcher" if kube_job.kind.kind.role_names.count("Launcher") else f"replica {replica}"
+    of = f"what {kube_job.kind.operator} took for the success of {who} is none"
+    if any(is_taken(pod) for pod in at.pods.values()):
+        return f"{of}: its pod was deleted before its program had finished"
+    return f"{of} that is known: its pod was deleted, and nobody saw whether its program had finished"
+
+
 def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
     kube_job = at.kube_job
     if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None or _has_ended(at, kube_job):
@@ -130,12 +160,17 @@ def _run(nodes: Sequence[str], at: ObservedJob) -> Iterator[Step]:
         return
     if kube_job.is_broken(at.pods):
         is_registered = at.job is not None and at.job.uid == kube_job.object.metadata.uid
-        yield Unregister() if is_registered else DeleteObject()
+        yield Unregister(_why_void(at, kube_job)) if is_registered else DeleteObject()
     elif kube_job.object.is_suspended:
         yield from _resume(nodes, at, kube_job)
     elif any(_is_of_old_template(pod, kube_job) for pod in at.pods.values()):
         # Its operator made pods before it saw that the job was suspended for its adoption.
         yield kube_job.kind.suspend_patch()
+    elif kube_job.object.void:
+        # Shrunk below a replica, a Job forgets its success; then it grows again.
+        below = min(kube_job.object.void)
+        if kube_job.kind.replicas(kube_job.object) > below:
+            yield kube_job.kind.resize_patch(kube_job.object, below)
     elif kube_job.starts_together and _is_torn(len(nodes), at, kube_job):
         yield from _start_anew(at, kube_job)
     elif kube_job.kind.replicas(kube_job.object) == object_size(kube_job.kind, kube_job.object, len(nodes)):
@@ -152,7 +187,7 @@ def _resume(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
     # Earlier pods would be taken for those of the new start, with their old sizes and nodes.
     if any(not _is_kept(pod, kube_job) for pod in at.workers.values()) or any(map(_is_at_work, at.pods.values())):
         yield from _halt(at)
-    elif kube_job.starts_together and (least := min(kube_job.done_indices, default=0)):
+    elif kube_job.starts_together and (least := min(kube_job.done_indices | kube_job.object.void, default=0)):
         # A replica that has succeeded gets no pod, and those that start would wait for it. A smaller Job forgets it.
         if kube_job.kind.replicas(kube_job.object) > least:
             yield kube_job.kind.resize_patch(kube_job.object, least)

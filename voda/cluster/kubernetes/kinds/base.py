@@ -165,7 +165,7 @@ class JobKind:
         None while it goes on. An end that only a lost worker caused (evicted, its node gone, failed by itself) is none:
         see `is_broken`.
         """
-        if job.status.has_succeeded:
+        if job.status.has_succeeded and not job.is_void:
             return JobCompleted(job_id=job_id)
         failed = job.status.condition("Failed")
         if failed is None or self.is_for_loss(job, failed, pods):
@@ -173,10 +173,13 @@ class JobKind:
         return JobFailed(job_id=job_id, reason=reason(self.name, failed, self.failed_pods(pods)))
 
     def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
-        """Return whether the operator gave the job up for a lost worker, so that it runs on only if it is made anew.
+        """Return whether the operator gave the job up for a lost worker, or takes its exit code for success, so that it
+        runs on only if it is made anew.
 
         Never both this and `end`. mpi-operator (v2beta1) never gives up: there it is enough to delete the lost pod.
         """
+        if job.is_void:
+            return True
         if job.status.has_succeeded or _have_succeeded(self, job, pods):
             return False
         failed = job.status.condition("Failed")

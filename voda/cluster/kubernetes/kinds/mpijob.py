@@ -50,8 +50,8 @@ class MPIJobV2(_AnyMPIJob):
         return job.status.completion_time is None
 
     def is_broken(self, job: JobObject, pods: Sequence[Pod]) -> bool:
-        """Return that this operator never gives a job up for a worker; see JobKind."""
-        return False
+        """Return whether its launcher's exit code was taken for success; this operator gives no job up for a worker."""
+        return job.is_void
 
 
 class MPIJobV1(_AnyMPIJob):

@@ -6,6 +6,7 @@ gone has not failed: its program did nothing wrong.
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
@@ -53,9 +54,26 @@ def is_launcher(pod: Pod) -> bool:
     return "launcher" in (labels.get(well_known.OPERATOR_JOB_ROLE), labels.get(well_known.OPERATOR_REPLICA_TYPE))
 
 
+def is_taken(pod: Pod) -> bool:
+    """Return whether a pod was deleted or evicted before its program had finished, whatever that exits with."""
+    is_disrupted = any(each.type == DISRUPTED and each.status == "True" for each in pod.status.conditions)
+    return is_disrupted or leaves_unfinished(pod)
+
+
+def leaves_unfinished(pod: Pod) -> bool:
+    """Return whether a pod's deletion was requested while its program still ran, as far as that is known."""
+    if not pod.is_leaving or not pod.is_over:
+        return pod.is_leaving
+    ends = (each.state.terminated for each in pod.status.container_statuses)
+    ended = max((end.finished_at for end in ends if end is not None), default="")
+    # Times are of whole seconds, and a program may end at once.
+    requested_at = pod.leaves_at - pod.metadata.deletion_grace_period_seconds
+    return not ended or datetime.fromisoformat(ended).timestamp() >= requested_at
+
+
 def has_succeeded(job: JobObject, pod: Pod) -> bool:
     """Return whether a pod of this very object ended by itself, and well; one that is deleted may exit with 0, too."""
-    if pod.status.phase != "Succeeded" or pod.is_leaving:
+    if pod.status.phase != "Succeeded" or is_taken(pod):
         return False
     meta = job.metadata
     # The owner of a launcher may be a Job in between.

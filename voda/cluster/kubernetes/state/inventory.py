@@ -140,9 +140,12 @@ class Inventory:
         """
         job = self.logged_job(job_id)
         if job is not None and job.uid:
-            return self.objects.get(job.uid)
-        carrying = self._index.carrying(job_id)
-        return next((each for each in carrying if job is None or each.object.metadata.key == object_key(job)), None)
+            found = self.objects.get(job.uid)
+        else:
+            of_name = (each for each in self._index.carrying(job_id) if _is_named(each, job))
+            found = next(of_name, None)
+        live = self.job(job_id)
+        return found.judged(self.pods(found).values(), live) if found is not None and live is not None else found
 
     def logged_job(self, job_id: str) -> Job | None:
         """Return a job of the log, live or ended; None: the log never had it, or forgot it."""
@@ -179,6 +182,10 @@ class Inventory:
             return None
         job = self.logged_job(job_id)
         return "" if job is None else job.spec.pool
+
+
+def _is_named(found: KubeJob, job: Job | None) -> bool:
+    return job is None or found.object.metadata.key == object_key(job)
 
 
 class NodeStock:

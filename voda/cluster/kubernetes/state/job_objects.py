@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
-from voda.cluster.kubernetes.kinds.operator_pods import exhausted, lost
+from voda.cluster.kubernetes.kinds.operator_pods import exhausted, index, is_launcher, is_taken, lost
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, OwnerReference, Pod
 from voda.cluster.kubernetes.state.job_pods import owner_key
-from voda.domain.job import JobSpec
+from voda.domain.job import Job, JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.api import Api
@@ -35,12 +35,56 @@ class KubeJob(NamedTuple):
 
         The truth about them: `Job.done` is what the log has recorded of it, since plans are made from the log alone.
         """
+        return self._counted_indices - self.object.void
+
+    @property
+    def _counted_indices(self) -> Set[int]:
         return (self.object.child or self.object).status.done_indices
 
     @property
     def starts_together(self) -> bool:
         """Whether its replicas only work with those that were started with them; see JobKind."""
         return self.kind.starts_together(self.object)
+
+    def judged(self, pods: Iterable[Pod], job: Job) -> "KubeJob":
+        """Return the object of a live job with what it takes for success and is none.
+
+        The program of a pod that others delete may save, and exit with 0. A pod that finished by itself stays with its
+        job; where the one of a success is gone, and the log has no success, nobody knows any more: it runs again.
+        """
+        found = self.object
+        if not (counted := self._counted_indices) and not found.status.has_succeeded:
+            return self
+        mine = [pod for pod in pods if found.owns(pod)]
+
+        def is_void(replica: int) -> bool:
+            its = [is_taken(pod) for pod in mine if index(pod) == replica]
+            return all(its) if its else self._keeps_pods and job.first_started_at is not None
+
+        if "Launcher" in self.kind.kind.role_names:
+            launchers = [is_taken(pod) for pod in pods if is_launcher(pod)]
+            return self._voided(frozenset(), is_whole=bool(launchers) and all(launchers))
+        void = frozenset(each for each in counted - {*job.done} if is_void(each))
+        return self._voided(void, is_whole=self._is_void_without(counted - void) if counted else is_void(0))
+
+    @property
+    def _keeps_pods(self) -> bool:
+        """Whether its operator leaves pods there that have succeeded."""
+        return self.object.spec.run_policy.clean_pod_policy != "All"
+
+    def _is_void_without(self, done: Set[int]) -> bool:
+        """Say whether the Job can only run on if it is made anew, were these replicas all that succeeded."""
+        policy = (self.object.child or self.object).spec.success_policy
+        if policy is not None and any(rule.is_met_by(done) for rule in policy.rules):
+            return False
+        is_short = done != self._counted_indices
+        # It cannot be shrunk to no replica.
+        return is_short and (self.object.status.has_succeeded or 0 in self._counted_indices - done)
+
+    def _voided(self, void: Set[int], *, is_whole: bool) -> "KubeJob":
+        if not (void or is_whole):
+            return self
+        return KubeJob(self.kind, replace(self.object, void=void, is_void=is_whole))
 
     def is_broken(self, pods: Mapping[str, Pod]) -> bool:
         """Say whether its operator gave the job up for one of these pods, by key, that was lost; see JobKind."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.kinds.operator_pods import DISRUPTED, OWN_FAULT, index, owner_name
+from voda.cluster.kubernetes.kinds.operator_pods import DISRUPTED, OWN_FAULT, index, leaves_unfinished, owner_name
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.nodes import is_ready
 from voda.domain.job import Job
@@ -141,7 +141,7 @@ def exit_cause(
     pod = now if now is not None and now.metadata.uid == before.metadata.uid else before
     if by_others := _external_cause(pod, node):
         return by_others, None
-    if pod.is_over and not pod.is_leaving:
+    if pod.is_over and not leaves_unfinished(pod):
         return SUCCESS if pod.status.phase == "Succeeded" else ("failed", exit_code(pod))
     if ended is not None:
         return ("finished" if isinstance(ended, JobCompleted) else "failed"), None

@@ -5,14 +5,13 @@ within a moment are one fact, and what came and went between two looks is none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
-from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, exit_code, is_refusal, worker_facts
+from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, exit_code, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -26,7 +25,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 
-_MOST_LETTERS: Final = 200
 PoolFact = tuple[str, Notice]
 """Pool, fact."""
 
@@ -70,7 +68,8 @@ class Observations:
         job_id = last.object.metadata.annotations.get(well_known.JOB_ID, "")
         job = self._inventory.job(job_id)
         if job is not None and job.uid == last.object.metadata.uid:
-            end = outcome_of(last, tuple(self._inventory.pods(last).values()), job_id)
+            pods = tuple(self._inventory.pods(last).values())
+            end = outcome_of(last.judged(pods, job), pods, job_id)
             if end is not None:
                 self._ends_of_deleted[job_id] = end
 
@@ -174,16 +173,6 @@ class Observations:
         exits = {index: self._exit(pod, None, end) for index, pod in gone.items()}
         return [(pool, fact) for fact in worker_facts(job_id, was, {}, exits)]
 
-    def refusals(self, job_id: str) -> Iterator[tuple[str, str]]:
-        """Yield (node, why) of nodes for which kube-scheduler or the kubelet would not take a worker."""
-        for pod in self._inventory.workers(job_id).values():
-            reason = pod.status.reason
-            if pod.status.phase == "Failed" and is_refusal(reason) and not pod.status.container_statuses:
-                said = f": {pod.status.message[:_MOST_LETTERS]}" if pod.status.message else ""
-                yield pod.spec.node_name, f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
-            elif why := _unschedulable(pod):
-                yield pod.placed_on, f"kube-scheduler does not bind worker {pod.metadata.name}: {why[:_MOST_LETTERS]}"
-
     def _exit(
         self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None, *, together: bool = False
     ) -> Exit:
@@ -212,16 +201,6 @@ def _end(past: Job) -> JobCompleted | JobFailed | None:
     if past.phase is Phase.COMPLETED:
         return JobCompleted(job_id=past.spec.job_id)
     return JobFailed(job_id=past.spec.job_id, reason="") if past.phase is Phase.FAILED else None
-
-
-def _unschedulable(pod: Pod) -> str:
-    """Return why kube-scheduler cannot bind a worker to the node that its gate was lifted for; empty: it can."""
-    is_waiting = pod.placed_on and not pod.spec.node_name and not pod.is_leaving
-    # Where it names a node, it is making room there by preemption.
-    if not is_waiting or pod.status.nominated_node_name:
-        return ""
-    refused = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
-    return next((each.message for each in refused if each.reason == "Unschedulable"), "")
 
 
 def _is_where(now: Pod | None, before: Pod) -> bool:

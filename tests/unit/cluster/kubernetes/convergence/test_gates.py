@@ -1,7 +1,5 @@
 """The gates of a job's workers are lifted together or not at all, on a cluster in memory and on virtual time."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -11,7 +9,6 @@ from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_slice,
 from tests.kube.memory_api import Wire
 from tests.kube.objects import a_pod
 from tests.virtual_time import virtually
-from voda.cluster.kubernetes.convergence.gates import AVOIDED_S
 from voda.cluster.kubernetes.convergence.steps import DesiredRun
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -89,6 +86,7 @@ def test_gate_of_a_worker_that_claims_devices_waits_for_free_ones_and_is_refused
             job_id="a",
             node="n2",
             reason="worker a-worker-0 claims devices, and node n2 publishes none of its GPUs as such",
+            fits=0,
         )
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         assert let_go(stage) == {"a-worker-0": "n1"}
@@ -220,7 +218,7 @@ def test_node_that_the_workers_own_selector_rules_out_is_refused(selected: str, 
         stage.add_worker("a", 0, nodeSelector={"kubernetes.io/hostname": selected})
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         reason = f"worker a-worker-0 selects kubernetes.io/hostname={selected} by its own nodeSelector"
-        assert stage.told == ([WorkerRefused(job_id="a", node="n1", reason=reason)] if is_refused else [])
+        assert stage.told == ([WorkerRefused(job_id="a", node="n1", reason=reason, fits=0)] if is_refused else [])
         assert bool(let_go(stage)) == (not is_refused)
 
     virtually(act())
@@ -298,70 +296,6 @@ def test_gates_when_the_server_does_not_answer_are_lifted_later() -> None:
         assert stage.gates.reservations.free_milli("n1") == 4000
         await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         assert len(let_go(stage)) == 2
-
-    virtually(act())
-
-
-def test_refused_node_is_told_once_and_tried_again_after_a_while() -> None:
-    async def act() -> None:
-        stage = a_stage()
-        refused, again = (WorkerRefused(job_id="a", node="n1", reason=why) for why in ("full", ""))
-        for _ in range(3):
-            stage.gates.refuse("a", "n1", "full")
-        assert stage.told == [refused]
-        await asyncio.sleep(AVOIDED_S - 1)
-        stage.gates.retry_refused({"a": ("n1",)})
-        assert stage.told == [refused]
-        await asyncio.sleep(1)
-        stage.gates.retry_refused({"a": ("n1",)})
-        stage.gates.refuse("a", "n1", "full")
-        assert stage.told == [refused, again, refused]
-
-    virtually(act())
-
-
-def test_node_that_refuses_again_and_again_is_tried_after_longer_and_longer_delays_up_to_an_hour() -> None:
-    async def act() -> None:
-        stage = a_stage()
-        stage.gates.refuse("a", "n1", "full")
-        for delay_s in (AVOIDED_S, 600.0, 1_200.0, 2_400.0, 3_600.0, 3_600.0):
-            before = len(stage.told)
-            await asyncio.sleep(delay_s - 1)
-            stage.gates.retry_refused({"a": ("n1",)})
-            assert len(stage.told) == before
-            await asyncio.sleep(1)
-            stage.gates.retry_refused({"a": ("n1",)})
-            stage.gates.refuse("a", "n1", "full")
-            assert len(stage.told) == before + 2
-        # A node that has changed is another one.
-        stage.gates.retry_refused({})
-        stage.gates.refuse("a", "n1", "full")
-        await asyncio.sleep(AVOIDED_S)
-        stage.gates.retry_refused({"a": ("n1",)})
-        assert stage.told[-1] == WorkerRefused(job_id="a", node="n1", reason="")
-
-    virtually(act())
-
-
-def test_refused_node_that_the_log_has_forgiven_by_itself_is_told_again() -> None:
-    async def act() -> None:
-        stage = a_stage()
-        stage.gates.refuse("a", "n1", "full")
-        # Any change of the node lifts it there.
-        stage.gates.retry_refused({})
-        stage.gates.refuse("a", "n1", "full")
-        assert len(stage.told) == 2
-
-    virtually(act())
-
-
-def test_node_that_a_former_leader_called_refused_is_tried_again_as_well() -> None:
-    async def act() -> None:
-        stage = a_stage()
-        stage.gates.retry_refused({"a": ("n1",)})
-        await asyncio.sleep(AVOIDED_S)
-        stage.gates.retry_refused({"a": ("n1",)})
-        assert stage.told == [WorkerRefused(job_id="a", node="n1", reason="")]
 
     virtually(act())
 

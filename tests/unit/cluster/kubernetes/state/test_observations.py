@@ -168,29 +168,3 @@ def test_workers_that_went_after_their_jobs_end_while_nobody_led_are_left_to_the
     told.observations.begin([])
     told.inventory.put_pod("ns/a-worker-1", None)
     assert told.look() == (WorkerExited(job_id="a", workers=(1,), cause="finished"),)
-
-
-def a_waiting_worker(*, lifted_for: str = "n1", reason: str = "Unschedulable", nominated: str = "") -> Pod:
-    metadata = {"name": "a-worker-0", "namespace": "ns", "uid": "p", "labels": {"training.kubeflow.org/job-name": "a"}}
-    metadata["annotations"] = {"voda.dev/job-id": "a", **({"voda.dev/node": lifted_for} if lifted_for else {})}
-    refused = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/2 nodes are available."}
-    status = {"phase": "Pending", "conditions": [refused], "nominatedNodeName": nominated}
-    spec = {"schedulingGates": [] if lifted_for else [{"name": "voda.dev/placement"}]}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
-
-
-@pytest.mark.parametrize(
-    ("pod", "is_refused"),
-    [
-        (a_waiting_worker(), True),
-        (a_waiting_worker(lifted_for="", reason="SchedulingGated"), False),
-        # kube-scheduler makes room for it by preemption.
-        (a_waiting_worker(nominated="n1"), False),
-    ],
-)
-def test_node_is_refused_by_a_worker_that_kube_scheduler_cannot_bind_there(pod: Pod, is_refused: bool) -> None:
-    told = Told()
-    told.see(an_object())
-    told.inventory.put_pod("ns/a-worker-0", pod)
-    said = "kube-scheduler does not bind worker a-worker-0: 0/2 nodes are available."
-    assert list(told.observations.refusals("a")) == ([("n1", said)] if is_refused else [])

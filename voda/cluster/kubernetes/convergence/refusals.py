@@ -1,0 +1,193 @@
+"""Nodes that cannot take one more worker of a job: how many they take is reported to the log, and tried again later.
+
+1. `refusals_of` finds in the pods of a job which nodes refuse a worker, and how many they take all the same.
+2. `RefusalReports.see` reports that; what the log has already, only once the node has taken fewer for a while.
+3. `RefusalReports.retry` lets one worker more be tried after a delay, which doubles with each refusal in a row.
+
+Rule: what a refusal proves is a number: workers that are bound stay, and as many as were bound can be bound there.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from voda.backoff import Backoff
+from voda.clock import Clock
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.cluster.kubernetes.state.job_pods import is_refusal
+from voda.domain.job import Job
+from voda.events.types import WorkerRefused
+from voda.metrics import WORKER_REFUSALS, Telemetry
+
+AVOIDED_S: Final = 300.0
+"""After this long a node that refused a worker is tried again: what was taken there may be free by now."""
+LONGEST_AVOIDED_S: Final = 3_600.0
+"""Each refusal in a row doubles the delay up to this one: every try takes GPUs from others for a moment."""
+UNSETTLED_S: Final = 3.0
+"""So long kube-scheduler has for the other workers that may go to their nodes, before a refusal is told without."""
+STALE_S: Final = 15.0
+"""So long a sentence of kube-scheduler may be out of date: it waits up to 10 s before it looks at a pod again."""
+_MOST_LETTERS: Final = 200
+_GANG: Final = re.compile(r"\b(\d{1,6}) scheduled, \d+ remaining")
+"""What kube-scheduler says of a gang that it cannot bind whole: how many of it would have a place."""
+
+
+class Refusal(Struct, frozen=True):
+    reason: str
+    fits: int
+    """Workers of the job that the node takes."""
+    is_settled: bool = True
+    """Whether all others that may go to their nodes are bound or refused."""
+
+
+def refusals_of(workers: Iterable[Pod]) -> Mapping[str, Refusal]:
+    """Return node -> its refusal, of nodes for which kube-scheduler or the kubelet would not take one of a job's pods.
+
+    Several workers that one node refuses are one refusal, in the words about the first by name.
+    """
+    by_node: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in sorted(workers, key=lambda pod: pod.metadata.name):
+        if pod.placed_on:
+            by_node[pod.placed_on].append(pod)
+    there = {node: [pod for pod in pods if not pod.is_over] for node, pods in by_node.items()}
+    refused = {pod.metadata.name: why for pods in by_node.values() for pod in pods if (why := _why(pod))}
+    waiting = (pod for pods in there.values() for pod in pods if not pod.spec.node_name and pod.is_active)
+    is_settled = all(pod.metadata.name in refused for pod in waiting)
+    found: dict[str, Refusal] = {}
+    for node, pods in by_node.items():
+        said = [refused[pod.metadata.name] for pod in pods if pod.metadata.name in refused]
+        if not said:
+            continue
+        bound = sum(bool(pod.spec.node_name) for pod in there[node])
+        # Of a gang none is bound; what would fit beside its workers elsewhere fits here.
+        elsewhere = sum(map(len, there.values())) - len(there[node])
+        gang = max((int(number) - elsewhere for why in said for number in _GANG.findall(why)), default=0)
+        found[node] = Refusal(said[0][:_MOST_LETTERS], max(bound, gang), is_settled=is_settled)
+    return found
+
+
+class RefusalReports:
+    """What the log has been told of nodes that refuse workers, and when they are tried again."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        clock: Clock,
+        publish: Callable[[str, WorkerRefused], None],
+        *,
+        telemetry: Telemetry,
+    ) -> None:
+        self._inventory = inventory
+        self._clock = clock
+        self._publish = publish
+        self._telemetry = telemetry
+        self._reported: dict[str, int] = {}
+        """Job and node, by `_pair` -> workers that the node takes, as far as the log was told here."""
+        self._tried: set[str] = set()
+        """Pairs of which one worker more is being tried."""
+        self._since: dict[str, tuple[int, float]] = {}
+        """Pair -> how few workers the node takes, and since when, where the log has another number, or none."""
+        self._backoff = Backoff(first_s=AVOIDED_S, longest_s=LONGEST_AVOIDED_S)
+        """By the same keys."""
+
+    def see(self, job_id: str, found: Mapping[str, Refusal]) -> None:
+        """Report the nodes that refuse workers of a job now; what is reported already is not, until it is tried again.
+
+        Where a node takes fewer than the log has, the refusal may be older than the room that is there by now.
+        """
+        now = self._clock.now()
+        before = {pair: self._since.pop(pair) for pair in [*self._since] if pair.startswith(_pair(job_id, ""))}
+        for node, refusal in found.items():
+            pair, known = _pair(job_id, node), self._known(job_id, node)
+            if known is not None and refusal.fits >= known:
+                continue
+            fits, since = before.get(pair, (refusal.fits, now))
+            since = since if fits == refusal.fits else now
+            is_new = known is None or pair in self._tried
+            lasts_s = (0.0 if refusal.is_settled else UNSETTLED_S) if is_new else STALE_S
+            if now < since + lasts_s:
+                self._since[pair] = (refusal.fits, since)
+            else:
+                self._telemetry.count(WORKER_REFUSALS)
+                self._avoid(pair, refusal.fits)
+                self._tell(job_id, node, refusal.reason, refusal.fits)
+
+    def retry(self, live: Iterable[Job]) -> None:
+        """Let one worker more be tried on nodes whose refusals are old; a job that has no workers tries them anew."""
+        now = self._clock.now()
+        in_force = {_pair(job.spec.job_id, node): (job, node) for job in live for node in job.refusals}
+        for pair in self._reported.keys() - in_force.keys():
+            # The node or the job has changed.
+            self._forget(pair)
+            self._backoff.reset(pair)
+        for pair, (job, node) in in_force.items():
+            fits = job.fits.get(node, 0)
+            if pair not in self._reported:
+                self._avoid(pair, fits)
+            if pair in self._tried:
+                if [*job.workers.values()].count(node) >= self._reported[pair]:
+                    # It has room for more than it had: for how many is not known any more.
+                    self._backoff.reset(pair)
+                    self._lift(job.spec.job_id, node)
+            elif self._backoff.is_due(pair, now) and job.workers and node in job.fits:
+                self._tried.add(pair)
+                self._reported[pair] = fits + 1
+                self._tell(job.spec.job_id, node, "", fits + 1)
+            elif self._backoff.is_due(pair, now):
+                self._lift(job.spec.job_id, node)
+        self._backoff.forget_before(now - LONGEST_AVOIDED_S)
+
+    def _known(self, job_id: str, node: str) -> int | None:
+        """Return how many workers the node takes, as the log has it; None: it refuses none."""
+        job, told = self._inventory.job(job_id), self._reported.get(_pair(job_id, node))
+        if told is not None or job is None or node not in job.refusals:
+            return told
+        return job.fits.get(node, 0)
+
+    def _avoid(self, pair: str, fits: int) -> None:
+        self._tried.discard(pair)
+        self._reported[pair] = fits
+        self._backoff.failed(pair, self._clock.now())
+
+    def _lift(self, job_id: str, node: str) -> None:
+        self._forget(_pair(job_id, node))
+        self._tell(job_id, node, "", None)
+
+    def _forget(self, pair: str) -> None:
+        self._tried.discard(pair)
+        self._reported.pop(pair, None)
+
+    def _tell(self, job_id: str, node: str, reason: str, fits: int | None) -> None:
+        self._publish(job_id, WorkerRefused(job_id=job_id, node=node, reason=reason, fits=fits))
+
+
+def _why(pod: Pod) -> str:
+    """Return why the node that a worker may go to does not take it; empty: it does, or nobody has looked yet."""
+    return _by_scheduler(pod) or _by_kubelet(pod)
+
+
+def _by_kubelet(pod: Pod) -> str:
+    reason = pod.status.reason
+    if pod.status.phase != "Failed" or not is_refusal(reason) or pod.status.container_statuses:
+        return ""
+    said = f": {pod.status.message}" if pod.status.message else ""
+    return f"its kubelet refused worker {pod.metadata.name} ({reason}){said}"
+
+
+def _by_scheduler(pod: Pod) -> str:
+    """Return why kube-scheduler cannot bind a worker to the node that its gate was lifted for; empty: it can."""
+    is_waiting = pod.placed_on and not pod.spec.node_name and not pod.is_leaving
+    # Where it names a node, it is making room there by preemption.
+    if not is_waiting or pod.status.nominated_node_name:
+        return ""
+    refused = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
+    why = next((each.message for each in refused if each.reason == "Unschedulable"), "")
+    return f"kube-scheduler does not bind worker {pod.metadata.name}: {why}" if why else ""
+
+
+def _pair(job_id: str, node: str) -> str:
+    return f"{job_id} {node}"
