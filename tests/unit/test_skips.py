@@ -11,7 +11,6 @@ MAY_SKIP = {
     "test_pollux_applications.py": "as public_data.py",
     "test_recordings.py": "recordings of another Kubernetes than the one that is run",
     "test_pod_commands.py": "what the older Kubernetes does not serve yet",
-    "test_defragmentation.py": "as test_pod_commands.py",
     "test_device_claims.py": "as test_pod_commands.py",
     "test_shared_claims.py": "as test_pod_commands.py",
     "test_jobs_beside_shares.py": "as test_pod_commands.py",

@@ -19,7 +19,6 @@ MOST_REPLICAS = 4_096
 PREEMPTED = "preempted"
 HALTED = "halted"
 DRAINED = "drained"
-MOVED = "moved"
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 

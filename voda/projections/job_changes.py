@@ -14,7 +14,6 @@ from voda.domain.job import (
     DRAINED,
     HALTED,
     MOST_REPLICAS,
-    MOVED,
     PREEMPTED,
     Job,
     JobSpec,
@@ -22,7 +21,6 @@ from voda.domain.job import (
     Phase,
     StartBackoff,
 )
-from voda.domain.shares import MOVES
 from voda.events import types as facts
 from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
@@ -92,12 +90,11 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
 def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
     """Return a live job that a plan places or releases.
 
-    One from which a drain takes the GPUs is not preempted, nor is one that is halted so that it moves to another card.
+    One from which a drain takes the GPUs is not preempted.
     """
     if job.spec.job_id in fact.placed:
-        return replace(job, loss="") if job.loss in (DRAINED, MOVED) else job
-    is_moved = fact.reasons.get(job.spec.job_id, "").startswith(MOVES)
-    loss = MOVED if is_moved else DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else ""
+        return replace(job, loss="") if job.loss == DRAINED else job
+    loss = DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else ""
     return replace(job, loss=loss) if loss and job.workers and not job.loss else job
 
 

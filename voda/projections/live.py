@@ -104,7 +104,6 @@ class LiveCluster(Projection):
             cells_revision=live_pool.cells_revision,
             gangs=dict(live_pool.gangs),
             gangs_version=live_pool.gangs_version,
-            defragmentation=self.shares.moves.requested.get(pool),
         )
 
     def cells(self, pool: str) -> CellsSpec | None:
@@ -350,11 +349,6 @@ def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event:
 
 
 @LiveCluster.folds
-def _defragmentation_requested(live: LiveCluster, fact: facts.DefragmentationRequested, event: Event) -> None:
-    live._change_pool(fact.pool)
-
-
-@LiveCluster.folds
 def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None:
     pool = live._change_pool(fact.pool)
     pool_changes.change_gang(pool.gangs, fact)
@@ -364,7 +358,7 @@ def _gang_changed(live: LiveCluster, fact: facts.GangFact, event: Event) -> None
 class Live:
     """The projection that the controller decides from; snapshots hold its state."""
 
-    FORMAT: ClassVar[str] = "live-16"
+    FORMAT: ClassVar[str] = "live-17"
     """Name of its snapshots. Raise the number whenever the state of LiveCluster or Learning changes."""
 
     def __init__(self) -> None:

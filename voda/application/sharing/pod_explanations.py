@@ -119,9 +119,7 @@ class PodExplanations:
             return replace(found, reason=self._missing(pod))
         found = replace(found, asks_for=claimant.text())
         if pod.spec.node_name:
-            if not found.containers:
-                return replace(found, reason="its claims have no cards on record")
-            return replace(found, reason=self._move(self.claimants, found.pod_uid))
+            return replace(found, reason="" if found.containers else "its claims have no cards on record")
         return replace(found, reason=self._why_waiting(self.claimants, claimant))
 
     def _why_waiting(self, claimants: Claimants, claimant: Claimant) -> str:
@@ -143,20 +141,7 @@ class PodExplanations:
         return f"voda has chosen {meant.node} for it; {_kube_scheduler(pod)}"
 
     def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenCards | str:
-        kept = claimants.accounts.kept_cards()
-        return CardAllotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts, kept).choose(claimant)
-
-    def _move(self, claimants: Claimants, uid: str) -> str:
-        """Return that a pod is to move, or came in place of one that was moved, one sentence; empty: neither."""
-        now = claimants.accounts.backend.clock.now()
-        for moves in claimants.shares.moves.requested.values():
-            why = f"defragmentation requested by {moves.requested_by or 'nobody in particular'}"
-            for move in moves.moves:
-                if move.pod_uid == uid and uid not in moves.left_at and moves.is_in_force(now):
-                    return f"it is to be evicted, so that {move.source} becomes whole: {why}"
-                if moves.successors.get(move.pod_uid) == uid != move.pod_uid:
-                    return f"it got its cards when {move.pod} was evicted, so that {move.source} becomes whole: {why}"
-        return ""
+        return CardAllotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts).choose(claimant)
 
     def _next(self, pod: Pod, chosen: ChosenCards) -> str:
         without = [each for each in self.inventory.claiming.waiting() if not self.shares().node_of(each.metadata.uid)]

@@ -122,10 +122,9 @@ class ClaimPlacer:
 
     async def _look_at(self, waiting: Collection[Pod], now: float) -> CardRound:
         """Choose cards for pods that wait; those that get none are told why."""
-        accounts = self.accounts
         looked = CardRound(
             claimants=self.claimants,
-            allotment=CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed, accounts.kept_cards()),
+            allotment=CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed),
             templates=self._templates,
             tries=self._tries,
             failures=self._failures,
