@@ -14,13 +14,11 @@ from msgspec.structs import replace
 
 from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, ClosedAccounts
 from voda.application.sharing.claims.claimants import Claimants, scheduler_of, verdict
-from voda.application.sharing.claims.template_maker import TemplateName, unmakeable
 from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
-from voda.cluster.kubernetes.state.sized_templates import missing_templates
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotFound
 from voda.domain.gpus import CardShare
 from voda.extender.share_verbs import ShareVerbs, SharingPod
@@ -152,12 +150,8 @@ class PodExplanations:
     def _missing(self, pod: Pod) -> str:
         templates, namespace = self.inventory.stock.devices.templates, pod.metadata.namespace
         asked = {each.name: each.resource_claim_template_name for each in pod.spec.resource_claims}
-        sized = missing_templates(pod)
         for name in pod.missing_claims:
             if f"{namespace}/{asked[name]}" not in templates:
-                template = TemplateName(namespace, asked[name])
-                if asked[name] in sized and (reason := unmakeable(template, self.inventory.stock.devices)):
-                    return reason
                 return f"claim {name} waits for its template: {namespace} has no ResourceClaimTemplate {asked[name]}"
         return f"its claims are still to be made: {', '.join(pod.missing_claims) or 'they are about to change'}"
 

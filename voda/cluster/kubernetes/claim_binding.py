@@ -77,15 +77,6 @@ class ClaimBinding:
         meta = claim.metadata
         await self._api.delete(_claims(meta.namespace, meta.name), uid=meta.uid, version=meta.resource_version)
 
-    async def make_template(self, namespace: str, template: Mapping[str, Any]) -> None:
-        """Create a template of claims; one of its name that is there stays as it is."""
-        try:
-            await self._api.create(
-                api_path("resource.k8s.io/v1", "resourceclaimtemplates", namespace), template, NamedObject
-            )
-        except Conflict:
-            return
-
     async def _make(self, pod: Pod, chosen: ChosenClaim) -> None:
         meta, name = chosen.claim.metadata, chosen.name(pod)
         if chosen.claim.text:
