@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from time import process_time
 from typing import Final
 
+from benchmarks.sharing.openb import OpenbList, load_list
 from benchmarks.table import Row
 from voda.domain.errors import DataNotFound
 from voda.sharing.demand import Demand
 from voda.sharing.fleet import Fleet
 from voda.sharing.placement import PodPlacer
 from voda.sharing.raters import RATERS, RatingContext
-from voda.simulator.sharing.openb import OpenbList, load_list
 
 TITLE = "Place pods on shared GPUs: openb/default, 1,213 nodes, up to 130 % of 6,212 GPUs, one core"
 _GOALS: Final = {"fgd": 5_000.0}

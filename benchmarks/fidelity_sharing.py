@@ -16,11 +16,11 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.sharing.baselines import BestFit, DotProduct, GpuClustering, GpuPacking
+from benchmarks.sharing.experiment import SharingRun, simulate
+from benchmarks.sharing.openb import LISTS, OPENB, PUBLISHED_SEEDS, load_list
 from voda.sharing.pod import PodPlacement
 from voda.sharing.raters import RATERS, Rater
-from voda.simulator.data import OPENB, find_folder
-from voda.simulator.sharing.experiment import SharingRun, simulate
-from voda.simulator.sharing.openb import LISTS, PUBLISHED_SEEDS, load_list
+from voda.simulator.data import find_folder
 
 MOST_POINTS: Final = 0.01
 """Between a figure of ours and the published one, which is rounded to 0.01."""

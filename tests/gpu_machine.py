@@ -45,13 +45,6 @@ class Up:
         async with self.session.put(path, json={"virtualClusters": clusters}) as answer:
             assert answer.status == 200, await answer.text()
 
-    async def defragment(self, query: str = "") -> dict[str, Any]:
-        """Request moves of shares in the only pool, and return the answer."""
-        async with self.session.post(f"{self.service.url}/api/v1/defragmentation?{query}") as answer:
-            assert answer.status == 200, await answer.text()
-            (pool,) = (await answer.json())["items"]
-            return dict(pool)
-
     async def cancel(self, *job_ids: str) -> None:
         for job_id in job_ids:
             async with self.session.delete(f"{self.service.url}/api/v1/jobs/{job_id}") as answer:

@@ -6,11 +6,10 @@ The first half of one list, at every commit; `make fidelity` runs all of it.
 import pytest
 
 from benchmarks.fidelity_sharing import MOST_POINTS, POLICIES, SharingCase, differences, published, repeat
+from benchmarks.sharing.experiment import simulate
+from benchmarks.sharing.openb import LISTS, OPENB, load_list
 from tests.public_data import folder_or_skip
 from voda.sharing.raters import RATERS
-from voda.simulator.data import OPENB
-from voda.simulator.sharing.experiment import simulate
-from voda.simulator.sharing.openb import LISTS, load_list
 
 
 @pytest.mark.parametrize("policy", POLICIES)

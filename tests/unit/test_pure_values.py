@@ -39,7 +39,6 @@ POSITIONAL = {
     "EpochDrift": "always made empty",
     "EpochMeans": "two mappings, always both",
     "LabelCondition": _SHORT,
-    "NodeCard": _SHORT,
     "Obstacle": _SHORT,
     "RecordedReport": "an array in snapshots, where the order of the fields is its format",
     "RestartSample": "one place makes it",

@@ -25,7 +25,6 @@ from voda.metrics import NO_TELEMETRY, Telemetry
 
 if TYPE_CHECKING:
     # They work with a backend themselves.
-    from voda.application.defragment import MovablePods
     from voda.application.sharing.pod_explanations import PodExplanations
     from voda.application.sharing.share_extender import ShareExtender
 
@@ -83,8 +82,6 @@ class Backend:
     """Answers kube-scheduler for pods that ask for cards; None: this voda does not."""
     pods: "PodExplanations | None" = None
     """Explains pods that ask for cards; None: the cluster has no pods."""
-    movable_pods: "Callable[[], MovablePods] | None" = None
-    """Returns the pods that claim parts of cards and may be moved; None: voda chooses no cards for claims."""
     job_cards: Callable[[str], Mapping[int, str]] = lambda _node: {}
     """Returns of a node card -> id of the job of which a worker has all of it, as far as this replica sees that."""
     folders: FolderKeeper | None = None

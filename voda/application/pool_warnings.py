@@ -1,4 +1,4 @@
-"""What a pool makes of a job that is submitted: settings without effect there, and nodes for which it has to wait.
+"""What a pool makes of a job that is submitted: nodes, cards or quota for which it has to wait.
 
 Rule: it reads as few nodes as will do, and no jobs: a submit costs the same however many there are.
 """
@@ -9,22 +9,17 @@ from itertools import accumulate
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.shares import RESTARTABLE
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest
-from voda.manifests.programs import is_restartable
 from voda.manifests.replicas import share_memory_path
 from voda.planner.card_sizes import lacking_memory, largest_card_mib
 from voda.projections.live import LiveCluster
 
 
 def pool_warnings(cluster: LiveCluster, parsed: ParsedManifest) -> Iterator[FieldWarning]:
-    """Yield what has no effect in the job's pool, and whether the job has to wait for nodes, cards or quota."""
+    """Yield whether the job has to wait for nodes, cards or quota."""
     spec = parsed.spec
     nodes = cluster.nodes(spec.pool).values()
-    if spec.share is None and is_restartable(spec.manifest):
-        message = "no effect: only jobs with a part of a GPU are moved"
-        yield FieldWarning(field=f"metadata.annotations[{RESTARTABLE}]", message=message)
     if spec.share is not None and (lacking := lacking_memory(largest_card_mib(nodes), spec.share)):
         message = f"it waits until a larger card joins pool {spec.pool}: {lacking}"
         yield FieldWarning(field=share_memory_path(parsed.job) or parsed.job.size_path, message=message)

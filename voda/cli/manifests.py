@@ -24,7 +24,6 @@ _OPTIONS = {
     "voda.dev/pool": "--pool",
     "voda.dev/virtual-cluster": "--vc",
     "voda.dev/pinned-cell": "--pin",
-    "voda.dev/restartable": "--restartable",
     "voda.dev/array": "--array",
     "voda.dev/after": "--after",
 }

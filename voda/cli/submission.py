@@ -66,10 +66,6 @@ class JobOptions:
         list[str] | None,
         Option("--label", "-l", metavar="KEY=VALUE", help="A label, for -l of get, delete, wait; repeatable."),
     ] = None
-    restartable: Annotated[
-        bool,
-        Option("--restartable", help="With a part of a GPU: voda may halt it, to start it on another card."),
-    ] = False
     array: Annotated[
         str,
         Option(
@@ -92,7 +88,6 @@ class JobOptions:
         given = provided(
             **{"min-replicas": self.least, "max-replicas": self.most, "array": self.array or None},
             **{"device-class": self.device_class or None},
-            restartable="true" if self.restartable else None,
             priority=self.priority,
             epochs=self.epochs,
             pool=self.pool,

@@ -35,8 +35,6 @@ NEW_ESTIMATES: Final = "new estimates"
 call it `speedup.changed`."""
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
-MOVES: Final = "shares move"
-"""Cause of a plan that is due because the next share is to move, or none any more, though nothing has happened."""
 NODE_LOST: Final = "node is silent"
 """Cause of a plan that is due because a node has been silent, or has said too few GPUs, for `node_grace_s`."""
 _LOOKED_AT_ONCE: Final = (
@@ -96,8 +94,6 @@ class Controller:
         self._requeue_at = -math.inf
         self._grace_ends_at = math.inf
         """When the next silent node counts as lost."""
-        self._moves_change_at = math.inf
-        """When the next share is to move, or cards are not kept for whole jobs any more, if nothing else happens."""
         self._reclaims = ReclaimWatch(pool)
         self._pool_choice = PoolChoice(pool, self._registries)
         self._overdue_at = -math.inf
@@ -189,17 +185,12 @@ class Controller:
         policy = self._registries.policy(cluster.settings(self.pool), cluster.plan(self.pool))
         await self._requeue(policy)
 
-        # 4. Workers on a node that has been silent for too long are to move, and shares whose turn has come.
+        # 4. Workers on a node that has been silent for too long are to move.
         now = self._clock.now()
         if now >= self._grace_ends_at:
             self._cause = self._cause or NODE_LOST
         is_any_silent = bool(cluster.silent_since(self.pool))
         self._grace_ends_at = grace_ends_at(cluster.state(self.pool), now) if is_any_silent else math.inf
-
-        if now >= self._moves_change_at:
-            self._cause = self._cause or MOVES
-        moves = cluster.shares.moves.requested.get(self.pool)
-        self._moves_change_at = math.inf if moves is None else moves.changes_at(now)
 
         # 5. A job that makes no use of its GPUs lets others go first for a while; one that keeps cells of others for
         #    too long gets none.
@@ -222,7 +213,7 @@ class Controller:
         due_at = self._may_decide_at() if self._cause is not None else math.inf
         if self._idle():
             due_at = self._clock.now()
-        ends_at = min(self._grace_ends_at, self._moves_change_at, self._reclaims.look_at, self._pool_choice.look_at)
+        ends_at = min(self._grace_ends_at, self._reclaims.look_at, self._pool_choice.look_at)
         return min(due_at, self._requeue_at, ends_at, self._overdue_at, self._retry_at)
 
     async def _decide(self, cause: str) -> None:

@@ -240,15 +240,12 @@ class PoolLoop:
         self._telemetry.set(LAST_DRIFT, facts, self.pool)
 
     async def _state(self) -> ClusterState:
-        """Return the state of the log, with the nodes as the cluster shows them, whatever voda drains, and the moves of
-        shares if they are in force.
-        """
+        """Return the state of the log, with the nodes as the cluster shows them, and whatever voda drains."""
         await self._controller.catch_up()
         cluster, now = self._controller.live.cluster, self._clock.now()
         state = cluster.state(self.pool)
         overdue = frozenset(overdue_workers(state, now))
-        moves = state.defragmentation if state.defragmentation and state.defragmentation.is_in_force(now) else None
-        return replace(state, nodes=cluster.nodes(self.pool), overdue=overdue, defragmentation=moves)
+        return replace(state, nodes=cluster.nodes(self.pool), overdue=overdue)
 
     async def _retry(self, act: Callable[[], Awaitable[float]]) -> float:
         """Repeat until it succeeds: somebody frees the full disk, changes the policy, or deletes the offending job."""

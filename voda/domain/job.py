@@ -19,7 +19,6 @@ MOST_REPLICAS = 4_096
 PREEMPTED = "preempted"
 HALTED = "halted"
 DRAINED = "drained"
-MOVED = "moved"
 REFUSED = "refused"
 NO_NODE = "no node can take it"
 TAKING_NODES = "the nodes that take it"

@@ -75,8 +75,6 @@ class StartJob(Struct, frozen=True, kw_only=True):
     beside: tuple[str, ...] | None = None
     """Jobs of which it shares the card, of no others; none of them has any: it gets another card. None: it may share
     any that has room."""
-    closed: tuple[int, ...] = ()
-    """Cards of its node that it does not share: they are to become whole."""
 
 
 class ResizeJob(Struct, frozen=True, kw_only=True):

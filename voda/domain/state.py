@@ -13,7 +13,7 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.retention import OUTPUT_BYTES, RETENTION_BYTES, RETENTION_S
-from voda.domain.shares import Defragmentation, SharingNode
+from voda.domain.shares import SharingNode
 
 
 class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,8 +122,6 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Of the stream of their facts."""
     shares: Mapping[str, SharingNode] = {}
     """Node -> the account of its cards, of those with cards to share. A card that is shared is foreign in `nodes`."""
-    defragmentation: Defragmentation | None = None
-    """The moves of shares that were requested last; whether they are in force, the time says."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
     capacity_limit_gpus: Gpus | None = None

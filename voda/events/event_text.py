@@ -74,8 +74,6 @@ def describe(event: Event) -> str:
             return "undrained: it takes workers again"
         case facts.VirtualClustersApplied():
             return _virtual_clusters(fact)
-        case facts.DefragmentationRequested():
-            return _defragmentation(fact)
         case facts.NodeJoined() | facts.NodeChanged() | facts.NodeLeft() | facts.WorkerRefused():
             return _on_node(fact)
         case facts.ShareAssigned() | facts.ShareReleased() | facts.ShareRequested() | facts.ShareRequestWithdrawn():
@@ -251,15 +249,6 @@ def _virtual_clusters(fact: facts.VirtualClustersApplied) -> str:
         texts.append(f"{name} ({', '.join(parts)})")
     more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
     return f"virtual clusters: {', '.join(texts[:_LISTED])}{more}" if texts else "no virtual clusters any more"
-
-
-def _defragmentation(fact: facts.DefragmentationRequested) -> str:
-    """Return what moves: `to free card 0 of n1, ml/a moves from card 0 of n1 to card 1 of n2`."""
-    moves = [f"{move.pod} moves from {move.source} to {move.target}" for move in fact.moves]
-    more = f" and {len(moves) - _LISTED} more" if len(moves) > _LISTED else ""
-    freed = [str(card) for card in fact.freed]
-    others = f" and {len(freed) - _LISTED} more" if len(freed) > _LISTED else ""
-    return f"to free {', '.join(freed[:_LISTED])}{others}, {'; '.join(moves[:_LISTED])}{more}"
 
 
 def _shape(node: Node) -> str:

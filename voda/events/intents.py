@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from voda.domain.cells import CellsSpec
 from voda.domain.job import JobSpec
-from voda.domain.shares import LIMIT_S, NodeCard, ShareMove
 from voda.domain.state import ParameterValue
 from voda.events.records import Data, JobFact, PoolFact
 
@@ -140,25 +139,6 @@ class VirtualClustersApplied(Data, frozen=True, kw_only=True):
         return f"cells.{self.pool}"
 
 
-class DefragmentationRequested(Data, frozen=True, kw_only=True):
-    """Restartable shares of a pool shall move one after the other, so that these cards become whole.
-
-    Until all have moved, or the time is over, no share comes to these cards.
-    """
-
-    TYPE = "defragmentation.requested"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    pool: str
-    moves: tuple[ShareMove, ...]
-    freed: tuple[NodeCard, ...]
-    limit_s: float = LIMIT_S
-
-    @property
-    def stream(self) -> str:
-        return f"defragmentation.{self.pool}"
-
-
 Intent = (
     JobSubmitted
     | JobCancelRequested
@@ -171,5 +151,4 @@ Intent = (
     | RatelimitChanged
     | RetentionChanged
     | VirtualClustersApplied
-    | DefragmentationRequested
 )

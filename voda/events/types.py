@@ -12,7 +12,6 @@ from voda.events.decisions import (
     PlanAdopted,
 )
 from voda.events.intents import (
-    DefragmentationRequested,
     Intent,
     JobCancelRequested,
     JobChanged,
@@ -67,7 +66,6 @@ __all__ = [
     "ActionFailed",
     "AnyFact",
     "Decision",
-    "DefragmentationRequested",
     "ExitCause",
     "GangFact",
     "GangJoined",

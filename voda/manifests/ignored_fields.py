@@ -24,7 +24,7 @@ ANNOTATIONS = tuple(
     f"{_OURS}{name}"
     for name in (
         *("min-replicas", "max-replicas", "epochs", "pool", "virtual-cluster", "priority", "working-dir"),
-        *("pinned-cell", "device-class", "launcher", "restartable", "interpreter"),
+        *("pinned-cell", "device-class", "launcher", "interpreter"),
         *("after", "array", "array-name", "array-task"),
     )
 )

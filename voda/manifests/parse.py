@@ -70,7 +70,6 @@ def parse(
     tasks = array_range(settings)
     task = array_task(settings, tasks)
     array = tasks if task is None else None
-    _refuse_odd_word(settings)
     names.refuse_long_worker_name(name if array is None else f"{name}-{indices_of(array.indices)[-1]}", most)
     spec = JobSpec(
         job_id=name,
@@ -109,12 +108,6 @@ def parse(
 def _number(settings: JobSettings, setting: str, *, least: int, most: int) -> int:
     field = settings.get(setting)
     return 0 if field is None else whole_number(field, least=least, most=most)
-
-
-def _refuse_odd_word(settings: JobSettings) -> None:
-    field = settings.get("restartable")
-    if field is not None and field.text not in ("true", "false"):
-        raise InvalidField(field.path, f"{field.path}: expected true or false, got {field.text[:60]!r}")
 
 
 def _category(settings: JobSettings, name: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from voda.domain.shares import RESTARTABLE
 from voda.kinds.base import JobManifest, run_policy
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT, ContainerTemplate, EnvVar
 from voda.manifests.expansion import Expansion
@@ -129,12 +128,6 @@ def is_plain(manifest: Mapping[str, Any]) -> bool:
     """Return whether the manifest of a job says that its program has one worker (voda.dev/launcher: plain)."""
     metadata = manifest.get("metadata") or {}
     return (metadata.get("annotations") or {}).get(LAUNCHER) == "plain"
-
-
-def is_restartable(manifest: Mapping[str, Any] | None) -> bool:
-    """Return whether the manifest of a job says that voda may end it, and start it on another card."""
-    metadata = (manifest or {}).get("metadata") or {}
-    return (metadata.get("annotations") or {}).get(RESTARTABLE) == "true"
 
 
 def env_files_annotation(job: JobManifest) -> Mapping[str, str]:

@@ -14,7 +14,6 @@ from msgspec import Struct
 from voda.domain.errors import InvalidField
 from voda.domain.gpus import GpuRequest, request_of_core
 from voda.domain.job import MOST_REPLICAS
-from voda.domain.shares import RESTARTABLE
 from voda.kinds.base import JobManifest, refuse_outside, replicas_path
 from voda.kinds.pod_template import MOST_GPUS, ContainerResources, Quantity
 from voda.manifests.programs import expand_container
@@ -36,7 +35,6 @@ _SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "array": ("voda.dev/array", ()),
     "array_name": ("voda.dev/array-name", ()),
     "array_task": ("voda.dev/array-task", ()),
-    "restartable": (RESTARTABLE, ()),
 }
 VARIABLES = frozenset(name for _, names in _SOURCES.values() for name in names)
 

@@ -104,7 +104,7 @@ def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: fl
 def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
     """Return what the policy and the placer say."""
     # Pods and jobs with a part of a card come before policies: the cards that they share are not for others.
-    view, shares = place_shares(view, now)
+    view, shares = place_shares(view)
     view, impossible = feasible_view(view)
     left_out = dict(impossible)
     caps: dict[str, tuple[int, str]] = {}

@@ -1,7 +1,6 @@
 """Jobs that ask for a part of a card: which node has room for it, and which whole cards that takes from other jobs.
 
-1. A job that has its share keeps it for as long as its node takes workers: no plan takes it away. One alone moves it,
-   where its user lets it be moved: on request, to free a whole card (docs/adr/0033); it is halted, and comes anew.
+1. A job that has its share keeps it for as long as its node takes workers: no plan takes it away.
 2. The others come by priority, then submission. Each goes where voda/sharing's rater puts it: beside other shares, or
    on a whole card that no running job needs for its minimum, and no waiting job that comes before it.
 3. Policies then decide on the cards that are left, so that elastic jobs shrink.
@@ -18,7 +17,6 @@ from msgspec.structs import replace
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
-from voda.domain.shares import MOVES, ShareMove
 from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
 from voda.planner.card_sizes import lacking_memory, largest_card_mib
@@ -34,35 +32,25 @@ class PlacedShares(Struct, frozen=True, kw_only=True):
     reasons: Mapping[str, str] = {}
 
 
-def place_shares(view: ClusterState, now: float) -> tuple[ClusterState, PlacedShares]:
+def place_shares(view: ClusterState) -> tuple[ClusterState, PlacedShares]:
     """Return the view that is left to jobs of whole GPUs, and where the others go."""
     jobs = {job_id: job for job_id, job in view.jobs.items() if job.spec.share is not None}
     if not jobs:
         return view, PlacedShares()
-    draft = _ShareDraft(view, now)
+    draft = _ShareDraft(view)
     for job in _in_order(view):
         draft.add(job)
     left = replace(without_jobs(view, jobs.keys()), nodes=draft.nodes)
     return left, PlacedShares(placement=draft.placement, reasons=draft.reasons)
 
 
-def moving_text(view: ClusterState, move: ShareMove) -> str:
-    """Return why a job leaves its card for another one."""
-    assert view.defragmentation is not None, "it has the move"
-    who = view.defragmentation.requested_by or "nobody in particular"
-    return f"{MOVES}{move.target}, so that {move.source} becomes whole: defragmentation requested by {who}"
-
-
 class _ShareDraft:
     """What is left of the cards, the whole cards that may still be shared, and what follows for the jobs."""
 
-    def __init__(self, view: ClusterState, now: float) -> None:
+    def __init__(self, view: ClusterState) -> None:
         # Only such jobs need numpy.
         from voda.sharing.accounts import OpenCards
 
-        moves = view.defragmentation
-        self._moves = moves if moves is not None and moves.is_in_force(now) else None
-        self._move = moves.current(now, view.shares) if moves is not None else None
         self.placement: dict[str, tuple[str, ...]] = {}
         self.reasons: dict[str, str] = {}
         self.nodes = dict(view.nodes)
@@ -71,8 +59,7 @@ class _ShareDraft:
         self._texts = CardTexts(view.shares)
         accounts = {name: account for name, account in view.shares.items() if takes_shares(view, name)}
         spare = spare_gpus(view)
-        kept = {name: self._moves.kept(name) for name in accounts} if self._moves is not None else None
-        self._cards = OpenCards(accounts, closed=kept)
+        self._cards = OpenCards(accounts)
         self._spare = {name: spare[name] for name in accounts}
         """Node -> whole cards that no running job needs for its minimum, where shares may still come to them."""
         self._left = sum(spare.values())
@@ -91,16 +78,14 @@ class _ShareDraft:
             self._close_whole()
             return
         name = self._node_of.get(spec.job_id, "")
-        if self._move is not None and self._move.pod_uid == spec.job_id and name:
-            self.reasons[spec.job_id] = moving_text(self._view, self._move)
-        elif name and (name in self._view.closed_nodes or takes_shares(self._view, name)):
+        if name and (name in self._view.closed_nodes or takes_shares(self._view, name)):
             self.placement[spec.job_id] = (name,)
             self.reasons[spec.job_id] = f"has {self._texts.of(name, spec.job_id)}"
         else:
             self._place(job, spec.share)
 
     def _place(self, job: Job, request: GpuRequest) -> None:
-        chosen = self._cards.choose(request, job.refusals, beside_others=self._moves is not None)
+        chosen = self._cards.choose(request, job.refusals)
         if chosen is None:
             why = lacking_memory(self._largest_mib, request) or self._why_none(job)
             self.reasons[job.spec.job_id] = f"waits: needs {request_text(request)} of one card; {why}"
@@ -141,8 +126,6 @@ class _ShareDraft:
             return "other jobs need all whole ones"
         if job.refusals:
             return f"nodes refuse it ({largest_refusal(self._view, job)})"
-        if self._moves is not None and any(self._moves.kept(name) for name in self._spare):
-            return "whole ones are kept for other jobs by a defragmentation"
         return "no whole one is large enough"
 
 

@@ -14,7 +14,6 @@ from voda.domain.job import (
     DRAINED,
     HALTED,
     MOST_REPLICAS,
-    MOVED,
     PREEMPTED,
     REFUSED,
     Job,
@@ -24,7 +23,6 @@ from voda.domain.job import (
     StartBackoff,
     is_refused,
 )
-from voda.domain.shares import MOVES
 from voda.events import types as facts
 from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
@@ -94,14 +92,12 @@ def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -
 def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
     """Return a live job that a plan places or releases.
 
-    One from which a drain takes the GPUs is not preempted, nor is one that is halted so that it moves to another card,
-    or that nodes refuse.
+    One from which a drain takes the GPUs is not preempted, nor is one that nodes refuse.
     """
     if job.spec.job_id in fact.placed:
-        return replace(job, loss="") if job.loss in (DRAINED, MOVED, REFUSED) else job
+        return replace(job, loss="") if job.loss in (DRAINED, REFUSED) else job
     reason = fact.reasons.get(job.spec.job_id, "")
     loss = DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else REFUSED if is_refused(reason) else ""
-    loss = MOVED if reason.startswith(MOVES) else loss
     return replace(job, loss=loss) if loss and job.workers and not job.loss else job
 
 

@@ -104,7 +104,6 @@ class LiveCluster(Projection):
             cells_revision=live_pool.cells_revision,
             gangs=dict(live_pool.gangs),
             gangs_version=live_pool.gangs_version,
-            defragmentation=self.shares.moves.requested.get(pool),
         )
 
     def cells(self, pool: str) -> CellsSpec | None:
@@ -351,11 +350,6 @@ def _settings_changed(live: LiveCluster, fact: pool_changes.SettingsFact, event:
 def _cells_applied(live: LiveCluster, fact: facts.VirtualClustersApplied, event: Event) -> None:
     pool = live._change_pool(fact.pool)
     pool.cells, pool.cells_revision = fact.cells, event.version
-
-
-@LiveCluster.folds
-def _defragmentation_requested(live: LiveCluster, fact: facts.DefragmentationRequested, event: Event) -> None:
-    live._change_pool(fact.pool)
 
 
 @LiveCluster.folds

@@ -1,10 +1,10 @@
-"""Which pods have which cards of nodes, the account of shared GPUs; and which moves of shares were requested.
+"""Which pods have which cards of nodes, the account of shared GPUs.
 
 Rule: a fact that gives more of a card than is left of it, or a second account to a pod, changes nothing, so no card
 ever gives more than 1,000 milli or its memory, whatever was recorded.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -13,47 +13,12 @@ from msgspec.structs import replace
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import Gpus
 from voda.domain.node import Node
-from voda.domain.shares import Defragmentation, PodShares, ShareRequest, SharingNode
+from voda.domain.shares import PodShares, ShareRequest, SharingNode
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
 
 _NO_PODS: Final[Mapping[str, PodShares]] = {}
-
-
-class ShareMoves(Projection):
-    """Which moves of shares were requested last of each pool, and how far they have come.
-
-    It folds after the accounts: a fact that is void there changes nothing here.
-    """
-
-    def __init__(self, node_of: Callable[[str], str]) -> None:
-        self._node_of = node_of
-        self._requested: dict[str, Defragmentation] = {}
-
-    @property
-    def requested(self) -> Mapping[str, Defragmentation]:
-        """By pool; read-only, changing with the log."""
-        return self._requested
-
-    def kept_cards(self, now: float) -> Mapping[str, Collection[int]] | None:
-        """Return node -> cards that are to become whole, whatever the pool; None: no request is in force."""
-        in_force = [moves for moves in self._requested.values() if moves.is_in_force(now)]
-        if not in_force:
-            return None
-        nodes = {card.node for moves in in_force for card in moves.freed}
-        return {node: frozenset[int]().union(*(moves.kept(node) for moves in in_force)) for node in nodes}
-
-    def dump(self) -> bytes:
-        """Return the state as MessagePack."""
-        return msgspec.msgpack.encode(self._requested)
-
-    def load(self, state: bytes) -> None:
-        self._requested = msgspec.msgpack.decode(state, type=dict[str, Defragmentation])
-
-    def rebase(self) -> None:
-        """Make this state the beginning of another log, in which all streams are empty."""
-        self._requested = {pool: replace(moves, version=0) for pool, moves in self._requested.items()}
 
 
 class ShareAccounts(Projection):
@@ -67,11 +32,6 @@ class ShareAccounts(Projection):
         """uid of a pod that waits -> the node whose cards it has requested."""
         self.changes = ChangedKeys()
         """The nodes of which something changed. Not part of the state."""
-        self.moves = ShareMoves(self.node_of)
-
-    def apply(self, event: Event) -> None:
-        super().apply(event)
-        self.moves.apply(event)
 
     @property
     def nodes(self) -> Mapping[str, SharingNode]:
@@ -109,12 +69,11 @@ class ShareAccounts(Projection):
 
     def dump(self) -> bytes:
         """Return the state as MessagePack."""
-        return msgspec.msgpack.encode((self._nodes, self.moves.dump()))
+        return msgspec.msgpack.encode(self._nodes)
 
     def load(self, state: bytes) -> None:
         before = self._nodes
-        self._nodes, moves = msgspec.msgpack.decode(state, type=tuple[dict[str, SharingNode], bytes])
-        self.moves.load(moves)
+        self._nodes = msgspec.msgpack.decode(state, type=dict[str, SharingNode])
         self._node_of = {uid: name for name, node in self._nodes.items() for uid in node.pods}
         self._requested_of = {uid: name for name, node in self._nodes.items() for uid in node.requests}
         self._changed(*before, *self._nodes)
@@ -123,7 +82,6 @@ class ShareAccounts(Projection):
         """Make this state the beginning of another log, in which all streams are empty."""
         for node in self._nodes.values():
             node.version = 0
-        self.moves.rebase()
         self._changed(*self._nodes)
 
     def _changed(self, *names: str) -> None:
@@ -204,31 +162,3 @@ def _withdrawn(accounts: ShareAccounts, fact: facts.ShareRequestWithdrawn, event
     accounts._changed(fact.node)
     if fact.pod_uid in node.requests:
         accounts._end_request(fact.pod_uid)
-
-
-@ShareMoves.folds
-def _moves_requested(moves: ShareMoves, fact: facts.DefragmentationRequested, event: Event) -> None:
-    moves._requested[fact.pool] = Defragmentation(
-        requested_by=event.actor,
-        requested_at=event.recorded_at,
-        ends_at=event.recorded_at + fact.limit_s,
-        moves=fact.moves,
-        freed=fact.freed,
-        version=event.version,
-    )
-
-
-@ShareMoves.folds
-def _came(moves: ShareMoves, fact: facts.ShareAssigned, event: Event) -> None:
-    if moves._node_of(fact.pod_uid) != fact.node:
-        return
-    for pool, each in moves._requested.items():
-        if event.recorded_at < each.ends_at:
-            moves._requested[pool] = each.with_share(fact.pod_uid, fact.pod, fact.containers)
-
-
-@ShareMoves.folds
-def _left(moves: ShareMoves, fact: facts.ShareReleased, event: Event) -> None:
-    for pool, each in moves._requested.items():
-        if event.recorded_at < each.ends_at:
-            moves._requested[pool] = each.with_left(fact.pod_uid, event.recorded_at)

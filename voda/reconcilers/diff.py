@@ -16,7 +16,6 @@ from voda.cluster.port import Observed
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
-from voda.domain.shares import cards_to_keep
 from voda.domain.state import ClusterState
 
 _NOBODY: Final[Mapping[int, str]] = {}
@@ -26,8 +25,7 @@ def diff(state: ClusterState, observed: Observed) -> tuple[Action, ...]:
     """Return the actions that can be taken now to bring the cluster to the plan.
 
     Halts and stops, shrinks, moves, starts, growths, in this order, one action for a job at most, and none that is
-    under way; empty when everything is as planned or waits for GPUs. The state has moves of shares only while they are
-    in force.
+    under way; empty when everything is as planned or waits for GPUs.
     """
     ends = _ends(state, observed)
     gaps = _gaps(state, observed)
@@ -70,8 +68,7 @@ class _JobGap:
     done: Collection[int] = ()
     """Replicas that succeeded, and never run again."""
     beside: tuple[str, ...] | None = None
-    closed: tuple[int, ...] = ()
-    """Both as StartJob has them."""
+    """As StartJob has it."""
 
     @property
     def is_surplus(self) -> bool:
@@ -138,7 +135,7 @@ class _ActionPlan:
 
     def start(self, gap: _JobGap) -> None:
         if self.reserve(gap.needs):
-            self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned, beside=gap.beside, closed=gap.closed))
+            self.starts.append(StartJob(job_id=gap.job_id, nodes=gap.planned, beside=gap.beside))
 
     def grow(self, gap: _JobGap) -> None:
         if gap.missing and self.reserve(gap.needs):
@@ -194,15 +191,14 @@ def _gaps(state: ClusterState, observed: Observed) -> list[_JobGap]:
     gaps: list[_JobGap] = []
     for job_id, (job, workers) in wanting.items():
         planned, mates = state.plan.placement[job_id], beside.get(job_id)
-        closed = _closed_cards(state, job, planned, observed)
-        gpus = _gpus_per_worker(job, planned, observed, mates, closed)
+        gpus = _gpus_per_worker(job, planned, observed, mates)
         if gpus is not None:
-            gaps.append(_JobGap(job_id, gpus, planned, workers, job.done, mates, closed))
+            gaps.append(_JobGap(job_id, gpus, planned, workers, job.done, mates))
     return sorted(gaps, key=lambda gap: (state.jobs[gap.job_id].submitted_at, gap.job_id))
 
 
 def _gpus_per_worker(
-    job: Job, planned: Sequence[str], observed: Observed, beside: Collection[str] | None, closed: Collection[int]
+    job: Job, planned: Sequence[str], observed: Observed, beside: Collection[str] | None
 ) -> Gpus | None:
     """Return the GPUs that must be free for each worker; one for a part of a card that no shared card has left, None
     where it has to wait until its card has so much left.
@@ -210,18 +206,9 @@ def _gpus_per_worker(
     if job.spec.share is None:
         return job.spec.gpus_per_replica
     account = (observed.shares or {}).get(planned[0])
-    if account is not None and account.has_room_beside_others(job.spec.share, beside, closed):
+    if account is not None and account.has_room_beside_others(job.spec.share, beside):
         return NO_GPUS
     return None if account is not None and beside and account.cards_of(beside) else Gpus(1)
-
-
-def _closed_cards(state: ClusterState, job: Job, planned: Sequence[str], observed: Observed) -> tuple[int, ...]:
-    """Return the cards that a job is not to share, while shares move so that cards become whole."""
-    account = (observed.shares or {}).get(planned[0])
-    if state.defragmentation is None or job.spec.share is None or account is None:
-        return ()
-    kept = state.defragmentation.kept(planned[0])
-    return tuple(sorted(cards_to_keep(account, kept, job.spec.share.milli, job.spec.share.memory_mib)))
 
 
 def _is_as_planned(workers: Mapping[int, str], planned: Sequence[str], done: Collection[int] = ()) -> bool:

@@ -3,8 +3,8 @@
 In reading order: `pod` (what a pod asks for), `nodes` (nodes as arrays), `fleet` (what is free now), `joint` (all
 containers of a pod on every node at once), `placement` (the best node, rated anew only where something changed),
 `kinds` (what pods usually ask for), `fragmentation` (GPUs that such pods cannot use), `raters/`
-(one file each), `accounts` (the log's accounts as all of these read them), `fragment_report` (what is free of a pool's
-cards, and of use to whom), `defragmentation` (which shares to move so that whole cards become free).
+(one file each), `accounts` (the log's accounts as all of these read them), `node_fragments` (what is free of each node
+and of no use).
 
 Rules: no device gives more than 1,000 milli or its memory; a release returns exactly what was taken; of nodes with
 equal scores the first wins. To add a rater, write one file in `raters/` with one class that has `name`, `title`,

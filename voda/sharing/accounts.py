@@ -53,20 +53,11 @@ class OpenCards:
         """Node -> what its pods ask for, and how many do."""
         self._asked_of_all = sum(self._asked.values(), Counter[PodRequest]())
 
-    def choose(
-        self, request: GpuRequest, refused: Collection[str] = (), *, beside_others: bool = False
-    ) -> tuple[str, int] | None:
-        """Return the node, none of those refused, and the card where a share comes best; None: none has so much.
-
-        `beside_others` leaves the whole cards of a node alone where there is room beside others.
-        """
+    def choose(self, request: GpuRequest, refused: Collection[str] = ()) -> tuple[str, int] | None:
+        """Return the node, none of those refused, and the card where a share comes best; None: none has so much."""
         pod = PodRequest(containers=(request,))
-        rows = self._rows(refused, each_state=not beside_others)
+        rows = self._rows(refused)
         nodes, context = self._fleet.rows(rows), RatingContext(demand=self._demand(pod, refused))
-        if beside_others:
-            fits = self._shared[rows] & (nodes.milli >= max(1, request.milli))
-            fits &= nodes.device_memory >= request.memory_mib
-            self._close(nodes.free, self._whole[rows] & fits.any(axis=1, keepdims=True))
         rated = rate(nodes, pod, RATERS[RATER], context)
         if rated.scores.max(initial=-np.inf) == -np.inf:
             return None
@@ -107,12 +98,10 @@ class OpenCards:
     def _close(free: Ints, cards: Bools) -> None:
         free[:, FIRST_DEVICE:][np.tile(cards, 2)] = 0
 
-    def _rows(self, refused: Collection[str], *, each_state: bool) -> Ints:
-        """Return the rows of nodes not refused; for each state its first alone, if that is enough."""
+    def _rows(self, refused: Collection[str]) -> Ints:
+        """Return the rows of nodes not refused; of those in the same state, the first alone."""
         rows = range(len(self._names) - 1, -1, -1)
         those = [row for row in rows if self._names[row] not in refused] if refused else rows
-        if not each_state:
-            return np.array(sorted(those), dtype=np.int64)
         first = {self._states[row]: row for row in those}
         return np.array(sorted(first.values()), dtype=np.int64)
 

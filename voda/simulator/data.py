@@ -48,14 +48,6 @@ VODA_EXP = DataSet(
     " measured_allocations.jsonl are read off its scheduler logs)",
 )
 
-OPENB = DataSet(
-    name="openb",
-    folders=("openb",),
-    marker=("nodes.csv",),
-    origin="github.com/hkust-adsl/kubernetes-scheduler-simulator, path data/csv/ (Apache-2.0; the trace is Alibaba's),"
-    " with the orders of its published runs, see docs/shared-gpus.md",
-)
-
 
 def find_folder(data_set: DataSet, data: Path | None = None) -> Path:
     """Return the folder of a data set below `data`, else VODA_DATA, else ./data or ../shared/data.

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu_machine import a_program, a_share, an_elastic, an_up, of_cluster
-from tests.local_jobs import FOREVER, FakeNvml, cards
+from tests.gpu_machine import a_share, an_elastic, an_up, of_cluster
+from tests.local_jobs import FakeNvml, cards
 from tests.waiting import until_it_is
 from voda.app import machine
-from voda.domain.shares import RESTARTABLE
 from voda.timetravel.verify import verify
 
 
@@ -53,44 +52,6 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
         await up.until_workers(train=2)
         types = [event["type"] for event in (await up.get("events?limit=500"))["items"]]
         assert types.count("share.assigned") == types.count("share.released") == 3
-
-
-@pytest.mark.slow
-async def test_restartable_share_moves_on_request_and_a_job_of_a_whole_card_starts(tmp_path: Path) -> None:
-    async with an_up(tmp_path / "home") as up:
-        for name in ("a", "b"):
-            await up.submit(a_share(name, 600))
-            await up.until_workers(**{name: 1})
-        small = a_share("small", 300)
-        small["metadata"]["annotations"][RESTARTABLE] = "true"
-        await up.submit(small)
-        await up.until_workers(small=1)
-        (node,) = (await up.get("nodes"))["items"]
-        (mate,) = (
-            share["pod"].partition("/")[2]
-            for card in node["devices"]
-            if len(card["shares"]) == 2
-            for share in card["shares"]
-            if share["pod"] != "default/small"
-        )
-        await up.cancel(mate)
-        await up.until_workers(**{mate: 0})
-        await up.submit(a_program("whole", ["sh", "-c", FOREVER], gpus=1))
-        dry = await up.defragment("dry_run=true")
-        assert [move["pod"] for move in dry["moves"]] == ["default/small"]
-        assert (dry["whole_free_cards"], dry["whole_free_cards_after"]) == (0, 1)
-        await up.until_workers(whole=0, small=1)
-        assert (await up.defragment())["is_requested"]
-        await up.until_workers(whole=1, small=1)
-        (node,) = (await up.get("nodes"))["items"]
-        assert sorted(len(card["shares"]) for card in node["devices"]) == [0, 2]
-        assert [card["job"] for card in node["devices"] if not card["shares"]] == ["whole"]
-        explained = await up.get("jobs/small/explain")
-        reasons = [decision["reason"] for decision in explained["decisions"]]
-        assert any("becomes whole: defragmentation requested by" in reason for reason in reasons)
-        (told,) = (await up.get("events?limit=500&type=defragmentation.requested"))["items"]
-        assert [move["pod"] for move in told["data"]["moves"]] == ["default/small"]
-        assert (await verify(up.service.store)).difference is None
 
 
 @pytest.mark.slow

@@ -260,8 +260,3 @@ def test_print_of_what_only_voda_submit_can_do_says_so(empty: Server) -> None:
         assert "suspend" not in printed
     words = ("submit", "--print", "--image", "train:1", "--after", "prep", "--", "torchrun", "train.py")
     assert yaml.safe_load(empty.voda(*words).stdout)["spec"]["suspend"] is True
-
-
-def test_program_when_restartable_says_so_in_its_manifest(empty: Server, folder: Path) -> None:
-    printed = empty.voda("submit", "--print", "--restartable", "--gpu-milli", "250", "--", "plain_fit.py").stdout
-    assert yaml.safe_load(printed)["metadata"]["annotations"]["voda.dev/restartable"] == "true"

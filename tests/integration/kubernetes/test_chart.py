@@ -119,10 +119,7 @@ def test_settings_when_rendered_are_read_by_voda(name: str, tmp_path: Path) -> N
             "both access.existingSecret and access.adminToken are set",
         ),
         ((*REPOSITORY, "--set", "kinds={MPIJob},admissionPolicy=always"), "admissionPolicy is always, but it is for"),
-        (
-            (*REPOSITORY, "--set", "sharedClaims.resources=true"),
-            "without sharedClaims.enabled nobody would choose cards",
-        ),
+        ((*REPOSITORY, "--set", "sharedClaims.resources=true"), "at '/sharedClaims'"),
         ((*REPOSITORY, "--set", "log.store=mysql"), r"at '/log/store': value must be one of 'sqlite', 'postgresql'"),
         ((*REPOSITORY, "--set", "replica=2"), r"additional properties 'replica' not allowed"),
         ((*REPOSITORY, "--set", "settings.cluster.pollLabel=a"), r"at '/settings/cluster'.*'pollLabel' not allowed"),
@@ -201,7 +198,7 @@ def test_policy_lets_voda_reach_the_ports_of_its_log(url: str, ports: list[int])
 
 def test_policy_for_jobs_spares_the_owners_that_voda_spares() -> None:
     made = deployed.rendered("everything")
-    (policy, _) = [each for each in made if each["kind"] == "MutatingAdmissionPolicy"]
+    (policy,) = [each for each in made if each["kind"] == "MutatingAdmissionPolicy"]
     conditions = {each["name"]: each["expression"] for each in policy["spec"]["matchConditions"]}
     (spared,) = re.findall(r"owner.kind in (\[.*?\])", conditions["not-of-a-resuming-owner"])
     assert yaml.safe_load(spared) == [*RESUMERS]

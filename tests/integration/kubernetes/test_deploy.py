@@ -210,19 +210,6 @@ async def test_rights_to_jobs_when_namespaces_are_named_end_there(unused: Contro
     assert told == [there, there, {*EVERYWHERE}, {*EVERYWHERE}]
 
 
-async def test_value_for_pods_that_ask_in_the_old_way_adds_the_right_to_make_templates_everywhere(
-    unused: ControlPlane,
-) -> None:
-    narrow = (
-        "--set",
-        "settings.cluster.namespaces={vision,speech},sharedClaims.enabled=true,sharedClaims.resources=true",
-    )
-    (told,) = await rights_of(unused, *narrow, namespaces=["default"])
-    patch, event = Right("patch", "pods"), Right("create", "events")
-    templates = Right("create", "resourceclaimtemplates", "resource.k8s.io")
-    assert told == {*EVERYWHERE, *CLAIMS, patch, event, templates}
-
-
 async def test_device_classes_when_there_are_none_leave_no_rights_to_devices_and_claims(unused: ControlPlane) -> None:
     (told,) = await rights_of(unused, "--set-json", "settings.cluster.gpuDeviceClasses=[]")
     assert told == {right for right in NEEDED if right.group != "resource.k8s.io"}

@@ -9,7 +9,6 @@ from tests.builders import Log, a_node
 from tests.manifests import a_torch_job
 from voda.application.pool_warnings import pool_warnings
 from voda.domain.gpus import NO_GPUS, GpuDevice, GpuRequest
-from voda.domain.shares import RESTARTABLE
 from voda.events.types import NodeJoined
 from voda.manifests.parse import parse
 from voda.projections.live import LiveCluster
@@ -41,12 +40,3 @@ def test_share_of_more_memory_than_any_card_has_is_told_that_it_waits_for_a_larg
     )
     expected = [(f"{_CONTAINER}.resources.limits[{_MEMORY}]", message)] if is_told else []
     assert told(manifest, GpuRequest(milli=100, memory_mib=memory_mib)) == expected
-
-
-def test_restartable_job_of_whole_gpus_is_told_that_this_has_no_effect() -> None:
-    manifest = a_torch_job(annotations={RESTARTABLE: "true"})
-    assert told(manifest) == [
-        (f"metadata.annotations[{RESTARTABLE}]", "no effect: only jobs with a part of a GPU are moved")
-    ]
-    assert told(manifest, GpuRequest(milli=100)) == []
-    assert told(a_torch_job(annotations={RESTARTABLE: "false"})) == []

@@ -37,7 +37,7 @@ def test_help_and_readme_name_all_kinds_of_jobs() -> None:
 
 def test_help_of_nodes_names_the_options_of_its_default_command() -> None:
     shown = CliRunner().invoke(build_app(), ["nodes", "--help"]).stdout
-    assert "  voda nodes --fragmentation" in shown
+    assert "  voda nodes -o wide --watch" in shown
     assert "voda nodes list --help shows the options" in shown
 
 

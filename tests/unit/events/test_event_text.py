@@ -6,12 +6,10 @@ from msgspec.structs import replace
 from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
-from voda.domain.shares import NodeCard, ShareMove
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
     AnyFact,
-    DefragmentationRequested,
     GangJoined,
     GangLeft,
     GangPlaced,
@@ -51,7 +49,6 @@ from voda.events.types import (
     WorkerStarted,
 )
 
-MOVE = ShareMove(pod_uid="u", pod="ml/a", milli=300, memory_mib=0, source=NodeCard("n1", 0), target=NodeCard("n2", 1))
 GANG = GangRequest(name="g", virtual_cluster="vision", members=((2, 1),))
 
 
@@ -141,10 +138,6 @@ TOLD: list[tuple[AnyFact, str]] = [
     (
         ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),
         "ml/notebook has no card any more: the pod is gone",
-    ),
-    (
-        DefragmentationRequested(pool="default", moves=(MOVE,), freed=(MOVE.source,)),
-        "to free card 0 of n1, ml/a moves from card 0 of n1 to card 1 of n2",
     ),
     (
         GangPlaced(pool="default", request=GANG, placement=(a_place("n1", "node"), a_place("n2", "node"))),
@@ -245,7 +238,6 @@ def test_plan_when_it_changes_many_jobs_names_some_and_counts_the_rest() -> None
         (JobQueueLevelChanged(pool="default", job_id="a", queue_level=1), {"a"}, "decisions.default"),
         (NodeLeft(name="n1"), set(), "node n1"),
         (NodeDrainRequested(name="n1"), set(), "node n1"),
-        (DefragmentationRequested(pool="default", moves=(MOVE,), freed=()), set(), "defragmentation.default"),
     ],
 )
 def test_event_knows_whom_it_is_about(fact: AnyFact, jobs: set[str], subject: str) -> None:

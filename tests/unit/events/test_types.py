@@ -35,7 +35,6 @@ def test_facts_when_they_change_jobs_nodes_or_settings_make_a_plan_due() -> None
 def test_facts_when_neither_plan_nor_cluster_changes_leave_the_cluster_fresh() -> None:
     assert {fact.TYPE for fact in _facts() if not fact.MAKES_CLUSTER_STALE} == {
         "action.failed",
-        "defragmentation.requested",
         "gang.joined",
         "gang.left",
         "gang.placed",

@@ -7,7 +7,6 @@ import pytest
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.domain.errors import InvalidField
 from voda.domain.job import MOST_REPLICAS, JobSpec, validated
-from voda.domain.shares import RESTARTABLE
 from voda.kinds.registry import KINDS
 from voda.manifests.parse import parse
 
@@ -191,7 +190,6 @@ def test_pool_when_none_is_named_is_the_default_given() -> None:
         ({"annotations": {"voda.dev/epochs": "9" * 5000}}, "metadata.annotations[voda.dev/epochs]", "whole number"),
         ({"annotations": {"voda.dev/epochs": "٣"}}, "metadata.annotations[voda.dev/epochs]", "whole number"),
         ({"annotations": {"voda.dev/priority": "2000000000"}}, "metadata.annotations[voda.dev/priority]", "1000000000"),
-        ({"annotations": {RESTARTABLE: "yes"}}, f"metadata.annotations[{RESTARTABLE}]", "true or false"),
         ({"annotations": {"voda.dev/pool": "a.b"}}, "metadata.annotations[voda.dev/pool]", "letters, digits"),
         ({"annotations": "none"}, "metadata.annotations", "expected a mapping, got 'none'"),
         ({"env": {"MIN_NP": "4", "MAX_NP": "2"}}, f"{_ENV}[1].value", "no less than 4"),

@@ -7,7 +7,6 @@ import pytest
 from tests.manifests import a_torch_job, an_mpi_job
 from voda.cluster.kubernetes.well_known import DEVICE_CLASS
 from voda.domain.errors import InvalidField
-from voda.domain.shares import RESTARTABLE
 from voda.manifests import replicas
 from voda.manifests.ignored_fields import ANNOTATIONS
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
@@ -192,9 +191,7 @@ def test_annotations_when_voda_wrote_them_onto_an_object_are_no_unknown_ones() -
 
 def test_annotations_that_voda_reads_are_no_unknown_ones() -> None:
     read = {annotation for annotation, _ in replicas._SOURCES.values() if annotation}
-    assert read | {WORKING_DIR, LAUNCHER, INTERPRETER, DEVICE_CLASS, RESTARTABLE} == {*ANNOTATIONS}
-    restartable = a_torch_job(annotations={RESTARTABLE: "true"})
-    assert unread(restartable) == []
+    assert read | {WORKING_DIR, LAUNCHER, INTERPRETER, DEVICE_CLASS} == {*ANNOTATIONS}
 
 
 @pytest.mark.parametrize(

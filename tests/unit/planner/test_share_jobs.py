@@ -11,7 +11,7 @@ from tests.builders import a_job, a_node, a_state
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
-from voda.domain.shares import MOVES, Defragmentation, NodeCard, PodShares, ShareMove, SharingNode
+from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.planner import card_texts, share_jobs
@@ -147,7 +147,7 @@ def test_share_when_no_card_is_wholly_free_is_not_told_that_other_jobs_need_them
     assert planned(state).reasons["nb"].endswith("MiB left, and other jobs need all whole ones")
 
 
-def test_share_when_whole_cards_are_too_small_refused_or_kept_says_which() -> None:
+def test_share_when_whole_cards_are_too_small_or_refused_says_which() -> None:
     small, large = GpuDevice(memory_mib=8_000), CARD
     state = a_machine(a_share_job("nb", 100, memory_mib=12_000), held={"full": (0, 999)})
     state = replace(state, nodes={"n1": replace(state.nodes["n1"], devices=(large, small))})
@@ -156,12 +156,6 @@ def test_share_when_whole_cards_are_too_small_refused_or_kept_says_which() -> No
     refused = a_machine(a_share_job("nb", 100, refusals={"n1": "n1: 2 CPUs free, 4 needed"}))
     assert planned(refused).reasons["nb"] == (
         "waits: needs 100 milli of one card; nodes refuse it (n1: 2 CPUs free, 4 needed)"
-    )
-    kept = a_machine(a_share_job("full", 900, workers={0: "n1"}), a_share_job("nb", 250), held={"full": (1, 900)})
-    assert (
-        planned(moving(kept, "gone", 250, freed=0))
-        .reasons["nb"]
-        .endswith("and whole ones are kept for other jobs by a defragmentation")
     )
 
 
@@ -184,7 +178,7 @@ def test_many_shares_read_each_account_twice_and_each_pod_once(monkeypatch: pyte
     calls = Counter[str]()
     counted(monkeypatch, calls, SharingNode, "free")
     counted(monkeypatch, calls, card_texts, "shares_text")
-    _, placed = share_jobs.place_shares(state, 100.0)
+    _, placed = share_jobs.place_shares(state)
     assert calls == {"free": 2, "shares_text": 100}
     assert Counter(reason.split()[0] for reason in placed.reasons.values()) == {"has": 100, "gets": 70, "waits:": 130}
 
@@ -213,37 +207,3 @@ def test_shares_on_several_cards_are_beside_those_of_all_of_them_in_the_order_in
         " beside default/b (100 milli of card 1), default/a (100 milli of card 0)"
     )
     assert card_text(state.shares, "other") == ""
-
-
-def moving(state: ClusterState, job_id: str, milli: int, *, freed: int, ends_at: float = 600.0) -> ClusterState:
-    """Return the state in which a job is to leave a card, so that it becomes whole."""
-    source, target = NodeCard("n1", freed), NodeCard("n1", 1 - freed)
-    move = ShareMove(pod_uid=job_id, pod=f"default/{job_id}", milli=milli, memory_mib=0, source=source, target=target)
-    moves = Defragmentation(
-        requested_by="ada", requested_at=0.0, ends_at=ends_at, moves=(move,), freed=(source,), version=1
-    )
-    return replace(state, defragmentation=moves)
-
-
-def test_share_that_is_to_move_is_halted_and_comes_beside_others_though_another_card_is_whole() -> None:
-    other = a_share_job("other", 300, workers={0: "n1"})
-    job = a_share_job("nb", 250, workers={0: "n1"})
-    plan = planned(moving(a_machine(other, job, cards=3, held={"nb": (0, 250), "other": (1, 300)}), "nb", 250, freed=0))
-    assert plan.placement == {"other": ("n1",)}
-    assert plan.reasons["nb"].startswith(MOVES)
-    assert plan.reasons["nb"] == (
-        "moves to card 1 of n1, so that card 0 of n1 becomes whole: defragmentation requested by ada"
-    )
-    state = moving(a_machine(other, a_share_job("nb", 250), cards=3, held={"other": (1, 300)}), "nb", 250, freed=0)
-    plan = planned(state)
-    assert plan.reasons["nb"] == "gets 250 milli of a card that others share, on n1"
-
-
-def test_card_that_is_to_become_whole_is_for_no_share_but_for_a_whole_job_until_the_time_is_over() -> None:
-    full = a_share_job("full", 900, workers={0: "n1"})
-    state = a_machine(full, a_share_job("nb", 250), held={"full": (1, 900)})
-    assert "nb" not in planned(moving(state, "gone", 250, freed=0)).placement
-    assert planned(moving(state, "gone", 250, freed=0, ends_at=100.0)).placement["nb"] == ("n1",)
-    train = a_job("train")
-    state = a_machine(full, train, held={"full": (1, 900)})
-    assert planned(moving(state, "gone", 250, freed=0)).placement["train"] == ("n1",)

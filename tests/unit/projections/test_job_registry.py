@@ -9,7 +9,6 @@ from tests.builders import Log, a_spec
 from tests.manifests import a_torch_job
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
-from voda.domain.shares import MOVES
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -122,7 +121,6 @@ def placed(*nodes: str) -> PlanAdopted:
 
 RELEASED = a_plan(2, 1, released=("a",))
 DRAINED = replace(RELEASED, cause=NodeDrainRequested.TYPE)
-MOVED = a_plan(2, 1, released=("a",), reasons={"a": f"{MOVES}card 1 of n1, so that card 0 of n1 becomes whole"})
 HALT, RESUME = JobHaltRequested(job_id="a"), JobResumeRequested(job_id="a")
 
 
@@ -133,9 +131,6 @@ HALT, RESUME = JobHaltRequested(job_id="a"), JobResumeRequested(job_id="a")
         ([DRAINED, exits("stopped", 0, 1)], "drained"),
         ([DRAINED, placed("n1", "n1"), RELEASED, exits("stopped", 0, 1)], "preempted"),
         ([DRAINED, HALT, exits("stopped", 0, 1)], "halted"),
-        ([MOVED, exits("stopped", 0, 1)], "moved"),
-        ([MOVED, placed("n1", "n1"), RELEASED, exits("stopped", 0, 1)], "preempted"),
-        ([exits("failed", 0), MOVED, exits("stopped", 1)], "failed"),
         ([exits("failed", 0), DRAINED, exits("stopped", 1)], "failed"),
         ([HALT, RELEASED, exits("stopped", 0, 1)], "halted"),
         ([HALT, RELEASED, RESUME, exits("stopped", 0, 1)], "halted"),

@@ -11,11 +11,9 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
-from voda.domain.shares import NodeCard, ShareMove
 from voda.domain.state import Settings
 from voda.events.types import (
     AnyFact,
-    DefragmentationRequested,
     GangJoined,
     GangLeft,
     GangPlaced,
@@ -419,12 +417,6 @@ SHARES = [
     CardShare(cards=(1,), request=GpuRequest(milli=600)),
     CardShare(cards=(0, 1), request=GpuRequest(devices=Gpus(2))),
 ]
-MOVES = [
-    ShareMove(
-        pod_uid=uid, pod="ml/pod", milli=400, memory_mib=4_000, source=NodeCard("n1", 0), target=NodeCard("n2", 0)
-    )
-    for uid in "ab"
-]
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])
 FACTS: st.SearchStrategy[AnyFact] = st.one_of(
@@ -470,13 +462,6 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(NodeDrainRequested, name=NODES),
     st.builds(VirtualClustersApplied, pool=st.just("default"), cells=st.sampled_from([CellsSpec(), TWO_CLUSTERS])),
     st.builds(NodeUndrainRequested, name=NODES),
-    st.builds(
-        DefragmentationRequested,
-        pool=st.just("default"),
-        moves=st.lists(st.sampled_from(MOVES), unique=True).map(tuple),
-        freed=st.just((NodeCard("n1", 0),)),
-        limit_s=st.sampled_from([5.0, 600.0]),
-    ),
     st.builds(
         PlanAdopted,
         pool=st.just("default"),

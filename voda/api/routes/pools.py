@@ -10,16 +10,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
-from voda.api.presenters.defragmentation import defragmentation_of
-from voda.api.presenters.fragmentation import fragmentation_of
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
 from voda.api.requests import body_of, cached_response, is_expected, json_response, printable_reason, query_of
-from voda.api.schemas.defragmentation import DefragmentationList
-from voda.api.schemas.fragmentation import FragmentationList
 from voda.api.schemas.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
-from voda.application.defragment import defragment
 from voda.application.drain_node import drain, state_with, undrain
 from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
@@ -27,7 +22,6 @@ from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
-from voda.sharing.defragmentation import MOST_MOVES
 from voda.timetravel.replay import plan_numbered, position_of
 
 
@@ -35,20 +29,6 @@ class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which nodes."""
 
     pool: Annotated[str, Meta(description="Only those of this pool.")] = ""
-
-
-class FragmentationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of which pool."""
-
-    pool: Annotated[str, Meta(description="By default all of them.")] = ""
-
-
-class DefragmentationQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which moves."""
-
-    pool: Annotated[str, Meta(description="By default all of them.")] = ""
-    moves: Annotated[int, Meta(ge=1, le=MOST_MOVES, description="At the most, of each pool.")] = 10
-    dry_run: Annotated[bool, Meta(description="Say which, and request nothing.")] = False
 
 
 class DrainQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,44 +94,6 @@ class NodeRoutes(Routes):
         """Let workers come to a node again."""
         await undrain(self.backend, request.match_info["name"], caller)
         return json_response(self._node(request.match_info["name"]))
-
-    # Not under /nodes: a node may have this name.
-    @Operation(
-        "GET",
-        "/api/v1/fragmentation",
-        description="Of the cards that pods share; the same figures as the metric `voda_node_card_fragment_milli`.",
-        query=FragmentationQuery,
-        answers=[Response(of=FragmentationList)],
-        problems=[404],
-    )
-    async def get_fragmentation(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Get what is free of cards and of no use, by node and by kind of pod."""
-        pool = query_of(request, FragmentationQuery).pool
-        names = [known_pool(self.backend, pool)] if pool else pool_names(self.backend)
-        states = [pool_state(self.backend, name) for name in names]
-        not_shared = self.backend.not_shared()
-        items = await asyncio.to_thread(lambda: tuple(fragmentation_of(state, not_shared) for state in states))
-        return json_response(FragmentationList(items=items))
-
-    @Operation(
-        "POST",
-        "/api/v1/defragmentation",
-        description="Moves parts of cards whose users let them be restarted (annotation `voda.dev/restartable`), one"
-        " after the other, so that whole cards become free: pods that claim them are evicted, and come anew by their"
-        " controllers; jobs of one machine are halted and started again. Until all have moved, or ten minutes are over,"
-        " no part comes to these cards. A pool in which an earlier request is in force answers 409.",
-        roles=ADMINS,
-        query=DefragmentationQuery,
-        answers=[Response(of=DefragmentationList)],
-        problems=[404, 409, 503],
-    )
-    async def request_defragmentation(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        """Move parts of cards so that whole cards become free."""
-        query, found = query_of(request, DefragmentationQuery), []
-        for pool in [known_pool(self.backend, query.pool)] if query.pool else pool_names(self.backend):
-            answer = await defragment(self.backend, pool, caller, most=query.moves, is_dry_run=query.dry_run)
-            found.append(defragmentation_of(answer, is_dry_run=query.dry_run))
-        return json_response(DefragmentationList(items=tuple(found)))
 
     @property
     def _shares(self) -> Mapping[str, SharingNode]:

@@ -1,6 +1,6 @@
 """The records that travel over HTTP, shared by the server, the command line and the OpenAPI document.
 
-In reading order: `base`, `jobs`, `explanations`, `pools`, `fragmentation`, `defragmentation`, `pods`, `events`,
+In reading order: `base`, `jobs`, `explanations`, `pools`, `pods`, `events`,
 `housekeeping`. What is answered is called a `...View`, a page of them a `...List`; a body is its use case's own type.
 Rule: times are RFC 3339 in UTC; spans end in `_s`; a field is never renamed within /api/v1, only added.
 """

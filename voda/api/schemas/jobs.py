@@ -97,9 +97,7 @@ class JobView(View, frozen=True, kw_only=True):
     pinned_cell: Annotated[str, Meta(description="The pinned cell that it runs in; empty: none.")] = ""
     phase: Phase
     is_preempted: Annotated[bool, Meta(description="Whether it waits because a plan gave its GPUs to others.")]
-    interruption: Annotated[
-        str, Meta(description="Why its last workers left: preempted, moved, halted, failed, ...")
-    ] = ""
+    interruption: Annotated[str, Meta(description="Why its last workers left: preempted, halted, failed, ...")] = ""
     is_canceling: bool
     is_halted: Annotated[bool, Meta(description="Whether it gets no workers until it is resumed.")] = False
     min_replicas: int

@@ -13,7 +13,6 @@ from voda.application.sharing.claims.claim_accounts import ClaimAccounts
 from voda.application.sharing.claims.claim_placer import ClaimPlacer
 from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.pod_explanations import PodExplanations
-from voda.application.sharing.pod_moves import PodMobility, ShareMover
 from voda.application.sharing.share_extender import ShareExtender
 from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.application.status.kube_events import Announcement
@@ -39,8 +38,6 @@ class Sharing:
         self.extender: ShareExtender | None = None
         self._reconciler: ShareReconciler | None = None
         self._placer: ClaimPlacer | None = None
-        self._mover: ShareMover | None = None
-        self._mobility: PodMobility | None = None
         rater, pods = RATERS[settings.rater], inventory.sharing
         claimants: Claimants | None = None
         if settings.enabled:
@@ -58,8 +55,6 @@ class Sharing:
             accounts = ClaimAccounts(backend=backend, binding=ClaimBinding(mirror.api), inventory=inventory)
             claimants = Claimants(accounts=accounts)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
-            self._mover = ShareMover(accounts=accounts, announce=announce)
-            self._mobility = PodMobility(claimants=claimants, is_synced=lambda: mirror.is_synced)
         self._pods = PodExplanations(
             inventory=inventory,
             shares=lambda: backend.view.live.cluster.shares,
@@ -71,12 +66,11 @@ class Sharing:
 
     def added_to(self, backend: Backend) -> Backend:
         """Return the backend with what these parts answer."""
-        movable = self._mobility.movable if self._mobility is not None else None
-        return replace(backend, shares=self.extender, pods=self._pods, movable_pods=movable)
+        return replace(backend, shares=self.extender, pods=self._pods)
 
     async def lead(self) -> None:
-        """Put shares right, place pods and move them until cancelled."""
+        """Put shares right and place pods until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for part in (self._reconciler, self._placer, self._mover):
+            for part in (self._reconciler, self._placer):
                 if part is not None:
                     group.create_task(part.run())

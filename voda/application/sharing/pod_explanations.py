@@ -14,13 +14,11 @@ from msgspec.structs import replace
 
 from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, ClosedAccounts
 from voda.application.sharing.claims.claimants import Claimants, scheduler_of, verdict
-from voda.application.sharing.claims.template_maker import TemplateName, unmakeable
 from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
-from voda.cluster.kubernetes.state.sized_templates import missing_templates
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotFound
 from voda.domain.gpus import CardShare
 from voda.extender.share_verbs import ShareVerbs, SharingPod
@@ -119,9 +117,7 @@ class PodExplanations:
             return replace(found, reason=self._missing(pod))
         found = replace(found, asks_for=claimant.text())
         if pod.spec.node_name:
-            if not found.containers:
-                return replace(found, reason="its claims have no cards on record")
-            return replace(found, reason=self._move(self.claimants, found.pod_uid))
+            return replace(found, reason="" if found.containers else "its claims have no cards on record")
         return replace(found, reason=self._why_waiting(self.claimants, claimant))
 
     def _why_waiting(self, claimants: Claimants, claimant: Claimant) -> str:
@@ -143,20 +139,7 @@ class PodExplanations:
         return f"voda has chosen {meant.node} for it; {_kube_scheduler(pod)}"
 
     def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenCards | str:
-        kept = claimants.accounts.kept_cards()
-        return CardAllotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts, kept).choose(claimant)
-
-    def _move(self, claimants: Claimants, uid: str) -> str:
-        """Return that a pod is to move, or came in place of one that was moved, one sentence; empty: neither."""
-        now = claimants.accounts.backend.clock.now()
-        for moves in claimants.shares.moves.requested.values():
-            why = f"defragmentation requested by {moves.requested_by or 'nobody in particular'}"
-            for move in moves.moves:
-                if move.pod_uid == uid and uid not in moves.left_at and moves.is_in_force(now):
-                    return f"it is to be evicted, so that {move.source} becomes whole: {why}"
-                if moves.successors.get(move.pod_uid) == uid != move.pod_uid:
-                    return f"it got its cards when {move.pod} was evicted, so that {move.source} becomes whole: {why}"
-        return ""
+        return CardAllotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts).choose(claimant)
 
     def _next(self, pod: Pod, chosen: ChosenCards) -> str:
         without = [each for each in self.inventory.claiming.waiting() if not self.shares().node_of(each.metadata.uid)]
@@ -167,12 +150,8 @@ class PodExplanations:
     def _missing(self, pod: Pod) -> str:
         templates, namespace = self.inventory.stock.devices.templates, pod.metadata.namespace
         asked = {each.name: each.resource_claim_template_name for each in pod.spec.resource_claims}
-        sized = missing_templates(pod)
         for name in pod.missing_claims:
             if f"{namespace}/{asked[name]}" not in templates:
-                template = TemplateName(namespace, asked[name])
-                if asked[name] in sized and (reason := unmakeable(template, self.inventory.stock.devices)):
-                    return reason
                 return f"claim {name} waits for its template: {namespace} has no ResourceClaimTemplate {asked[name]}"
         return f"its claims are still to be made: {', '.join(pod.missing_claims) or 'they are about to change'}"
 

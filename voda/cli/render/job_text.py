@@ -38,7 +38,6 @@ _GOES_ON = "and it waits to go on from its checkpoint, or from the beginning wit
 _INTERRUPTIONS = {
     "preempted": f"a plan gave its GPUs to others, {_GOES_ON}",
     "drained": f"its workers had to leave a drained node, {_GOES_ON}",
-    "moved": f"it was halted so that it moves to another card, {_GOES_ON}",
     "refused": f"nodes do not take as many workers as it needs, {_GOES_ON}",
     "halted": f"it was halted and resumed, {_GOES_ON}",
     "failed": "its program failed, and it waits to be tried again",

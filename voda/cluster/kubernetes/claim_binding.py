@@ -21,9 +21,9 @@ from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod, pod_path
 from voda.cluster.kubernetes.pod_binding import patch_pod
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, pinned_claim
-from voda.domain.errors import ActionRefused, NotFound
+from voda.domain.errors import ActionRefused
 from voda.kubernetes_client.api import Api
-from voda.kubernetes_client.errors import Absent, Conflict
+from voda.kubernetes_client.errors import Conflict
 from voda.kubernetes_client.metadata import NamedObject
 from voda.kubernetes_client.paths import api_path
 
@@ -60,26 +60,6 @@ class ClaimBinding:
             )
         return pod
 
-    async def evict(self, pod: Pod) -> None:
-        """End a pod as its disruption budgets and its grace allow; one that is leaving already goes on to.
-
-        Raises:
-            Throttled: a budget does not allow it now.
-            Conflict: another pod has its name.
-            NotFound: it is gone.
-        """
-        meta = pod.metadata
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
-        try:
-            await self._api.create(f"{pod.path}/eviction", body, NamedObject)
-        except Absent as error:
-            raise NotFound(f"pod {meta.key} is gone") from error
-
     async def keep_no_room(self, pod: Pod) -> None:
         """Take the name of the node away where kube-scheduler was to keep room for a pod; raises as `pin`."""
         await patch_pod(self._api, pod, {"status": {"nominatedNodeName": None}}, subresource="status")
@@ -96,15 +76,6 @@ class ClaimBinding:
         """Delete a claim that has no devices; Conflict: it has changed since."""
         meta = claim.metadata
         await self._api.delete(_claims(meta.namespace, meta.name), uid=meta.uid, version=meta.resource_version)
-
-    async def make_template(self, namespace: str, template: Mapping[str, Any]) -> None:
-        """Create a template of claims; one of its name that is there stays as it is."""
-        try:
-            await self._api.create(
-                api_path("resource.k8s.io/v1", "resourceclaimtemplates", namespace), template, NamedObject
-            )
-        except Conflict:
-            return
 
     async def _make(self, pod: Pod, chosen: ChosenClaim) -> None:
         meta, name = chosen.claim.metadata, chosen.name(pod)

@@ -93,12 +93,10 @@ class DeviceClaims:
             return context.slots.take(
                 record.job_id, new, spec.gpus_per_replica, barred=context.barred, node=context.node
             )
-        names = [*context.slots.devices]
-        closed = {names[card] for card in (start.closed if start is not None else ()) if card < len(names)}
         record.share_device = context.slots.choose_for_share(
             record.job_id,
             spec.share,
-            barred=context.barred | closed,
+            barred=context.barred,
             node=context.node,
             beside=start.beside if start is not None else None,
         )

@@ -31,9 +31,6 @@
 {{- if and .Values.access.existingSecret .Values.access.adminToken }}
 {{- fail "both access.existingSecret and access.adminToken are set: expected one of them" }}
 {{- end }}
-{{- if and .Values.sharedClaims.resources (not .Values.sharedClaims.enabled) }}
-{{- fail "sharedClaims.resources is true, but without sharedClaims.enabled nobody would choose cards for the claims: set sharedClaims.enabled to true" }}
-{{- end }}
 {{- if and (eq .Values.admissionPolicy "always") (not (has "Job" .Values.kinds)) }}
 {{- fail "admissionPolicy is always, but it is for Jobs, which kinds leaves out: add Job to kinds, or set admissionPolicy to auto" }}
 {{- end }}

@@ -13,8 +13,8 @@ from voda.application.sharing.claims.card_allotment import (
     OpenNode,
 )
 from voda.cluster.kubernetes.objects import Pod
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
-from voda.domain.shares import PodShares, SharingNode
+from voda.domain.gpus import GpuDevice, GpuRequest, Gpus
+from voda.domain.shares import SharingNode
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import RATERS
 
@@ -55,20 +55,6 @@ def test_second_pod_shares_the_card_and_a_third_is_told_what_is_left() -> None:
     told = "0/1 nodes with cards to claim have room: 1 too little is left of the node's cards for gpu (400 milli, 20480"
     assert str(choose(allotment, "c")).startswith(told)
     assert choose(allotment, "d", milli=200) == ("n0", 0)
-
-
-def test_while_cards_become_whole_parts_come_beside_others_and_whole_requests_get_these_cards() -> None:
-    used, part = an_account(2), CardShare(cards=(0,), request=GpuRequest(milli=400))
-    used.pods["a"] = PodShares(pod="ns/a", containers={"gpu": part}, assigned_at=0.0)
-    nodes = {"n0": an_open_node(used), "n1": an_open_node()}
-    allotment = CardAllotment(CardChooser(RATERS["spread"]), nodes, ClosedAccounts(), {"n0": {1}})
-    assert [choose(allotment, uid) for uid in "bc"] == [("n0", 0), ("n1", 0)]
-    told = str(choose(allotment, "d", milli=900))
-    assert told.endswith("; 1 card is to become whole on request, and no part comes to it meanwhile")
-    whole = Claimant(pod=a_pod("e"), claims={}, requests={"gpu": GpuRequest(devices=Gpus(1))})
-    found = allotment.choose(whole)
-    assert isinstance(found, ChosenCards)
-    assert (found.node, found.containers["gpu"].cards) == ("n0", (1,))
 
 
 def test_pod_gets_as_many_whole_cards_as_it_asks_for_or_is_told_how_many_these_are() -> None:

@@ -142,7 +142,7 @@ def test_share_of_a_pod_with_a_node_goes_where_its_claims_stay_without_cards_or_
 def test_node_whose_cards_are_claimed_takes_no_pods_of_the_extender_which_need_not_ask_the_log_about_it() -> None:
     accounts, pods = ShareAccounts(), SharingPods(SHARE_RESOURCES)
     nodes = {"n": an_account(), "m": SharingNode(devices=(GpuDevice(memory_mib=GIB),))}
-    accounts.load(msgspec.msgpack.encode((nodes, accounts.moves.dump())))
+    accounts.load(msgspec.msgpack.encode(nodes))
     closed = ClosedNodes(pods)
     for node in "nm":
         container = {"name": "main", "resources": {"limits": {"elasticgpu.io/gpu-core": "50"}}}

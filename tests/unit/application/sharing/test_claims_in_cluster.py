@@ -6,7 +6,6 @@ Rule: whatever happens, the log comes to say what claims were given, and what no
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -243,41 +242,6 @@ async def test_pod_of_several_whole_cards_when_the_leader_is_killed_midway_gets_
             await it.world.kubelet.exit("ns", "a")
             await it.until_recorded(part=("n1", 0, 400))
             assert await it.reasons() == ["the pod has ended"]
-
-
-SIZED = "voda-gpu-core-25-memory-4096"
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_template_that_a_pod_names_by_its_size_is_made_though_the_leader_is_killed_meanwhile(when: str) -> None:
-    async with a_story({"n1": 1}) as it:
-        reached = hold(it.replica, when, "create resourceclaimtemplates")
-        await it.submit("a", **claims_of(SIZED))
-        await reached.wait()
-        await it.replica.kill()
-        async with it.world.replica(Wire(3, longest_s=0.01), **SETTINGS) as second:
-            it.replica = second
-            await it.until_selects("a", "n1-0")
-            await it.until_recorded(a=("n1", 0, 250))
-            [request] = (await it.world.client.get(CLAIM_TEMPLATES, SIZED, "ns"))["spec"]["spec"]["devices"]["requests"]
-            assert request["exactly"]["capacity"]["requests"] == {"milli": "250", "memory": "4096Mi"}
-            # Whoever deletes it is made to see another.
-            await it.world.client.delete(CLAIM_TEMPLATES, SIZED, "ns")
-            await it.submit("b", **claims_of(SIZED))
-            await it.until_selects("b", "n1-0")
-
-
-async def test_pod_is_told_why_its_template_cannot_be_made_or_that_the_server_refuses_it() -> None:
-    async with a_story({"n1": 1}) as it:
-        refuse(it.replica, "ResourceClaimTemplate", "voda-gpu-core-25")
-        reasons = {
-            "voda-gpu-core-150-memory-0": "gpu-core is 150, expected less than 100 or a multiple of it",
-            "voda-gpu-core-10-memory-99999": "it takes more than any card has",
-            SIZED: f"the API server refuses ResourceClaimTemplate {SIZED}: exceeded quota",
-        }
-        for number, (name, reason) in enumerate(reasons.items()):
-            await it.submit(f"pod-{number}", **claims_of(name))
-            await it.world.until_it_is(partial(is_told, it, reason), what=f"pod {number} is told")
 
 
 async def has_no_claim(it: Story) -> bool:

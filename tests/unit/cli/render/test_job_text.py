@@ -60,10 +60,6 @@ def test_interruption_says_why_a_job_that_ran_waits() -> None:
     assert interruption(a_wire_job(is_halted=True, interruption="halted")) == (
         "no plan gives it workers until it is resumed"
     )
-    assert interruption(a_wire_job(interruption="moved")) == (
-        "it was halted so that it moves to another card, and it waits to go on from its checkpoint, or from the"
-        " beginning without one"
-    )
     assert interruption(a_wire_job(on=("n1",), interruption="")) == ""
     assert interruption(a_wire_job(phase=Phase.FAILED, interruption="failed", finished_at=NOW)) == ""
 

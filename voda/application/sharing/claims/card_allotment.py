@@ -15,7 +15,6 @@ from voda.domain.gpus import CardShare, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.pod import PodRequest
-from voda.text import counted
 
 _CLOSED: Final = "closed"
 _KEPT: Final = "kept"
@@ -94,16 +93,16 @@ class ClosedAccounts:
     def __init__(self) -> None:
         self._version = -1
         """The last that was given; choosers take -1 for no account."""
-        self._made: dict[tuple[str, int], tuple[tuple[int, Collection[int]], SharingNode]] = {}
-        """Node and stage -> what an account was made of, and it."""
+        self._made: dict[str, tuple[tuple[int, Collection[int]], SharingNode]] = {}
+        """Node -> what its account was made of, and it."""
 
-    def account(self, name: str, node: OpenNode, stage: int = 0, closed_too: Collection[int] = ()) -> SharingNode:
-        """Return the account of a node, which is not to be changed; each stage has other cards closed too."""
-        closed = frozenset({*node.closed_cards, *closed_too})
+    def account(self, name: str, node: OpenNode) -> SharingNode:
+        """Return the account of a node, which is not to be changed."""
+        closed = frozenset(node.closed_cards)
         made_of = node.account.version, closed
-        known = self._made.get((name, stage))
+        known = self._made.get(name)
         if known is None or known[0] != made_of or known[1].devices != node.account.devices:
-            known = self._made[name, stage] = made_of, self._account(node.account, closed)
+            known = self._made[name] = made_of, self._account(node.account, closed)
         return known[1]
 
     def next_version(self) -> int:
@@ -129,24 +128,12 @@ class CardAllotment:
         chooser: CardChooser,
         nodes: Mapping[str, OpenNode],
         closed: ClosedAccounts,
-        kept: Mapping[str, Collection[int]] | None = None,
     ) -> None:
-        """Begin with what nodes have left; `kept` has the cards that are to become whole, while some are: parts come
-        beside others where there is room, and to these cards never.
-        """
+        """Begin with what nodes have left."""
         self._chooser = chooser
         self._made = closed
         self._nodes = nodes
-        self._kept = kept or {}
         self._accounts = {name: closed.account(name, each) for name, each in nodes.items()}
-        self._for_parts = [self._accounts]
-        """What parts may take: the first choice, and the second."""
-        if kept is not None:
-            unused = {name: [*_whole(each.account), *kept.get(name, ())] for name, each in nodes.items()}
-            self._for_parts = [
-                {name: closed.account(name, each, stage, cards.get(name, ())) for name, each in nodes.items()}
-                for stage, cards in enumerate((unused, kept), 1)
-            ]
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self.refused: list[RefusedClaimant] = []
         self._short: list[tuple[str, Claimant]] = []
@@ -197,13 +184,8 @@ class CardAllotment:
         return name in claimant.avoided or name in claimant.too_small or name in self._cramped(claimant)
 
     def _choose(self, names: Sequence[str], claimant: Claimant) -> ChosenCards | None:
-        wanted: Mapping[str, int] = {}
-        asks_for_part = any(request.is_share for request in claimant.requests.values())
-        for accounts in self._for_parts if asks_for_part else [self._accounts]:
-            self._chooser.follow(accounts, claimant.request)
-            if wanted := self._chooser.preferences(names, claimant.request, claimant.uid):
-                break
-        if not wanted:
+        self._chooser.follow(self._accounts, claimant.request)
+        if not (wanted := self._chooser.preferences(names, claimant.request, claimant.uid)):
             return None
         node = max(wanted, key=lambda name: wanted[name])
         found = self._chooser.cards(node, claimant.request, claimant.uid)
@@ -220,10 +202,9 @@ class CardAllotment:
         return reason
 
     def _give(self, node: str, uid: str, shares: PodShares) -> None:
-        for accounts in {id(each): each for each in (self._accounts, *self._for_parts)}.values():
-            accounts[node] = account = accounts[node].copy()
-            account.pods[uid] = shares
-            account.version = self._made.next_version()
+        self._accounts[node] = account = self._accounts[node].copy()
+        account.pods[uid] = shares
+        account.version = self._made.next_version()
 
     def _cramped(self, claimant: Claimant) -> Collection[str]:
         """Return the nodes that have less than a pod requests, whatever is left of it; many pods request the same."""
@@ -246,10 +227,7 @@ class CardAllotment:
         """Return which cards nobody is given, as the end of a sentence."""
         reasons = Counter(reason for node in self._nodes.values() for reason in node.closed_cards.values())
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        kept = sum(len(self._kept.get(name, ())) for name in self._nodes)
-        verb, them = ("is", "it") if kept == 1 else ("are", "them")
-        whole = f"; {counted(kept, 'card')} {verb} to become whole on request, and no part comes to {them} meanwhile"
-        return (f"; cards that voda leaves alone: {told}" if told else "") + (whole if kept else "")
+        return f"; cards that voda leaves alone: {told}" if told else ""
 
 
 _Asked = tuple[str, frozenset[tuple[str, str]], frozenset[str], frozenset[str], frozenset[tuple[str, int]]]

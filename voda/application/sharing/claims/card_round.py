@@ -15,7 +15,6 @@ from voda.application.sharing.claims.bind_failures import BindFailures
 from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards
 from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.claims.scheduling_tries import SchedulingTries, unseen_reason
-from voda.application.sharing.claims.template_maker import TemplateMaker
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.concurrency import log_unexpected
@@ -41,7 +40,6 @@ class CardRound:
 
     claimants: Claimants
     allotment: CardAllotment
-    templates: TemplateMaker
     tries: SchedulingTries
     failures: BindFailures
     under_way: Collection[str]
@@ -108,7 +106,7 @@ class CardRound:
         if claimant is None:
             if well_known.CARDS in pod.metadata.annotations and self.tries.is_bereft(uid, self.now):
                 self.bereft[uid] = pod
-            return self.templates.obstacle(pod) or None
+            return None
         self.tries.has_claims(uid)
         meant = self.claimants.meant(claimant)
         if not is_due and (meant is None or not is_hopeless):

@@ -111,10 +111,6 @@ class ClaimAccounts:
         """Return those of the log."""
         return self.backend.view.live.cluster.shares
 
-    def kept_cards(self) -> Mapping[str, Collection[int]] | None:
-        """Return node -> cards that are to become whole on request; None: there is no such request in force."""
-        return self.shares.moves.kept_cards(self.backend.clock.now())
-
     async def _correct(self, node: str) -> None:
         if node in self.cards.nodes and not self.is_known(node):
             raise ChangedMeanwhile(f"the log does not have the cards of node {node} yet")

@@ -1,7 +1,6 @@
 """Places pods that claim parts of cards (dynamic resource allocation): voda chooses, kube-scheduler allocates.
 
-1. The accounts of nodes come to say what claims were given (`claim_accounts`); templates that pods name by a size are
-   made (`template_maker`).
+1. The accounts of nodes come to say what claims were given (`claim_accounts`).
 2. Pods with the gate get node and cards, the oldest first; so do those that kube-scheduler could not place where voda
    chose, if there is room elsewhere.
 3. `share.assigned` is appended; then the pod's claims select these cards, and its gate is lifted.
@@ -31,7 +30,6 @@ from voda.application.sharing.claims.card_round import CardRound, UnusedCards
 from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.claims.scheduling_tries import SchedulingTries
-from voda.application.sharing.claims.template_maker import TemplateMaker, TemplateName
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
@@ -69,8 +67,6 @@ class ClaimPlacer:
         self._chooser = CardChooser(self.rater)
         self.accounts: ClaimAccounts = self.claimants.accounts
         self._backend = self.accounts.backend
-        devices = self.claimants.inventory.stock.devices
-        self._templates = TemplateMaker(binding=self.accounts.binding, devices=devices, pods=self.accounts.pods)
         self._requests = CardRequests(self.claimants)
         self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)
 
@@ -94,8 +90,6 @@ class ClaimPlacer:
                         for each in await self._place(now):
                             group.create_task(self._bind(each))
                         await self._request(now)
-                        for template in self._templates.due(now):
-                            group.create_task(self._make(template))
                 await asyncio.sleep(_LOOK_S)
 
     async def _place(self, now: float) -> Sequence[ChosenCards]:
@@ -122,11 +116,9 @@ class ClaimPlacer:
 
     async def _look_at(self, waiting: Collection[Pod], now: float) -> CardRound:
         """Choose cards for pods that wait; those that get none are told why."""
-        accounts = self.accounts
         looked = CardRound(
             claimants=self.claimants,
-            allotment=CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed, accounts.kept_cards()),
-            templates=self._templates,
+            allotment=CardAllotment(self._chooser, self.claimants.open_nodes(), self._closed),
             tries=self._tries,
             failures=self._failures,
             under_way=self._under_way,
@@ -220,10 +212,6 @@ class ClaimPlacer:
         self.claimants.inventory.update_pod(pod)
         if not chosen.renewals:
             self._tries.named(pod)
-
-    async def _make(self, template: TemplateName) -> None:
-        # Not among the calls for pods: these are not to wait for templates of others.
-        await succeeds(self._templates.make(template), template.key)
 
     async def _tidy(self) -> None:
         """Delete the claims of pods on nodes whose place was taken by those that select cards."""

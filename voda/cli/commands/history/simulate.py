@@ -11,7 +11,6 @@ from voda.cli.command_group import command
 from voda.cli.execution import run_async
 from voda.cli.log_files import LogOutputOption, print_json
 from voda.cli.parameters import Option
-from voda.cli.sharing_simulation import SharingArguments, is_sharing, simulate_sharing
 from voda.cli.virtual_cluster_simulation import VirtualClusterArguments, simulate_virtual_clusters
 from voda.domain.errors import InvalidInput
 
@@ -64,7 +63,6 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
     as_json: Annotated[bool, Option("--json", help="Print the figures as JSON; so does -o json.")] = False,
     output: LogOutputOption = "table",
     part: WorkloadArguments,
-    sharing: SharingArguments,
     clusters: VirtualClusterArguments,
     cluster: ClusterArguments,
 ) -> None:
@@ -82,22 +80,16 @@ def simulate(  # noqa: PLR0913 - a command's options are its parameters
       voda simulate --policy tiresias --policy tiresias:demote_gpu_s=600
       voda simulate --workload poisson --node-mtbf 20000 --seed 7
       voda simulate --workload my-jobs.csv --nodes 4x8
-      voda simulate --workload openb/default --rater fgd --rater binpack
       voda simulate -w philly --nodes 279x8 --virtual-clusters FILE --private
 
     \b
     Workloads: voda-exp/run_1, pollux/workload-N, pollux-2x/workload-N, philly,
     poisson, or a path to a CSV file. docs/workloads.md tells its columns and how
-    to get the public data, docs/metrics.md what the figures mean. Pods that share
-    GPUs: openb/default, openb/gpushare40, openb/multigpu50, openb/gpuspec33
-    (docs/shared-gpus.md); raters decide there, and policies do not.
+    to get the public data, docs/metrics.md what the figures mean.
     """
     as_json = as_json or output == "json"
-    if is_sharing(workload):
-        _refuse_unused(policy=policy or every, placer=placer, nodes=nodes, seed=seed)
-        simulate_sharing(workload, sharing, data=part.data, out=out, as_json=as_json)
-        return
-    _refuse_stray_options(workload, sharing, clusters)
+    if clusters.virtual_clusters is None and (clusters.private or clusters.mode):
+        raise InvalidInput("--private and --mode go with --virtual-clusters FILE")
     compared = _compared(policy, placer, every=every)
     loaded, options = _loaded(workload, part, nodes=nodes, seed=seed), _options(cluster, seed)
     if clusters.virtual_clusters is not None:
@@ -129,18 +121,6 @@ def _plain_policies(compared: "Sequence[ComparedRun]") -> Sequence[str]:
         if each.parameters or each.placer != "steady":
             raise InvalidInput("--virtual-clusters takes policies as they are, and no --placer")
     return [each.policy for each in compared]
-
-
-def _refuse_stray_options(workload: str, sharing: SharingArguments, clusters: VirtualClusterArguments) -> None:
-    if sharing.rater or sharing.seeds:
-        raise InvalidInput(f"workload {workload[:60]} has no option --rater or --seeds: they are of openb/...")
-    if clusters.virtual_clusters is None and (clusters.private or clusters.mode):
-        raise InvalidInput("--private and --mode go with --virtual-clusters FILE")
-
-
-def _refuse_unused(**options: object) -> None:
-    if used := [f"--{name}" for name, value in options.items() if value]:
-        raise InvalidInput(f"workloads of openb have no option {', '.join(used)}: they have --rater and --seeds")
 
 
 def _options(cluster: ClusterArguments, seed: int) -> "SimulationOptions":

@@ -1,6 +1,6 @@
-"""`voda nodes`: list nodes, show one with its cards or what is free of no use, drain and undrain them."""
+"""`voda nodes`: list nodes, show one with its cards, drain and undrain them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +21,7 @@ _MOST_NAMED: Final = 400
 _HELP: Final = ("-h", "--help")
 
 
-_HELP_TEXT: Final = """List nodes and their cards; move workers off a node, or parts of cards together.
+_HELP_TEXT: Final = """List nodes and their cards; move workers off a node.
 
 Without a command it lists nodes; voda nodes list --help shows the options for that.
 
@@ -29,7 +29,6 @@ Without a command it lists nodes; voda nodes list --help shows the options for t
 Examples:
   voda nodes
   voda nodes -o wide --watch
-  voda nodes --fragmentation
 """
 
 
@@ -51,16 +50,13 @@ app.add_command(built(undrain, "undrain"))
 
 
 @command(_LIST)
-def list_nodes(  # noqa: PLR0913 - which nodes, and how they are shown
+def list_nodes(
     where: ServerOptions,
     names: Annotated[
         list[str] | None, Argument(metavar="NODE", help="By default all.", autocompletion=complete_nodes)
     ] = None,
     pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
     watch: Annotated[bool, Option("--watch", "-w", help="Show it again whenever it changes.")] = False,
-    fragmentation: Annotated[
-        bool, Option("--fragmentation", help="What is free of cards that pods share, and of use to which pods.")
-    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """List nodes with their GPUs and who holds them, as voda get nodes does; the word list may be left out.
@@ -68,26 +64,14 @@ def list_nodes(  # noqa: PLR0913 - which nodes, and how they are shown
     Of nodes whose cards pods share it says how many cards are shared, and how
     many milli (of 1,000 for each card) are left on those.
 
-    With --fragmentation: how many milli of each node's cards are free, how many
-    of these the next pod cannot use if it asks for what those with shares have
-    (the fragment), and which kinds of pods can use how much.
-
     \b
     Examples:
       voda nodes
       voda nodes -o wide --watch
-      voda nodes --fragmentation
     """
     from voda.cli.http.client import call_server
     from voda.cli.watch import lists, refresh
 
-    if fragmentation:
-        if names or watch:
-            raise InvalidInput(
-                "--fragmentation tells of whole pools, once: leave out names and --watch; --pool POOL is one"
-            )
-        call_server(where, lambda client: _fragmentation(client, pool, output))
-        return
     if watch and output == "yaml":
         raise InvalidInput("--watch prints a table, names, or JSON with a line for each change: choose another -o")
     chosen: Sequence[str] = names or ()
@@ -130,33 +114,6 @@ def describe(
     call_server(where, lambda client: _describe(client, node, output))
 
 
-@command("defragment")
-def defragment(
-    where: ServerOptions,
-    pool: Annotated[str, Option("--pool", help="Only this pool.", autocompletion=complete_pools)] = "",
-    moves: Annotated[int, Option("--moves", min=1, max=500, help="Most moves, of each pool.")] = 10,
-    dry_run: Annotated[bool, Option("--dry-run", help="Say what would move, and move nothing.")] = False,
-    output: OutputOption = "table",
-) -> None:
-    """Move parts of cards together, so that whole cards become free; for operators.
-
-    Only what its user lets voda restart is moved: jobs submitted with
-    --restartable, and pods that claim a part of a card, have a controller and
-    the annotation voda.dev/restartable: "true". They are ended one after the
-    other and start anew elsewhere; voda events shows how far that is. Until all
-    have moved, or for ten minutes, no part comes to the cards that become whole.
-
-    \b
-    Examples:
-      voda nodes defragment --dry-run
-      voda nodes defragment --moves 3
-    """
-    from voda.cli.http.client import call_server
-
-    query = {"moves": str(moves), **({"pool": pool} if pool else {}), **({"dry_run": "true"} if dry_run else {})}
-    call_server(where, lambda client: _defragment(client, query, output))
-
-
 async def _describe(client: "Client", name: str, output: Output) -> None:
     from voda.cli.render.node_details import node_text
     from voda.cli.render.terminal import console, print_answer
@@ -168,35 +125,4 @@ async def _describe(client: "Client", name: str, output: Output) -> None:
         print_answer(body, output, [node.name])
         return
     for line in node_text(node, width=screen.width if screen.is_terminal and output == "table" else None):
-        screen.print(line, soft_wrap=True)
-
-
-async def _defragment(client: "Client", query: Mapping[str, str], output: Output) -> None:
-    from voda.api.schemas.defragmentation import DefragmentationList
-    from voda.cli.http.client import decode
-    from voda.cli.render.fragmentation import defragmentation_text
-    from voda.cli.render.terminal import console, print_answer
-
-    # Not asked again where an answer is lost: then it is in force, and a second request is refused.
-    body = (await client.ask("POST", "/defragmentation", params=dict(query))).body
-    items, screen = decode(body, DefragmentationList).items, console()
-    if output not in ("table", "wide"):
-        print_answer(body, output, [move.pod for each in items for move in each.moves])
-        return
-    for line in defragmentation_text(items, width=screen.width if screen.is_terminal and output == "table" else None):
-        screen.print(line, soft_wrap=True)
-
-
-async def _fragmentation(client: "Client", pool: str, output: Output) -> None:
-    from voda.api.schemas.fragmentation import FragmentationList
-    from voda.cli.http.client import decode
-    from voda.cli.render.fragmentation import fragmentation_text
-    from voda.cli.render.terminal import console, print_answer
-
-    body = await client.get("/fragmentation", {"pool": pool} if pool else None)
-    items, screen = decode(body, FragmentationList).items, console()
-    if output not in ("table", "wide"):
-        print_answer(body, output, [node.node for each in items for node in each.nodes])
-        return
-    for line in fragmentation_text(items, width=screen.width if screen.is_terminal and output == "table" else None):
         screen.print(line, soft_wrap=True)

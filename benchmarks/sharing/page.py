@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from benchmarks.sharing.compare import RaterMeans, means
+from benchmarks.sharing.experiment import SharingRun
+from benchmarks.sharing.report import LOADS
 from voda.domain.errors import InvalidInput
 from voda.simulator.report.pages import page
 from voda.simulator.report.svg import Box, element, line_class, picture, px, text
-from voda.simulator.sharing.compare import RaterMeans, means
-from voda.simulator.sharing.experiment import SharingRun
-from voda.simulator.sharing.report import LOADS
 
 _BOX: Final = Box(56.0, 16.0, 860.0, 330.0)
 _WIDTH: Final = 1080.0

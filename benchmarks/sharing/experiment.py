@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 
+from benchmarks.sharing.openb import OpenbList
 from voda.sharing.demand import Demand
 from voda.sharing.fleet import Fleet
 from voda.sharing.fragmentation import Fragmentation
@@ -17,7 +18,6 @@ from voda.sharing.nodes import Floats
 from voda.sharing.placement import PodPlacer
 from voda.sharing.pod import PodPlacement
 from voda.sharing.raters import Rater, RatingContext
-from voda.simulator.sharing.openb import OpenbList
 
 OnArrival = Callable[[int, PodPlacement | None], None]
 """Takes how many pods have arrived, and where the last of them is; None = it was dropped."""

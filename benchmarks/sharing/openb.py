@@ -18,7 +18,15 @@ from voda.domain.gpus import MILLI_PER_DEVICE, GpuDevice, GpuRequest, Gpus
 from voda.domain.rng import rng_at
 from voda.sharing.nodes import GpuNode
 from voda.sharing.pod import PodRequest
-from voda.simulator.data import OPENB, find_folder, intact
+from voda.simulator.data import DataSet, find_folder, intact
+
+OPENB = DataSet(
+    name="openb",
+    folders=("openb",),
+    marker=("nodes.csv",),
+    origin="github.com/hkust-adsl/kubernetes-scheduler-simulator, path data/csv/ (Apache-2.0; the trace is Alibaba's),"
+    " with the orders of its published runs, see docs/shared-gpus.md",
+)
 
 LISTS: Final = ("default", "gpushare40", "multigpu50", "gpuspec33")
 PUBLISHED_SEEDS: Final = range(42, 52)

@@ -7,11 +7,11 @@ from statistics import fmean
 from msgspec import Struct
 from msgspec.structs import replace
 
+from benchmarks.sharing.experiment import LoadPoint, OnArrival, SharingRun, simulate
+from benchmarks.sharing.openb import OpenbList
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidInput
 from voda.sharing.raters import Rater
-from voda.simulator.sharing.experiment import LoadPoint, OnArrival, SharingRun, simulate
-from voda.simulator.sharing.openb import OpenbList
 
 _MOST_SEEDS = 1_000
 

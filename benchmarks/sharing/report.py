@@ -7,7 +7,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from voda.simulator.sharing.compare import RaterMeans
+from benchmarks.sharing.compare import RaterMeans
 from voda.text import count, counted
 
 LOADS: Final = (80, 90, 95, 100, 110, 120, 130)

@@ -7,19 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from voda.cli import build_app
+from benchmarks.sharing.__main__ import main
+from benchmarks.sharing.compare import compare, means, parse_seeds
+from benchmarks.sharing.experiment import simulate
+from benchmarks.sharing.openb import load_list
+from benchmarks.sharing.page import results_of, write_page
+from benchmarks.sharing.report import sharing_table
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.sharing.pod import PodRequest
 from voda.sharing.raters import RATERS
-from voda.simulator.sharing.compare import compare, means, parse_seeds
-from voda.simulator.sharing.experiment import simulate
-from voda.simulator.sharing.openb import load_list
-from voda.simulator.sharing.page import results_of, write_page
-from voda.simulator.sharing.report import sharing_table
 
 NODES = [("n0", 8_000, 1_000, 2, "T4"), ("n1", 8_000, 1_000, 2, "P100")]
 PODS = [
@@ -146,22 +145,21 @@ def test_list_when_a_file_is_damaged_says_where_to_get_it(data: Path, text: str)
         load_list("default", data)
 
 
-def test_simulate_command_prints_figures_of_raters(data: Path) -> None:
-    arguments = ["simulate", "-w", "openb/default", "--rater", "spread", "--seeds", "42", "--data", str(data)]
-    shown = CliRunner().invoke(build_app(), [*arguments, "-o", "json"], catch_exceptions=False)
-    assert [(run["rater"], run["placed"]) for run in json.loads(shown.stdout)["runs"]] == [("spread", 5)]
-    assert "openb/default" in CliRunner().invoke(build_app(), arguments, catch_exceptions=False).stdout
+def test_command_prints_figures_of_raters(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["default", "--rater", "spread", "--seeds", "42", "--data", str(data)]
+    assert main([*arguments, "--json"]) == 0
+    assert [(run["rater"], run["placed"]) for run in json.loads(capsys.readouterr().out)["runs"]] == [("spread", 5)]
+    assert main(arguments) == 0
+    assert "default: GPUs [%] unallocated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["-w", "openb/nope"], "expected openb/default, openb/gpushare40"),
-        (["-w", "openb/default", "--rater", "best"], "rater 'best' is not known"),
-        (["-w", "openb/default", "--policy", "fifo"], "workloads of openb have no option --policy"),
-        (["-w", "poisson", "--rater", "fgd"], "workload poisson has no option --rater or --seeds"),
-    ],
+    [(["nope"], "invalid choice: 'nope'"), (["default", "--rater", "best"], "rater 'best' is not known")],
 )
-def test_simulate_command_when_options_make_no_sense_is_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        CliRunner().invoke(build_app(), ["simulate", *arguments], catch_exceptions=False)
+def test_command_when_options_make_no_sense_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
