@@ -22,6 +22,7 @@ from tests.kube.objects import GPU, a_pod
 from voda.clock import SystemClock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.convergence.gates import GateLifter
+from voda.cluster.kubernetes.convergence.refusals import RefusalReports
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -49,7 +50,8 @@ async def run(options: Options) -> Sequence[Row]:
             jobs = [f"job-{number}" for number in range(2 * rounds * _JOBS)]
             await in_parallel([partial(_add_workers, client, job_id) for job_id in jobs])
             inventory = await _inventory(api)
-            lifter = GateLifter(inventory, api, SystemClock(), lambda job_id, fact: None, telemetry=NO_TELEMETRY)
+            refusals = RefusalReports(inventory, SystemClock(), lambda job_id, fact: None, telemetry=NO_TELEMETRY)
+            lifter = GateLifter(inventory, api, refusals, telemetry=NO_TELEMETRY)
             shares = Shares(plane, [], rest="the lifter, the bare loop, in one process")
             rates = await _rates(plane, inventory, lifter, jobs)
             await _refuse_gated(api)

@@ -7,6 +7,7 @@ acts on the difference between record and processes, whatever woke it, so it may
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final, Literal, assert_never
 
 from msgspec.structs import replace
@@ -151,7 +152,7 @@ class LocalJob:
             self.replicas.inspect(name)
         if record.ended and record.wanted:
             left_s = record.succeeded_at + record.grace_s - self._context.now()
-            self.state.later(min(left_s, record.grace_s), self._end_unfinished)
+            self.state.later(min(left_s, record.grace_s), partial(_end_unfinished, self))
         elif record.wanted and record.state == "running":
             # A crash may have come between the record and the files.
             self._claims.refresh_files()
@@ -318,23 +319,9 @@ class LocalJob:
         self._context.tell(JobCompleted(job_id=record.job_id))
         if record.grace_s > 0 and any(self.replicas.is_running(name) for name in unfinished):
             # The others are about to end by themselves, perhaps still writing what they learned.
-            self.state.later(record.grace_s, self._end_unfinished)
+            self.state.later(record.grace_s, partial(_end_unfinished, self))
         else:
             self._terminate_all()
-
-    def _end_unfinished(self) -> None:
-        """End what has not ended by itself in the grace since its job has completed."""
-        if not self.record.generation:
-            self._terminate_all()
-            return
-        folder = self.state.folder
-
-        def kill(found: Sequence[MarkedProcess] | None) -> None:
-            # An agent that waits for those that are gone heeds no SIGTERM for minutes (seen in torch 2.13).
-            folder.kill(found or ())
-            self._terminate_all()
-
-        self._context.in_thread(folder.find_processes, kill, within_s=FIND_S)
 
     def fail(self, reason: str, exit_code: int | None = None) -> None:
         """End the job, which has not ended yet, as failed."""
@@ -374,6 +361,21 @@ def take_over(job: LocalJob) -> None:
     except OSError as error:
         _log.warning("job_id=%s cannot be taken over: %s; tried again in %g s", job.record.job_id, error, TRY_AGAIN_S)
         job.state.later(TRY_AGAIN_S, lambda: take_over(job))
+
+
+def _end_unfinished(job: LocalJob) -> None:
+    """End what has not ended by itself in the grace since its job has completed."""
+    folder = job.state.folder
+
+    def kill(found: Sequence[MarkedProcess] | None) -> None:
+        # An agent that waits for those that are gone heeds no SIGTERM for minutes (seen in torch 2.13).
+        folder.kill(found or ())
+        job._terminate_all()
+
+    if job.record.generation:
+        job.state.context.in_thread(folder.find_processes, kill, within_s=FIND_S)
+    else:
+        job._terminate_all()
 
 
 def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[str, int | None], None]) -> None:
