@@ -71,6 +71,8 @@ class LastWords:
     """Of the rank that failed first, as its launcher says; negative: the signal. None: it does not say."""
     failures: int = 0
     """Times that its launcher says a rank failed."""
+    hint: str = ""
+    """What to do about it, where that is known."""
     is_own: bool = False
     """Whether the program said them, or else its launcher alone."""
 

@@ -4,7 +4,6 @@ Rule: the manifest's own variables go before what the operators and this machine
 /etc/mpi lead into the job's folder wherever they stand.
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -56,13 +55,12 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
     )
 
 
-def interpreter_of(state: JobState, run_spec: RunSpec, replica: str) -> tuple[str, str]:
-    """Return the Python that a replica's program finds, empty where there is none, and its PATH."""
+def path_of(state: JobState, run_spec: RunSpec, replica: str) -> str:
+    """Return the PATH of a replica's program; empty where it has none."""
     try:
-        path = command_of(state, run_spec, replica).env.get("PATH", "")
+        return command_of(state, run_spec, replica).env.get("PATH", "")
     except (InvalidField, ValueError):
-        path = ""
-    return shutil.which("python", path=path) or shutil.which("python3", path=path) or "", path
+        return ""
 
 
 def output_count(run_spec: RunSpec, record: LocalJobRecord) -> int:

@@ -12,7 +12,7 @@ from typing import Final, Literal, assert_never
 
 from msgspec.structs import replace
 
-from voda.cluster.local.command import interpreter_of
+from voda.cluster.local.command import path_of
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext, Timer
 from voda.cluster.local.device_claims import DeviceClaims
 from voda.cluster.local.exit_policy import (
@@ -32,7 +32,7 @@ from voda.cluster.local.processes.marked import MarkedProcess
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
-from voda.programs.last_words import LastWords, hint, is_not_found, lacks_module
+from voda.programs.last_words import LastWords, lacks_module
 from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
@@ -269,7 +269,7 @@ class LocalJob:
             case "completed":
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
-                last = _last(self.state, name, ended, said or LastWords(), lines=_LAST_LINES)
+                last = _last(ended, said or LastWords(), lines=_LAST_LINES)
                 self.fail(decision.reason + last, ended.exit_code)
             case "restart":
                 self._restart(name, decision.worker, ended, "failed")
@@ -387,7 +387,7 @@ def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[
     def read(found: LastWords | None) -> None:
         said = found or LastWords()
         how = describe_exit(replace(ended, rank_code=said.exit_code))
-        last = _last(state, name, ended, said)
+        last = _last(ended, said)
         if lacks_module(said) and record.state == "running" and not record.ended:
             fail(f"{name} {how}{last}", ended.exit_code)
             return
@@ -406,13 +406,13 @@ def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[
 
 
 def _read_reason(state: JobState, name: str, ended: Exit, then: Callable[[LastWords | None], object]) -> None:
-    folder, runs = state.folder, {**state.record.runs, name: ended.run}
-    state.context.in_thread(lambda: read_reason(folder, name, runs), then, within_s=_LAST_LINES_S)
+    folder, runs, run_spec = state.folder, {**state.record.runs, name: ended.run}, state.run_spec()
+    path = path_of(state, run_spec, name) if run_spec is not None else ""
+    # In a thread: a job's PATH may lead to disks that hang, too.
+    state.context.in_thread(lambda: read_reason(folder, name, runs, path), then, within_s=_LAST_LINES_S)
 
 
-def _last(state: JobState, name: str, ended: Exit, said: LastWords, *, lines: int = 1) -> str:
-    """Return what a program said last, and what to do where something was not found, to follow how it ended."""
-    last, run_spec = describe_last(ended, said, lines=lines), state.run_spec()
-    if run_spec is None or not is_not_found(last or ended.problem):
-        return last
-    return f"{last}; {hint(last or ended.problem, *interpreter_of(state, run_spec, name))}"
+def _last(ended: Exit, said: LastWords, *, lines: int = 1) -> str:
+    """Return what a program said last, and what to do about it, to follow how it ended."""
+    last = describe_last(ended, said, lines=lines)
+    return f"{last}; {said.hint}" if said.hint else last

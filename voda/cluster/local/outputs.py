@@ -6,6 +6,7 @@ anything into its folder, so every read is bounded and in a thread of its own.
 
 import asyncio
 import os
+import shutil
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_pat
 from voda.cluster.local.processes import shim
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import ActionRefused, InvalidInput, ServerBusy
-from voda.programs.last_words import MOST_BYTES, LastWords, last_words
+from voda.programs.last_words import MOST_BYTES, LastWords, hint, is_not_found, last_words
 from voda.untrusted_files import UnsafeFile
 
 _CHUNK_BYTES: Final = 64 << 10
@@ -173,9 +174,9 @@ def read_last_words(folder: JobFolder, name: str, run: int) -> LastWords:
         return LastWords()
 
 
-def read_reason(folder: JobFolder, name: str, runs: Mapping[str, int]) -> LastWords:
+def read_reason(folder: JobFolder, name: str, runs: Mapping[str, int], path: str) -> LastWords:
     """Return what a replica that failed said last in its newest run; where it only speaks of the end of another one, as
-    all that wait for a rank do, what that one said.
+    all that wait for a rank do, what that one said. `path` is the job's PATH.
     """
     said = read_last_words(folder, name, runs[name])
     for other, run in runs.items() if said.is_echo else ():
@@ -185,7 +186,10 @@ def read_reason(folder: JobFolder, name: str, runs: Mapping[str, int]) -> LastWo
             first = read_last_words(folder, other, run - 1)
         if first.exception and not first.is_echo:
             return replace(said, exception=f"{other}: {first.exception}")
-    return said
+    if not is_not_found(said.text()):
+        return said
+    python = shutil.which("python", path=path) or shutil.which("python3", path=path) or ""
+    return replace(said, hint=hint(said.text(), python, path))
 
 
 async def _in_thread(read: Callable[[], _T]) -> _T:
