@@ -147,14 +147,15 @@ def program_document(
     manifest = program_manifest(start.job)
     refuse_odd_values(manifest)
     document = Document(source=start.program, manifest=manifest)
-    is_foreign = not runs_here and not options.image and "PATH" not in env and "/" not in words[0]
+    word = start.job.words[0]
+    is_foreign = not runs_here and not options.image and "PATH" not in env and "/" not in word
     return ProgramDocument(
         document=document,
         note=start.note,
         warning=start.warning,
         is_guessed=start.is_guessed,
         runs_with=start.runs_with if runs_here and not options.image else "",
-        foreign=_foreign(words[0], start.runs_with) if is_foreign and is_python(start.runs_with) else "",
+        foreign=_foreign(word, start.runs_with) if is_foreign and is_python(start.runs_with) else "",
     )
 
 

@@ -133,8 +133,8 @@ def test_program_for_a_voda_elsewhere_is_refused_unless_its_python_is_named(empt
     # It leads to this machine, and is no name that only leads there.
     there = ["submit", "--server", empty.service.url.replace("127.0.0.1", "0.0.0.0")]
     told = f"python would be that of the machine of this voda, and not {folder}/python, which is yours here: add --env"
-    for words in ([], ["--dry-run"]):
-        result, refusal = empty.fails(*there, *words, "--", "python", "plain_fit.py")
+    for words in (["--", "python", "plain_fit.py"], ["--dry-run", "--", "plain_fit.py"]):
+        result, refusal = empty.fails(*there, *words)
         assert told in str(refusal)
         assert "runs with" not in result.output
     empty.voda("submit", "--name", "taken", "--", "python", "plain_fit.py")
