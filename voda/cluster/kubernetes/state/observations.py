@@ -144,7 +144,7 @@ class Observations:
         kube_job = self._inventory.object_of(job_id)
         done = done_indices(kube_job)
         together = kube_job is not None and kube_job.starts_together
-        if kube_job is not None and (kube_job.object.is_suspended or together):
+        if kube_job is not None and kube_job.object.is_suspended:
             # Those whose place is the same were ended by voda, not by others: they start anew.
             desired = {i: node for i, node in desired.items() if i in before and before[i].spec.node_name != node}
         exits = {

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.builders import a_job
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import JobObject, Pod
+from voda.cluster.kubernetes.objects import JobObject, JobObjectSpec, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -83,6 +83,7 @@ def test_workers_that_voda_ends_to_start_all_anew_were_not_evicted_and_one_that_
         again = {"status": {"phase": "Running", "containerStatuses": [{"restartCount": restarts, "lastState": last}]}}
         raw = msgspec.to_builtins(a_worker(index, "Running")) | again
         told.inventory.put_pod(f"ns/a-worker-{index}", msgspec.convert(raw, Pod))
+    told.see(replace(an_object(), spec=msgspec.convert({"suspend": True}, JobObjectSpec)))
     told.look()
     for index in (0, 1):
         told.inventory.put_pod(f"ns/a-worker-{index}", None)
