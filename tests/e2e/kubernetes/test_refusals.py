@@ -66,7 +66,8 @@ async def test_workers_that_are_bound_stay_but_for_those_that_fill_gaps(jobs_wor
         await until_at_work(it, "a", 12)
         assert sorted(it.nodes(it.id("a"))) == ["gpu-1"] * 6 + ["gpu-2"] * 6
         gone = [index for fact in await it.facts(WorkerExited, it.id("a")) for index in fact.workers]
-        assert len(gone) <= 4
+        # The Job controller itself takes some more of the highest indices along where a Job shrinks.
+        assert min(gone) >= 8
 
 
 async def test_job_that_needs_more_than_fit_is_refused_and_not_preempted(jobs_world: JobsWorld, tmp_path: Path) -> None:
