@@ -8,7 +8,7 @@ with_packages() {
     venv=${FINDINGS_VENV:-$HERE/venv}
     if [ ! -x "$venv/bin/python" ]; then
         python3 -m venv "$venv"
-        timeout 900 "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
+        timeout 1800 "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
     fi
     export PATH="$venv/bin:$PATH" CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1
     cd "$HERE"

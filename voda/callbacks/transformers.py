@@ -18,7 +18,7 @@ _NAME = "VodaCallback"
 """In a checkpoint's trainer_state.json, among what callbacks keep there."""
 
 
-class Steps(NamedTuple):
+class StepCounts(NamedTuple):
     """What a step is at one number of workers; all zero where nothing is known."""
 
     samples: int
@@ -27,7 +27,7 @@ class Steps(NamedTuple):
     """0 = data without a length, which are one epoch without end."""
 
 
-def place_in_data(step: int, then: Steps, now: Steps) -> int:
+def place_in_data(step: int, then: StepCounts, now: StepCounts) -> int:
     """Return the steps of today's size that end no later in the data than `step` of another size."""
     epochs, steps = divmod(step, then.per_epoch) if then.per_epoch else (0, step)
     return epochs * now.per_epoch + steps * then.samples // now.samples
@@ -98,7 +98,7 @@ def _placed(state: Any, args: Any) -> Any:
     state.global_step -= kept["steps_ahead"]
     now = _steps_now(kept["samples_per_epoch"], args)
     if kept["samples_per_step"] != now.samples:
-        then = Steps(kept["samples_per_step"], kept["steps_per_epoch"])
+        then = StepCounts(kept["samples_per_step"], kept["steps_per_epoch"])
         state.global_step = place_in_data(state.global_step, then, now)
         state.epoch = state.global_step / now.per_epoch if now.per_epoch else state.epoch
     state.steps_ahead = ever - state.global_step
@@ -128,11 +128,11 @@ def _samples_per_step(args: Any) -> int:
     return int(args.train_batch_size * args.world_size * args.gradient_accumulation_steps)
 
 
-def _steps_now(samples: int, args: Any) -> Steps:
+def _steps_now(samples: int, args: Any) -> StepCounts:
     """Return the steps that the Trainer will make of these samples; 0 samples = data without a length."""
     batches = samples / (args.train_batch_size * args.world_size)
     whole = math.floor(batches) if args.dataloader_drop_last else math.ceil(batches)
-    return Steps(_samples_per_step(args), math.ceil(whole / args.gradient_accumulation_steps))
+    return StepCounts(_samples_per_step(args), math.ceil(whole / args.gradient_accumulation_steps))
 
 
 def _length(data: Any) -> int:

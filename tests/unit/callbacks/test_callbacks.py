@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import voda.report
-from voda.callbacks.transformers import Steps, place_in_data
+from voda.callbacks.transformers import StepCounts, place_in_data
 
 NAMES = ("keras", "lightning", "transformers")
 
@@ -127,7 +127,7 @@ sizes = st.integers(1, 8)
 def test_place_in_data_at_another_size_is_less_than_a_step_before_what_was_trained(
     samples: int, then: int, now: int, data: st.DataObject
 ) -> None:
-    before, after = (Steps(size * 5, math.ceil(samples / (size * 5))) for size in (then, now))
+    before, after = (StepCounts(size * 5, math.ceil(samples / (size * 5))) for size in (then, now))
     step = data.draw(st.integers(0, 3 * before.per_epoch))
     trained, place = (
         count // each.per_epoch * samples + count % each.per_epoch * each.samples
@@ -137,7 +137,7 @@ def test_place_in_data_at_another_size_is_less_than_a_step_before_what_was_train
 
 
 def test_place_in_data_without_a_length_counts_samples() -> None:
-    assert place_in_data(7, Steps(5, 0), Steps(10, 0)) == 3
+    assert place_in_data(7, StepCounts(5, 0), StepCounts(10, 0)) == 3
 
 
 @pytest.mark.parametrize("name", NAMES)
