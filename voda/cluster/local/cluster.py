@@ -15,14 +15,14 @@ from typing import Final
 
 from voda import process_table
 from voda.accounts import Account
-from voda.cluster.local.context import FIND_S, LocalClusterConfig, LocalContext
+from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, LocalClusterConfig, LocalContext
 from voda.cluster.local.device_claims import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
 from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids
 from voda.cluster.local.isolation.job_environment import write_package
-from voda.cluster.local.job import LocalJob, take_over
+from voda.cluster.local.job import LocalJob
 from voda.cluster.local.node_health import NodeHealth
 from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.processes.marked import MarkedProcess
@@ -33,6 +33,7 @@ from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import JobCompleted, JobFailed, Observation
+from voda.untrusted_files import UnsafeFile
 
 HEALTH_EVERY_S: Final = 2.0
 _log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class LocalCluster:
                 self._add_new(job_id, left[job_id])
         for job_id, job in tuple(self.jobs.items()):
             with self.fence.turn(), log_unexpected("adopt", job_id):
-                take_over(job)
+                _take_over(job)
             # So that the API answers between two jobs.
             await asyncio.sleep(0)
 
@@ -202,7 +203,7 @@ class LocalCluster:
             pids = folder.kill(left)
             _log.warning("job_id=%s has no record; its processes are killed: %s", job_id, " ".join(map(str, pids[:20])))
             record.state, record.leaving = "halting", {*record.devices}
-            take_over(job)
+            _take_over(job)
         return job
 
     def _add(self, record: LocalJobRecord, account: Account | None = None) -> LocalJob:
@@ -327,3 +328,17 @@ def _ended(record: LocalJobRecord) -> JobCompleted | JobFailed:
     if record.ended == "completed":
         return JobCompleted(job_id=record.job_id)
     return JobFailed(job_id=record.job_id, reason=record.reason)
+
+
+def _take_over(job: LocalJob) -> None:
+    """Adopt a job, repeatedly while the system refuses; one whose folder cannot be used is killed and fails."""
+    try:
+        job.adopt()
+    except UnsafeFile as error:
+        folder = job.state.folder
+        job.state.context.in_thread(folder.find_processes, lambda found: folder.kill(found or ()), within_s=FIND_S)
+        if not job.record.ended:
+            job.fail(f"its folder cannot be used: {error}")
+    except OSError as error:
+        _log.warning("job_id=%s cannot be taken over: %s; tried again in %g s", job.record.job_id, error, TRY_AGAIN_S)
+        job.state.later(TRY_AGAIN_S, lambda: _take_over(job))

@@ -115,12 +115,12 @@ def describe_exit(ended: Exit) -> str:
 
 
 def describe_last(ended: Exit, said: LastWords, *, lines: int) -> str:
-    """Say what a program said last, to follow how it ended; empty where that says it already."""
-    text = said.text(lines)
+    """Say what a program said last, and what helps, to follow how it ended; empty where that says it already."""
+    text, hint = said.text(lines), f"; {said.hint}" if said.hint else ""
     # What kept the program from running is printed too.
     if not text or text == f"voda: {ended.problem}":
-        return ""
-    return f": {text}" if said.exception or lines == 1 else f"; its last lines: {text}"
+        return hint
+    return f": {text}{hint}" if said.exception or lines == 1 else f"; its last lines: {text}{hint}"
 
 
 def _completes_job(run_spec: RunSpec, replica: str, unfinished: Collection[str]) -> bool:

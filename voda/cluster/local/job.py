@@ -269,7 +269,7 @@ class LocalJob:
             case "completed":
                 self._complete(unfinished_replicas(run_spec, record, name))
             case "failed":
-                last = _last(ended, said or LastWords(), lines=_LAST_LINES)
+                last = describe_last(ended, said or LastWords(), lines=_LAST_LINES)
                 self.fail(decision.reason + last, ended.exit_code)
             case "restart":
                 self._restart(name, decision.worker, ended, "failed")
@@ -349,20 +349,6 @@ class LocalJob:
             self.fail(f"was active for more than {run_spec.policy.active_deadline_s:g} s (activeDeadlineSeconds)")
 
 
-def take_over(job: LocalJob) -> None:
-    """Adopt a job, repeatedly while the system refuses; one whose folder cannot be used is killed and fails."""
-    try:
-        job.adopt()
-    except UnsafeFile as error:
-        folder = job.state.folder
-        job.state.context.in_thread(folder.find_processes, lambda found: folder.kill(found or ()), within_s=FIND_S)
-        if not job.record.ended:
-            job.fail(f"its folder cannot be used: {error}")
-    except OSError as error:
-        _log.warning("job_id=%s cannot be taken over: %s; tried again in %g s", job.record.job_id, error, TRY_AGAIN_S)
-        job.state.later(TRY_AGAIN_S, lambda: take_over(job))
-
-
 def _end_unfinished(job: LocalJob) -> None:
     """End what has not ended by itself in the grace since its job has completed."""
     folder = job.state.folder
@@ -387,7 +373,7 @@ def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[
     def read(found: LastWords | None) -> None:
         said = found or LastWords()
         how = describe_exit(replace(ended, rank_code=said.exit_code))
-        last = _last(ended, said)
+        last = describe_last(ended, said, lines=1)
         if lacks_module(said) and record.state == "running" and not record.ended:
             fail(f"{name} {how}{last}", ended.exit_code)
             return
@@ -410,9 +396,3 @@ def _read_reason(state: JobState, name: str, ended: Exit, then: Callable[[LastWo
     path = path_of(state, run_spec, name) if run_spec is not None else ""
     # In a thread: a job's PATH may lead to disks that hang, too.
     state.context.in_thread(lambda: read_reason(folder, name, runs, path), then, within_s=_LAST_LINES_S)
-
-
-def _last(ended: Exit, said: LastWords, *, lines: int = 1) -> str:
-    """Return what a program said last, and what to do about it, to follow how it ended."""
-    last = describe_last(ended, said, lines=lines)
-    return f"{last}; {said.hint}" if said.hint else last
