@@ -30,8 +30,9 @@ def submit(  # noqa: PLR0913 - a command's options are its parameters
 
     What stands after -- is a program. mpirun, torchrun or neither starts it, as
     --launcher says, else as its imports suggest; on this machine it gets the PATH
-    of your shell, and so the python of your venv. Manifests are YAML or JSON, also
-    several in one file; voda warns about fields that the cluster does not honour.
+    of your shell, and so the python of your venv. Manifests are YAML or JSON,
+    also several in one file; voda warns about fields that the cluster does not
+    honour.
     Several manifests are all checked first, then submitted. If the answer is
     lost, voda asks again and still submits the job only once.
     With -w, the exit status is 1 if a job fails or is canceled.
