@@ -15,7 +15,7 @@ from voda.controller.follower import catch_up, restore
 from voda.controller.pool_choice import PoolChoice
 from voda.controller.reclaim_watch import ReclaimWatch
 from voda.domain.errors import Fenced, VersionConflict
-from voda.domain.plan import Plan
+from voda.domain.gpus import NO_GPUS
 from voda.events import types as facts
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.log.append_plan import Append
@@ -189,7 +189,7 @@ class Controller:
         now = self._clock.now()
         if now >= self._grace_ends_at:
             self._cause = self._cause or NODE_LOST
-        is_any_silent = bool(cluster.silent_since(self.pool))
+        is_any_silent = bool(cluster.pool(self.pool).silent_since)
         self._grace_ends_at = grace_ends_at(cluster.state(self.pool), now) if is_any_silent else math.inf
 
         # 5. A job that makes no use of its GPUs lets others go first for a while; one that keeps cells of others for
@@ -334,7 +334,9 @@ class Controller:
         is_due = event.data.MAKES_PLAN_DUE
         if isinstance(event.data, facts.WorkerExited):
             plan = cluster.plan(self.pool)
-            is_due = self._has_lost_place(event.data, plan)
+            job, nodes = cluster.job(event.data.job_id), cluster.nodes(self.pool)
+            gpus = NO_GPUS if job is None else job.spec.gpus_per_replica
+            is_due = has_lost_place(event.data, gpus, plan, nodes, cluster.pool(self.pool).held)
             is_due = is_due or leaves_array(event.data.job_id, cluster.jobs(self.pool), plan)
             is_due = is_due or has_freed_gpus(event.data, cluster.jobs(self.pool))
             if event.data.retry_at is not None:
@@ -344,13 +346,6 @@ class Controller:
             self._cause = self._cause or event.type
         if isinstance(event.data, facts.JobCancelRequested):
             self._canceling.add(event.data.job_id)
-
-    def _has_lost_place(self, fact: facts.WorkerExited, plan: Plan) -> bool:
-        cluster = self.live.cluster
-        if (job := cluster.job(fact.job_id)) is None:
-            return False
-        gpus = job.spec.gpus_per_replica
-        return has_lost_place(fact, gpus, plan, cluster.nodes(self.pool), cluster.held(self.pool))
 
     def _may_decide_at(self) -> float:
         now, limit_s = self._clock.now(), self.live.cluster.settings(self.pool).ratelimit_s

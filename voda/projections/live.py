@@ -61,7 +61,7 @@ class LiveCluster(Projection):
 
     def unsatisfiable(self, pool: str) -> Mapping[str, str]:
         """Return the live jobs whose dependencies can no longer be met, and why not, but for those being canceled."""
-        jobs = self._pool(pool).jobs
+        jobs = self.pool(pool).jobs
         return {
             job_id: jobs[job_id].unsatisfiable
             for job_id in self._unsatisfiable.get(pool, ())
@@ -73,17 +73,17 @@ class LiveCluster(Projection):
         return self._dependencies.array(array_id)
 
     def undecided(self, pool: str) -> frozenset[str]:
-        return frozenset(self._pool(pool).undecided)
+        return frozenset(self.pool(pool).undecided)
 
     def plan(self, pool: str) -> Plan:
-        return self._pool(pool).plan
+        return self.pool(pool).plan
 
     def settings(self, pool: str) -> Settings:
-        return self._pool(pool).settings
+        return self.pool(pool).settings
 
     def state(self, pool: str, estimates: Mapping[str, Estimate] | None = None) -> ClusterState:
         """Return a frozen view of one pool; later events do not change it. Costs O(live jobs)."""
-        live_pool = self._pool(pool)
+        live_pool = self.pool(pool)
         return ClusterState(
             pool=pool,
             position=self.position,
@@ -108,23 +108,15 @@ class LiveCluster(Projection):
 
     def cells(self, pool: str) -> CellsSpec | None:
         """Return the cells and virtual clusters of the pool; None: it has no virtual clusters."""
-        return cells if (cells := self._pool(pool).cells).virtual_clusters else None
+        return cells if (cells := self.pool(pool).cells).virtual_clusters else None
 
     def nodes(self, pool: str) -> Mapping[str, Node]:
         """Return the nodes as the cluster shows them, read-only and changing with the log."""
-        return self._pool(pool).nodes
-
-    def held(self, pool: str) -> Mapping[str, int]:
-        """Return node -> GPUs that workers hold there, read-only and changing with the log."""
-        return self._pool(pool).held
-
-    def silent_since(self, pool: str) -> Mapping[str, float]:
-        """Return silent node -> since when, read-only and changing with the log."""
-        return self._pool(pool).silent_since
+        return self.pool(pool).nodes
 
     def jobs(self, pool: str) -> Mapping[str, Job]:
         """Return the live jobs of the pool, read-only and changing with the log."""
-        return self._pool(pool).jobs
+        return self.pool(pool).jobs
 
     def dump(self) -> bytes:
         """Return the whole state as MessagePack; folding the same log gives the same bytes."""
@@ -154,14 +146,14 @@ class LiveCluster(Projection):
         for pool in self._pools.values():
             pool_changes.rebase(pool)
 
-    def _pool(self, name: str) -> LivePool:
+    def pool(self, name: str) -> LivePool:
         """Return a pool to read; an unknown one is empty, and stays unknown."""
         return self._pools.get(name) or LivePool(plan=Plan(pool=name))
 
     def _change_pool(self, name: str) -> LivePool:
         """Return a pool that the present event changes."""
         self.changed_pools.add(name)
-        return self._pools.setdefault(name, self._pool(name))
+        return self._pools.setdefault(name, self.pool(name))
 
 
 def _store(live: LiveCluster, job: Job) -> None:

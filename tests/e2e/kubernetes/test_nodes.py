@@ -1,6 +1,7 @@
 """Nodes that come, are cordoned, fall silent, are deleted, or are filled by others, on a real API server."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ async def test_nodes_that_say_no_gpus_for_a_moment_keep_their_workers(
         for some in (nodes[1:2], nodes):
             for name in some:
                 await offer(world, name, 0)
-            await world.until(lambda some=some: silent_since(it).keys() == set(some))
+            await world.until(partial(are_silent, it, some))
             # Longer than voda takes to carry out a plan.
             await world.until(lambda: it.service.clock.now() > max(silent_since(it).values()) + 3.0)
             for name in some:
@@ -139,7 +140,8 @@ async def test_nodes_that_say_no_gpus_for_a_moment_keep_their_workers(
             await world.until(lambda: not silent_since(it))
         await on(it, "a", [name for name in nodes for _ in range(2)])
         assert {pod["metadata"]["uid"] for pod in await world.workers_of("a")} == before
-        assert await it.facts(WorkerExited) == await it.facts(NodeLeft) == []
+        assert await it.facts(WorkerExited) == []
+        assert await it.facts(NodeLeft) == []
         assert not it.nodes(it.id("b"))
 
 
@@ -162,6 +164,10 @@ async def offer(world: World, node: str, gpus: int) -> None:
 
 def silent_since(it: Voda) -> Mapping[str, float]:
     return it.service.view.live.cluster.state("v100").silent_since
+
+
+def are_silent(it: Voda, nodes: Collection[str]) -> bool:
+    return silent_since(it).keys() == set(nodes)
 
 
 async def are_ready(world: World, status: str) -> bool:

@@ -54,7 +54,7 @@ def restart(cluster: NodeCluster, node: str, program: str, away_s: float) -> boo
         status = json.loads(cluster.kubectl("get", "node", node, "-o", "json"))["status"]
         said.add(status["allocatable"].get("nvidia.com/gpu", "0"))
         is_ready = {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
-        return is_ready and status["allocatable"].get("nvidia.com/gpu") == str(GPUS)
+        return bool(is_ready and status["allocatable"].get("nvidia.com/gpu") == str(GPUS))
 
     cluster.stop(node, program)
     back_at = time.perf_counter() + away_s

@@ -181,7 +181,8 @@ class Told:
 def a_full_pool(data: st.DataObject, nodes: int) -> tuple[list[Job], dict[str, tuple[str, ...]]]:
     """Return jobs at work that fill so many nodes of 4 GPUs, and where they are."""
     places = [f"n{number}" for number in range(nodes) for _ in range(4)]
-    jobs, placement = [], {}
+    jobs: list[Job] = []
+    placement: dict[str, tuple[str, ...]] = {}
     while places:
         size = data.draw(st.integers(1, len(places)))
         job_id, at, places = f"j{len(jobs)}", tuple(places[:size]), places[size:]
@@ -277,4 +278,4 @@ def test_worker_whose_start_is_known_after_its_node_has_no_gpus_is_waited_for_un
     assert told.after(JobCompleted(job_id="a"), at=40.0) == {"n0": 30.0}
     told.live.load(told.live.dump())
     assert told.after(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=50.0) == {}
-    assert told.live.cluster.held("default") == {"n0": 1}
+    assert told.live.cluster.pool("default").held == {"n0": 1}

@@ -226,18 +226,18 @@ class NodeStock:
         if not (name := pod.takes_from):
             return
         self._pods[name][key] = pod
-        self._touch_if_it_decides(name, pod)
+        _touch_if_it_decides(self, name, pod)
         pool = self.pool_of(name)
         if not self._takes_some(name, pod):
             self.dirty.add(name)
-        elif pool is None or not self._is_worker_in(pod, pool):
+        elif pool is None or self._pool_of_worker(pod) not in (pool, ""):
             self._touch(name)
 
     def drop_pod(self, key: str, pod: Pod) -> None:
         """Count a pod no more, as it was added."""
         name = pod.takes_from
         if self._pods.get(name, {}).pop(key, None) is not None:
-            self._touch_if_it_decides(name, pod)
+            _touch_if_it_decides(self, name, pod)
             if key in self._foreign.get(name, ()):
                 self._touch(name)
             elif not self._takes_some(name, pod):
@@ -248,7 +248,7 @@ class NodeStock:
         """Return the pool of a node; None: it is gone, or no pool's."""
         if (found := self.nodes.get(name)) is None:
             return None
-        return pool_of(found, self.rule, self.devices.of(name), of_workers=self._pool_of_workers(name))
+        return pool_of(found, self.rule, self.devices.of(name), of_workers=_pool_of_workers(self, name))
 
     def node(self, name: str) -> Node | None:
         """Return a node as plans see it; None: it is gone, or no pool's."""
@@ -293,28 +293,12 @@ class NodeStock:
         devices = self.devices.of(name)
         if (pool := self.pool_of(name)) is None:
             return None
-        foreign = {key: pod for key, pod in self.pods_on(name).items() if not self._is_worker_in(pod, pool)}
+        foreign = {key: pod for key, pod in self.pods_on(name).items() if self._pool_of_worker(pod) not in (pool, "")}
         self._foreign[name] = frozenset(foreign)
         taken = sum(taken_milli(pod, self.rule.resource) for pod in foreign.values())
         claimed = sum(gpus for key, gpus in self.devices.holders(name).items() if self._is_foreign(key, foreign))
         milli = taken + 1000 * claimed
         return as_node(found, self.rule, foreign_milli=milli, devices=devices, of_workers=pool)
-
-    def _is_worker_in(self, pod: Pod, pool: str) -> bool:
-        return self._pool_of_worker(pod) in (pool, "")
-
-    def _pool_of_workers(self, name: str) -> str:
-        """Return the pool of the jobs that have workers on a node; empty: there are none."""
-        if self.rule.label in self.nodes[name].metadata.labels:
-            return ""
-        bound = (pod for pod in self.pods_on(name).values() if pod.spec.node_name)
-        return next(filter(None, map(self._pool_of_worker, bound)), "")
-
-    def _touch_if_it_decides(self, name: str, pod: Pod) -> None:
-        """Look at a node anew whose pool may be that of its workers, once one of them comes or goes."""
-        found = self.nodes.get(name)
-        if found is not None and self.rule.label not in found.metadata.labels and self._pool_of_worker(pod):
-            self._touch_node(name)
 
     def _is_foreign(self, claim: str, foreign: Collection[str]) -> bool:
         """Say whether a claim on a node is others'; one whose pod is not there is about to come, or to go."""
@@ -347,6 +331,21 @@ class NodeStock:
     def _touch(self, name: str) -> None:
         self.dirty.add(name)
         self._cached.pop(name, None)
+
+
+def _pool_of_workers(stock: NodeStock, name: str) -> str:
+    """Return the pool of the jobs that have workers on a node without a label; empty: there are none."""
+    if stock.rule.label in stock.nodes[name].metadata.labels:
+        return ""
+    bound = (pod for pod in stock.pods_on(name).values() if pod.spec.node_name)
+    return next(filter(None, map(stock._pool_of_worker, bound)), "")
+
+
+def _touch_if_it_decides(stock: NodeStock, name: str, pod: Pod) -> None:
+    """Look at a node anew whose pool may be that of its workers, once one of them comes or goes."""
+    found = stock.nodes.get(name)
+    if found is not None and stock.rule.label not in found.metadata.labels and stock._pool_of_worker(pod):
+        stock._touch_node(name)
 
 
 def taken_milli(pod: Pod, resource: str) -> int:
