@@ -35,7 +35,7 @@ def launcher_of(job: JobManifest) -> JobLauncher:
 
 
 def accelerate_warnings(job: JobManifest) -> Iterator[FieldWarning]:
-    """Yield a warning for each role of an elastic job that accelerate starts with agents that hear of no resize."""
+    """Yield a warning for each role whose agents accelerate starts for one size, though their operator tells bounds."""
     for role in job.roles:
         index, container = job.main_container(role)
         words = (*(container.command or ()), *(container.args or ()))
@@ -43,8 +43,8 @@ def accelerate_warnings(job: JobManifest) -> Iterator[FieldWarning]:
         if is_accelerate and not any("c10d" in word for word in words):
             yield FieldWarning(
                 field=f"{job.path(role)}.template.spec.containers[{index}].command",
-                message="accelerate launch needs --rdzv_backend c10d --max_restarts 100 to be elastic: it overrides"
-                " PET_RDZV_BACKEND and PET_MAX_RESTARTS (or use torchrun, which runs the same script)",
+                message="accelerate launch needs --rdzv_backend c10d to be elastic: it overrides PET_RDZV_BACKEND (or"
+                " use torchrun, which runs the same script)",
             )
 
 

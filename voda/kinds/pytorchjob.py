@@ -22,6 +22,7 @@ from voda.kinds.base import (
     refuse_outside,
     refuse_several,
 )
+from voda.kinds.launcher import accelerate_warnings
 from voda.kinds.pod_template import MOST_GPUS, RoleTemplate, TorchElasticPolicy
 
 _IGNORED: Final = {"metrics": "there is no autoscaler by metrics: voda's policy decides on the size"}
@@ -119,6 +120,7 @@ class PyTorchJob(JobManifest, frozen=True, rename="camel", kw_only=True):
         elastic = self.spec.elastic_policy
         if not job.is_elastic:
             return
+        yield from accelerate_warnings(self)
         if elastic is None:
             sizes = f"{job.min_replicas} to {job.max_replicas} replicas"
             message = f"added, for {sizes}: without it no agent would hear of a resize"

@@ -16,7 +16,6 @@ from voda.domain.job import JobSpec, category_of
 from voda.domain.job_array import ArrayRange, indices_of
 from voda.domain.labels import checked_labels
 from voda.kinds.base import FieldWarning, JobManifest, refuse_unusable
-from voda.kinds.launcher import accelerate_warnings
 from voda.kinds.torchrun import size_warnings
 from voda.manifests import names
 from voda.manifests.arrays import array_range, array_task, dependencies
@@ -94,11 +93,7 @@ def parse(
         raw=manifest,
         job=job,
         spec=spec,
-        warnings=(
-            *ignored_fields(job, manifest),
-            *size_warnings(job, spec),
-            *(accelerate_warnings(job) if spec.is_elastic else ()),
-        ),
+        warnings=(*ignored_fields(job, manifest), *size_warnings(job, spec)),
         after=dependencies(settings),
         pools=pools,
         array=array,

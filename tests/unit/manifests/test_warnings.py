@@ -9,6 +9,7 @@ from voda.cluster.kubernetes.well_known import DEVICE_CLASS
 from voda.domain.errors import InvalidField
 from voda.manifests import replicas
 from voda.manifests.ignored_fields import ANNOTATIONS
+from voda.manifests.kubernetes_warnings import kubernetes_warnings
 from voda.manifests.local_warnings import local_warnings, refuse_unrunnable
 from voda.manifests.parse import parse
 from voda.programs.program_manifest import INTERPRETER, LAUNCHER, WORKING_DIR
@@ -316,5 +317,9 @@ def test_accelerate_when_its_agents_hear_of_no_resize_is_told_what_it_needs(
 ) -> None:
     bounds = {"voda.dev/min-replicas": "2", "voda.dev/max-replicas": str(most)}
     manifest = a_torch_job(container={"command": command, "args": args}, annotations=bounds)
-    told = [warning.message for warning in parse(manifest).warnings if "--rdzv_backend c10d" in warning.message]
+    parsed = parse(manifest)
+    warnings = kubernetes_warnings(parsed, {"PyTorchJob": "kubeflow.org/v1"}, "nvidia.com/gpu")
+    told = [warning.message for warning in warnings if "--rdzv_backend c10d" in warning.message]
     assert bool(told) == (is_told and most > 2)
+    # On one machine all agents are started for the size that there is.
+    assert parsed.warnings == ()
