@@ -14,6 +14,7 @@ MAY_SKIP = {
     "test_device_claims.py": "as test_pod_commands.py",
     "test_shared_claims.py": "as test_pod_commands.py",
     "test_jobs_beside_shares.py": "as test_pod_commands.py",
+    "test_failures_named.py": "as test_hostile_jobs.py",
     "test_hostile_jobs.py": "control groups that the kernel does not delegate",
     "test_limits_of_jobs.py": "as test_hostile_jobs.py",
     "test_local_commands.py": "as test_hostile_jobs.py",

@@ -30,7 +30,9 @@ def command_of(state: JobState, run_spec: RunSpec, replica: str) -> ReplicaComma
     if index is None:
         of_kind = launcher_environment(folder, transport=context.transport)
     else:
-        of_kind = agent_environment(run_spec, index, workers=record.wanted, port=record.port)
+        # A command may begin beside a replica that is told to end just now.
+        workers = sorted({*record.wanted, index})
+        of_kind = agent_environment(run_spec, index, workers=workers, port=record.port)
     base = {
         **context.config.base,
         **(user_variables(account) if account else {}),
