@@ -95,7 +95,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     outlived: Mapping[str, Job] = {}
     """Jobs that have ended and of which the log still has workers."""
     silent_since: Mapping[str, float] = {}
-    """Node that does not answer, that says fewer GPUs than its workers hold, or none any more -> since when."""
+    """Node that does not answer or says fewer GPUs than its workers hold -> since when."""
     placed_at: Mapping[str, float] = {}
     """Planned job -> since when it could have had its workers: the plan gave it more, or its user changed it."""
     reclaimed_at: Mapping[str, Mapping[int, float]] = {}
@@ -173,9 +173,12 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def mostly_silent(silent: Collection[str], nodes: Mapping[str, Node]) -> bool:
-    """Say whether more than half of a pool's nodes are silent at once.
+    """Say whether more than half of a pool's nodes are silent at once; idle ones that say no GPUs do not count.
 
     One node alone has nothing in common with others: while it says some GPUs, it is believed.
     """
-    is_most = 2 * len(silent) > len(nodes)
-    return is_most and (len(nodes) > 1 or not any(node.usable_gpus for node in nodes.values()))
+    if not silent:
+        return False
+    counted = [node for name, node in nodes.items() if node.gpus or name in silent]
+    is_most = 2 * len(silent) > len(counted)
+    return is_most and (len(counted) > 1 or not any(node.usable_gpus for node in counted))

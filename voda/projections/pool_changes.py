@@ -1,7 +1,6 @@
 """How events change a pool: settings, plan, nodes, and since when silent nodes and planned jobs are waited for.
 
-Rules: a node is silent that does not answer, that says fewer GPUs than its workers hold, or none any more: one fact
-with one clock. Once most nodes of a pool answer again, the others are waited for anew: they may only be a moment
+Rules: a node is silent that does not answer or says fewer GPUs than its workers hold: one fact with one clock. Once most nodes of a pool answer again, the others are waited for anew: they may only be a moment
 behind.
 """
 
@@ -102,7 +101,7 @@ def note_held(pool: LivePool, job: Job, after: Mapping[int, str], changed: Itera
 def _note_silence(pool: LivePool, node: Node, at: float, *, is_short: bool) -> None:
     """Note whether a node is silent; `is_short`: it has fewer GPUs than it had, or was silent for fewer already."""
     held = pool.held.get(node.name, 0)
-    lacks = node.gpus < held or (is_short and (node.own_gpus < held or not node.gpus))
+    lacks = node.gpus < held or (is_short and node.own_gpus < held)
     if node.is_draining or (node.is_ready and not lacks):
         pool.silent_since.pop(node.name, None)
     else:

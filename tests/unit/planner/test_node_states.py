@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.domain.job import Job
 from voda.domain.plan import Placement
-from voda.domain.state import ClusterState
+from voda.domain.state import ClusterState, mostly_silent
 from voda.events.types import (
     AnyFact,
     JobCompleted,
@@ -256,10 +256,18 @@ def test_silence_and_fewer_gpus_are_one_fact_with_one_clock() -> None:
     assert told.after_node("n0", 0, at=20.0, is_ready=False) == {"n0": 10.0}
     assert told.after_node("n0", 1, at=30.0) == {"n0": 10.0}
     assert told.after_node("n0", 2, at=40.0) == {}
-    # Nobody holds what an idle node lacks; but one that has none any more says as little as a silent one.
+    # Nobody holds what an idle node lacks.
     assert told.after_node("n1", 3, at=50.0) == {}
-    assert told.after_node("n1", 0, at=60.0) == {"n1": 60.0}
-    assert told.after_node("n1", 4, at=70.0) == {}
+    assert told.after_node("n1", 0, at=60.0) == {}
+
+
+def test_idle_nodes_without_gpus_keep_no_lost_node_from_being_given_up() -> None:
+    nodes = {name: a_node(name, gpus=gpus) for name, gpus in (("a", 0), ("b", 0), ("c", 4), ("d", 4), ("lost", 4))}
+    assert not mostly_silent({"lost"}, nodes)
+    # Where all that are at work say none, it is what they share.
+    assert mostly_silent({"c", "d", "lost"}, nodes)
+    assert mostly_silent({"c"}, {"a": nodes["a"], "c": a_node("c", gpus=0)})
+    assert not mostly_silent(set(), {"a": nodes["a"]})
 
 
 def test_node_whose_gpus_others_take_by_preemption_has_as_many_as_before() -> None:

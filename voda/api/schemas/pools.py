@@ -58,7 +58,7 @@ class NodeView(View, frozen=True, kw_only=True):
     drain_reason: Annotated[str, Meta(description="Why voda drains it; empty: it does not, whatever the cluster does.")]
     silent_since: Annotated[
         Instant | None,
-        Meta(description="Since when it does not answer, or says fewer GPUs than its workers hold, or none any more."),
+        Meta(description="Since when it does not answer, or says fewer GPUs than its workers hold."),
     ] = None
     workers_stay_until: Annotated[
         Instant | None,

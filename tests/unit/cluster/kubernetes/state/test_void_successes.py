@@ -176,3 +176,10 @@ def test_pod_that_others_delete_while_it_runs_is_not_counted_by_its_job() -> Non
 )
 def test_success_rule_is_met_by_all_or_so_many_of_its_indices(rule: SuccessRule, done: set[int], is_met: bool) -> None:
     assert rule.is_met_by(done) == is_met
+
+
+def test_success_that_the_log_has_stands_though_its_pod_is_gone() -> None:
+    job = an_object(is_complete=True)
+    ended = a_job("a", max_replicas=4, uid="u1", first_started_at=1.0, done=(0,))
+    assert not KubeJob(PyTorchJobV1(), job).judged([], ended).object.is_void
+    assert KubeJob(PyTorchJobV1(), job).judged([], STARTED).object.is_void
