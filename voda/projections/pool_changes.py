@@ -1,7 +1,7 @@
 """How events change a pool: settings, plan, nodes, and since when silent nodes and planned jobs are waited for.
 
-Rules: a node is silent that does not answer or says fewer GPUs than its workers hold: one fact with one clock. Once most nodes of a pool answer again, the others are waited for anew: they may only be a moment
-behind.
+Rules: a node is silent that does not answer, or that says fewer GPUs than its workers hold: one fact with one clock.
+Once most nodes of a pool answer again, the others are waited for anew: they may only be a moment behind.
 """
 
 from collections import Counter

@@ -65,9 +65,9 @@ class KubeJob(NamedTuple):
             launchers = [is_taken(pod) for pod in pods if is_launcher(pod)]
             return self._voided(frozenset(), is_whole=bool(launchers) and all(launchers))
         void = frozenset(each for each in counted - {*job.done} if is_void(each))
-        return self._voided(
-            void, is_whole=self._is_void_without(counted - void) if counted else 0 not in job.done and is_void(0)
-        )
+        if not counted:
+            return self._voided(void, is_whole=0 not in job.done and is_void(0))
+        return self._voided(void, is_whole=self._is_void_without(counted - void))
 
     @property
     def _keeps_pods(self) -> bool:
