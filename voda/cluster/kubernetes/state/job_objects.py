@@ -78,8 +78,9 @@ class KubeJob(NamedTuple):
         if policy is not None and any(rule.is_met_by(done) for rule in policy.rules):
             return False
         is_short = done != self._counted_indices
-        # It cannot be shrunk to no replica.
-        return is_short and (self.object.status.has_succeeded or 0 in self._counted_indices - done)
+        # Shrunk to no replica, or to those that are done, it would be complete.
+        below = range(min(self._counted_indices - done, default=0))
+        return is_short and (self.object.status.has_succeeded or done >= set(below))
 
     def _voided(self, void: Set[int], *, is_whole: bool) -> "KubeJob":
         if not (void or is_whole):

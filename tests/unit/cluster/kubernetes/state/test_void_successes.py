@@ -139,6 +139,22 @@ def test_replica_0_without_a_success_policy_is_run_again_by_a_new_object() -> No
     assert at.kube_job.object.is_void
 
 
+@pytest.mark.parametrize("is_suspended", [False, True])
+@pytest.mark.parametrize(("done", "is_made_anew"), [((0,), True), ((1,), False), ((0, 1), True)])
+def test_job_of_which_all_replicas_below_a_void_success_are_done_is_made_anew_since_shrunk_it_would_be_complete(
+    done: tuple[int, ...], is_made_anew: bool, is_suspended: bool
+) -> None:
+    void = max(done) + 1
+    logged = a_job("a", max_replicas=4, uid="u1", first_started_at=1.0, done=done, done_of=4)
+    job = an_object(",".join(map(str, (*done, void))), suspend=is_suspended)
+    found = steps(DesiredRun(("n1",) * 4), seen(job, [a_pod(void, conditions=[DISRUPTED])], logged))
+    assert any(isinstance(step, Unregister) for step in found) == is_made_anew
+    if not (is_made_anew or is_suspended):
+        assert [step.body for step in found if isinstance(step, Patch)] == [
+            {"spec": {"parallelism": 2, "completions": 2}}
+        ]
+
+
 @pytest.mark.parametrize("kind", [PyTorchJobV1(), MPIJobV1()])
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_operators_success_by_a_pod_that_was_taken_is_none(kind: JobKind, is_taken: bool) -> None:
