@@ -85,7 +85,7 @@ def test_refusal_of_a_gang_is_the_number_that_would_fit_beside_its_workers_elsew
 def test_worker_that_its_kubelet_refuses_is_none_of_those_that_fit() -> None:
     failed = a_worker(1, is_bound=True, phase="Failed", reason="OutOfcpu", message="no CPU")
     found = refusals_of([*bound(0), failed])
-    assert found == {"n1": Refusal("its kubelet refused worker a-worker-1 (OutOfcpu): no CPU", 1)}
+    assert found == {"n1": Refusal("its kubelet refused worker a-worker-1 (OutOfcpu): no CPU", 1, by_kubelet={"p1"})}
 
 
 # ---- what is told
@@ -105,6 +105,9 @@ class Told:
 
     def see(self, fits: int, *, is_settled: bool = True) -> None:
         self.reports.see("a", {"n1": Refusal("full", fits, is_settled)})
+
+    def look(self, *pods: Pod) -> None:
+        self.reports.look("a", pods)
 
     def know(self, fits: int | None, *, at_work: int = 0) -> None:
         """Let the log have a refusal, and so many workers on the node."""
@@ -214,5 +217,57 @@ def test_job_without_workers_tries_the_node_anew_also_where_a_former_leader_was_
         await asyncio.sleep(1)
         told.retry()
         assert told.facts == [("", None)]
+
+    virtually(act())
+
+
+REFUSED = a_worker(1, is_bound=True, phase="Failed", reason="OutOfcpu")
+WHY = "its kubelet refused worker a-worker-1 (OutOfcpu)"
+
+
+def test_pod_that_a_kubelet_refused_and_that_stays_after_all_others_have_ended_is_told_once() -> None:
+    async def act() -> None:
+        told = Told()
+        told.look(*bound(0), REFUSED)
+        assert told.facts == [(WHY, 1)]
+        told.know(1)
+        for _ in range(2):
+            told.look(REFUSED)
+            await asyncio.sleep(STALE_S)
+        await asyncio.sleep(AVOIDED_S)
+        told.retry()
+        told.jobs["a"] = a_job("a", max_replicas=8)
+        told.look(REFUSED)
+        assert told.facts == [(WHY, 1), ("", None)]
+        # Another one is another refusal.
+        told.look(*bound(0), REFUSED, a_worker(2, is_bound=True, phase="Failed", reason="OutOfcpu"))
+        assert told.facts[2:] == [("its kubelet refused worker a-worker-2 (OutOfcpu)", 1)]
+
+    virtually(act())
+
+
+def test_pod_that_a_kubelet_refused_under_a_former_leader_is_not_told_again() -> None:
+    async def act() -> None:
+        told = Told()
+        told.know(1)
+        for _ in range(2):
+            told.look(REFUSED)
+            told.retry()
+            await asyncio.sleep(STALE_S)
+        assert told.facts == []
+
+    virtually(act())
+
+
+def test_refusal_of_a_kubelet_of_fewer_than_the_log_has_is_told_at_once_before_all_end_for_it() -> None:
+    async def act() -> None:
+        told = Told()
+        told.see(2)
+        told.know(2)
+        told.look(*bound(0), REFUSED)
+        told.look(REFUSED)
+        await asyncio.sleep(STALE_S)
+        told.look(REFUSED)
+        assert told.facts == [("full", 2), (WHY, 1)]
 
     virtually(act())
