@@ -143,6 +143,8 @@ def _why_void(at: ObservedJob, kube_job: KubeJob) -> str:
     if not kube_job.object.is_void:
         return ""
     replica = min(kube_job.object.void, default=0)
+    if 0 in kube_job.done_indices and not kube_job.object.void:
+        return "its replicas only work with replica 0, which has succeeded and gets no pod any more: all start anew"
     who = "its launcher" if kube_job.kind.kind.role_names.count("Launcher") else f"replica {replica}"
     of = f"what {kube_job.kind.operator} took for the success of {who} is none"
     if any(is_taken(pod) for pod in at.pods.values()):
@@ -250,7 +252,10 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
     ]
     ready = {at.indices[key] for key in (*pending, *settled)} | kube_job.done_indices
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
-    if pending and at.obstacle:
+    if pending and together and kube_job.done_indices:
+        # They would wait for those that are done.
+        yield kube_job.kind.suspend_patch()
+    elif pending and at.obstacle:
         yield ReportObstacle(at.obstacle)
     elif pending and ready.issuperset(range(len(nodes))):
         yield LiftGates(dict(sorted(pending.items())), replicas=len(nodes) if together else 0)

@@ -65,7 +65,10 @@ class KubeJob(NamedTuple):
             launchers = [is_taken(pod) for pod in pods if is_launcher(pod)]
             return self._voided(frozenset(), is_whole=bool(launchers) and all(launchers))
         void = frozenset(each for each in counted - {*job.done} if is_void(each))
-        return self._voided(void, is_whole=self._is_void_without(counted - void) if counted else is_void(0))
+        if not counted:
+            return self._voided(void, is_whole=is_void(0))
+        is_whole = self._is_void_without(counted - void) or self._waits_for_what_is_done(counted - void, mine)
+        return self._voided(void, is_whole=is_whole)
 
     @property
     def _keeps_pods(self) -> bool:
@@ -74,13 +77,25 @@ class KubeJob(NamedTuple):
 
     def _is_void_without(self, done: Set[int]) -> bool:
         """Say whether the Job can only run on if it is made anew, were these replicas all that succeeded."""
-        policy = (self.object.child or self.object).spec.success_policy
-        if policy is not None and any(rule.is_met_by(done) for rule in policy.rules):
+        if self._has_met_policy(done):
             return False
         is_short = done != self._counted_indices
         # Shrunk to no replica, or to those that are done, it would be complete.
         below = range(min(self._counted_indices - done, default=0))
         return is_short and (self.object.status.has_succeeded or done >= set(below))
+
+    def _waits_for_what_is_done(self, done: Set[int], pods: Iterable[Pod]) -> bool:
+        """Say whether replicas are to start that only work with replica 0, which is done and gets no pod any more."""
+        if not self.starts_together or 0 not in done or self._has_met_policy(done):
+            return False
+        if self.object.is_suspended:
+            return not set(range(self.kind.replicas(self.object))) <= done
+        return any(well_known.GATE in pod.gates and pod.is_active for pod in pods)
+
+    def _has_met_policy(self, done: Set[int]) -> bool:
+        """Say whether the Job has succeeded by its successPolicy, were these replicas all that succeeded."""
+        policy = (self.object.child or self.object).spec.success_policy
+        return policy is not None and any(rule.is_met_by(done) for rule in policy.rules)
 
     def _voided(self, void: Set[int], *, is_whole: bool) -> "KubeJob":
         if not (void or is_whole):

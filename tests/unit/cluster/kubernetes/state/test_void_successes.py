@@ -27,7 +27,8 @@ TRACKED = ["batch.kubernetes.io/job-tracking"]
 
 
 def an_object(done: str = "", *, is_complete: bool = False, **spec: Any) -> JobObject:
-    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}}
+    notes = {"voda.dev/job-id": "a", "voda.dev/starts-together": "true" if spec.pop("together", False) else ""}
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": notes}
     status = {"completedIndexes": done, "conditions": [{"type": "Complete", "status": "True"}] * is_complete}
     spec = {"parallelism": 4, **spec}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, JobObject)
@@ -153,6 +154,43 @@ def test_job_of_which_all_replicas_below_a_void_success_are_done_is_made_anew_si
         assert [step.body for step in found if isinstance(step, Patch)] == [
             {"spec": {"parallelism": 2, "completions": 2}}
         ]
+
+
+def a_gated_pod(number: int) -> Pod:
+    pod = a_pod(number, "Pending")
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=({"name": "voda.dev/placement"},))
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def test_replicas_that_start_together_do_not_wait_for_one_that_is_done() -> None:
+    rest: dict[str, Any] = {"parallelism": 3, "together": True}
+    desired = DesiredRun(("n1",) * 3)
+    # Replica 1 has failed, and its successor is there.
+    [suspend] = steps(desired, seen(an_object("2", **rest), [a_gated_pod(0), a_gated_pod(1), a_pod(2)]))
+    assert isinstance(suspend, Patch)
+    assert suspend.body == {"spec": {"suspend": True}}
+    [anew] = steps(desired, seen(an_object("0", **rest), [a_pod(0), a_gated_pod(1), a_gated_pod(2)]))
+    assert isinstance(anew, Unregister)
+    assert "all start anew" in anew.reason
+    [anew] = steps(desired, seen(an_object("0", suspend=True, **rest), [a_pod(0)]))
+    assert isinstance(anew, Unregister)
+
+
+@pytest.mark.parametrize(
+    ("job", "pods"),
+    [
+        # The others are about to end too.
+        (an_object("0", parallelism=2, together=True), [a_pod(0), a_pod(1, "Running")]),
+        (an_object("0", parallelism=2, together=True, successPolicy=INDEX_0_ENDS), [a_pod(0), a_gated_pod(1)]),
+        (an_object("0-1", parallelism=2, together=True, suspend=True), [a_pod(0), a_pod(1)]),
+    ],
+)
+def test_job_whose_first_replica_is_done_is_not_made_anew_while_no_other_one_waits_for_it(
+    job: JobObject, pods: Sequence[Pod]
+) -> None:
+    at = seen(job, pods)
+    assert at.kube_job is not None
+    assert not at.kube_job.object.is_void
 
 
 @pytest.mark.parametrize("kind", [PyTorchJobV1(), MPIJobV1()])
