@@ -4,7 +4,7 @@ Rules: pure; level, not edge: called again after every change, `steps` returns w
 done and not yet seen is returned again, which is harmless because every step can be repeated.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, Literal
 
@@ -79,12 +79,6 @@ class Unregister(Struct, frozen=True):
     """Why, one sentence; empty: its pods say so."""
 
 
-class UntrackPods(Struct, frozen=True):
-    """Keep a Job from counting how pods end that others take away."""
-
-    keys: tuple[str, ...]
-
-
 class DeletePods(Struct, frozen=True):
     """Delete pods; their successors come under the same names, if the job object asks for them."""
 
@@ -114,7 +108,7 @@ class ReportObstacle(Struct, frozen=True):
     reason: str
 
 
-Step = Patch | UntrackPods | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
+Step = Patch | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
@@ -129,14 +123,12 @@ def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     return (*_forced(at), *todo)
 
 
-def untracked(at: ObservedJob) -> Iterator[UntrackPods]:
-    """Yield what is to be done at once, whatever is desired, about pods that are deleted while their programs run.
+def to_untrack(pods: Iterable[Pod]) -> Sequence[Pod]:
+    """Return the pods that others delete while their programs run, and whose ends their Job is about to count.
 
     A program that saves and exits with 0 on SIGTERM has not finished.
     """
-    pods = {**at.pods, **at.workers}
-    if taken := tuple(key for key, pod in pods.items() if leaves_unfinished(pod) and pod.is_tracked):
-        yield UntrackPods(taken)
+    return [pod for pod in pods if leaves_unfinished(pod) and pod.is_tracked]
 
 
 def _why_void(at: ObservedJob, kube_job: KubeJob) -> str:
