@@ -207,7 +207,7 @@ def _is_torn(size: int, at: ObservedJob, kube_job: KubeJob) -> bool:
 
 def _start_anew(at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
     """End all replicas of a job that have to start together, as one failure where some have failed."""
-    failed = [key for key, pod in at.workers.items() if pod.status.phase == "Failed" and not pod.is_leaving]
+    failed = [key for key, pod in at.workers.items() if _has_failed(pod)]
     if kube_job.kind.replaces_failed_pods:
         # The Job controller counts them.
         failed = []
@@ -225,8 +225,10 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
     desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
     if spare := _at_work_beyond(len(nodes), at, kube_job):
         yield DeletePods(spare, "left over")
-    done = tuple(key for key in desired if _is_done_with(key, at))
-    if done and not kube_job.kind.replaces_failed_pods:
+    failed = [key for key in desired if _has_failed(at.workers[key]) and not kube_job.kind.replaces_failed_pods]
+    done = tuple(key for key in failed if _is_done_with(key, at))
+    # Where they start together, they are one failure, counted once the log has all of it.
+    if done and not (kube_job.starts_together and len(done) < len(failed)):
         yield DeletePods(done, "ended")
     elsewhere = [key for key, node in desired.items() if _is_elsewhere(at.workers[key], node)]
     ungated = tuple(key for key in elsewhere if at.workers[key].is_ungated)
@@ -335,8 +337,7 @@ def _is_ready(at: ObservedJob, kube_job: KubeJob) -> bool:
 
 def _is_kept(pod: Pod, kube_job: KubeJob) -> bool:
     """Say whether a pod has failed by which the Job controller counts the failures of its index."""
-    has_failed = pod.status.phase == "Failed" and not pod.is_leaving
-    return has_failed and kube_job.starts_together and kube_job.kind.replaces_failed_pods
+    return _has_failed(pod) and kube_job.starts_together and kube_job.kind.replaces_failed_pods
 
 
 def _is_placed(pod: Pod) -> bool:
@@ -359,7 +360,11 @@ def _is_done_with(key: str, at: ObservedJob) -> bool:
     """Say whether a worker has failed and the log has it: the pod alone says why, so it stays until then."""
     pod = at.workers[key]
     is_known = at.job is None or at.job.workers.get(at.indices[key]) != pod.spec.node_name
-    return pod.status.phase == "Failed" and not pod.is_leaving and is_known
+    return _has_failed(pod) and is_known
+
+
+def _has_failed(pod: Pod) -> bool:
+    return pod.status.phase == "Failed" and not pod.is_leaving
 
 
 def _is_elsewhere(pod: Pod, node: str) -> bool:

@@ -62,11 +62,13 @@ def a_pod(kind: JobKind, index: int, phase: str = "Running", *, on: str = "", ma
     return msgspec.convert(raw, Pod)
 
 
-def todo(kind: JobKind, wanted: DesiredRun, job: JobObject, *pods: Pod) -> list[Step]:
+def todo(
+    kind: JobKind, wanted: DesiredRun, job: JobObject, *pods: Pod, logged: Mapping[int, str] | None = None
+) -> list[Step]:
     by_key = {pod.metadata.key: pod for pod in pods}
     at = ObservedJob(
         job_id="a",
-        job=a_job("a", max_replicas=8, uid="u1"),
+        job=a_job("a", max_replicas=8, uid="u1", workers=logged or {}),
         kube_job=KubeJob(kind, job),
         workers=by_key,
         indices={key: number for key, pod in by_key.items() if (number := index(pod)) is not None},
@@ -128,6 +130,13 @@ def test_replicas_of_an_operator_when_some_fail_are_one_failure_that_is_counted_
     assert counted_failures(job, here, here)["voda.dev/worker-failures"] == "3"
     found = bodies(todo(TORCH, BOTH, an_object(TORCH), a_pod(TORCH, 0), here[1]))
     assert found == [DeletePods(("ns/a-worker-1",), "ended"), SUSPENDED[TORCH]]
+
+
+def test_replicas_of_an_operator_that_failed_are_kept_until_the_log_knows_of_all_so_that_they_count_once() -> None:
+    here = (a_pod(TORCH, 0, "Failed"), a_pod(TORCH, 1, "Failed"))
+    assert todo(TORCH, BOTH, an_object(TORCH), *here, logged={1: "n1"}) == []
+    gone = DeletePods(("ns/a-worker-0", "ns/a-worker-1"), "ended")
+    assert todo(TORCH, BOTH, an_object(TORCH), *here) == [gone]
 
 
 @each_kind
