@@ -202,7 +202,7 @@ def _is_torn(size: int, at: ObservedJob, kube_job: KubeJob) -> bool:
         return False
     done = {at.indices[key] for key in at.indices if has_succeeded(kube_job.object, at.workers[key])}
     is_other = placed.keys() != set(range(size)) - done - kube_job.done_indices
-    return is_other or any(pod.was_restarted for pod in placed.values())
+    return is_other or any(map(kube_job.was_restarted, placed.values()))
 
 
 def _start_anew(at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
@@ -214,7 +214,9 @@ def _start_anew(at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
     elif not all(_is_done_with(key, at) for key in failed):
         # The log is about to have it.
         return
-    restarted = [key for key, pod in at.workers.items() if _is_placed(pod) and pod.was_restarted]
+    restarted = [
+        key for key, pod in at.workers.items() if _is_placed(pod) and kube_job.failed_in_place(pod) is not None
+    ]
     if ended := (*failed, *restarted):
         yield DeletePods(ended, "ended")
     yield kube_job.kind.suspend_patch()

@@ -6,7 +6,7 @@ operator says, or because its workers failed more often than it allows.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -14,11 +14,14 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import exhausted, index, is_launcher, is_taken, lost
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, OwnerReference, Pod
-from voda.cluster.kubernetes.state.job_pods import owner_key
+from voda.cluster.kubernetes.state.job_pods import TERMINATED, owner_key
 from voda.domain.job import Job, JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.api import Api
+
+_UNKNOWN: Final = "Unknown"
+"""Why a container ended with code 255 that containerd found dead when it started, as after a reboot of the node."""
 
 
 class KubeJob(NamedTuple):
@@ -45,6 +48,21 @@ class KubeJob(NamedTuple):
     def starts_together(self) -> bool:
         """Whether its replicas only work with those that were started with them; see JobKind."""
         return self.kind.starts_together(self.object)
+
+    def was_restarted(self, pod: Pod) -> bool:
+        """Whether a kubelet started the program of a pod again, which had ended."""
+        status = pod.main_status(self.kind.kind.container_name)
+        return status is not None and status.restart_count > 0
+
+    def failed_in_place(self, pod: Pod) -> int | None:
+        """Return the exit code with which that program had failed by itself; None where it did not, or was not
+        started again.
+        """
+        status = pod.main_status(self.kind.kind.container_name) if self.was_restarted(pod) else None
+        if status is None or (end := status.last_state.terminated) is None or end.reason == _UNKNOWN:
+            return None
+        is_killed = end.exit_code in TERMINATED and end.reason != "OOMKilled"
+        return end.exit_code if end.exit_code and not is_killed else None
 
     def judged(self, pods: Iterable[Pod], job: Job) -> "KubeJob":
         """Return the object of a live job with what it takes for success and is none.
