@@ -2,7 +2,8 @@
 
 1. `refusals_of` finds in the pods of a job which nodes refuse a worker, and how many they take all the same.
 2. `RefusalReports.see` reports that; what the log has already, only once the node has taken fewer for a while.
-3. `RefusalReports.retry` lets one worker more be tried after a delay, which doubles with each refusal in a row.
+3. `RefusalReports.retry` lets one worker more be tried after a delay, which doubles with each refusal in a row; where
+   all would have to start anew for it, at their next start only.
 
 Rule: what a refusal proves is a number: workers that are bound stay, and as many as were bound can be bound there.
 """
@@ -151,12 +152,18 @@ class RefusalReports:
                     self._backoff.reset(pair)
                     self._lift(job.spec.job_id, node)
             elif self._backoff.is_due(pair, now) and job.workers and node in job.fits:
+                if self._starts_together(job):
+                    continue
                 self._tried.add(pair)
                 self._reported[pair] = fits + 1
                 self._tell(job.spec.job_id, node, "", fits + 1)
             elif self._backoff.is_due(pair, now):
                 self._lift(job.spec.job_id, node)
         self._backoff.forget_before(now - LONGEST_AVOIDED_S)
+
+    def _starts_together(self, job: Job) -> bool:
+        kube_job = self._inventory.object_of(job.spec.job_id)
+        return kube_job is not None and kube_job.starts_together
 
     def _known(self, job_id: str, node: str) -> int | None:
         """Return how many workers the node takes, as the log has it; None: it refuses none."""

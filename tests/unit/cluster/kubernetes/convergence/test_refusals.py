@@ -17,7 +17,8 @@ from voda.cluster.kubernetes.convergence.refusals import (
     RefusalReports,
     refusals_of,
 )
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
@@ -97,8 +98,8 @@ class Told:
     def __init__(self) -> None:
         self.facts: list[tuple[str, int | None]] = []
         self.jobs: dict[str, Job] = {"a": a_job("a", max_replicas=8)}
-        inventory = Inventory(PoolRule(), self.jobs.get)
-        self.reports = RefusalReports(inventory, CountingClock("id"), self._tell, telemetry=NO_TELEMETRY)
+        self.inventory = Inventory(PoolRule(), self.jobs.get)
+        self.reports = RefusalReports(self.inventory, CountingClock("id"), self._tell, telemetry=NO_TELEMETRY)
 
     def _tell(self, job_id: str, fact: WorkerRefused) -> None:
         self.facts.append((fact.reason, fact.fits))
@@ -187,6 +188,24 @@ def test_one_worker_more_is_tried_after_longer_and_longer_delays_up_to_an_hour()
         await asyncio.sleep(AVOIDED_S)
         told.retry()
         assert told.facts[-1] == ("", 7)
+
+    virtually(act())
+
+
+def test_job_whose_replicas_start_together_tries_one_more_only_at_its_next_start() -> None:
+    async def act() -> None:
+        told = Told()
+        notes = {"voda.dev/job-id": "a", "voda.dev/starts-together": "true"}
+        metadata = {"name": "a", "namespace": "default", "uid": "u1", "annotations": notes}
+        told.inventory.put_object("u1", IndexedJobV1(), msgspec.convert({"metadata": metadata}, JobObject))
+        told.see(6)
+        told.know(6, at_work=6)
+        await asyncio.sleep(2 * AVOIDED_S)
+        told.retry()
+        assert told.facts == [("full", 6)]
+        told.know(6)
+        told.retry()
+        assert told.facts == [("full", 6), ("", None)]
 
     virtually(act())
 
