@@ -168,7 +168,7 @@ class Actuator:
         self._tracked.discard(job_id)
         for pod in to_untrack(self._pods(job_id).values()):
             try:
-                await self._untrack(pod)
+                await _untrack(self._api, pod)
             except VodaError as error:
                 self._tracked.add(job_id)
                 _log.warning("pod is still tracked job_id=%s pod=%s reason=%s", job_id, pod.metadata.name, error)
@@ -294,7 +294,7 @@ class Actuator:
         if step.why == "ended":
             await self._count_failures(pods, at)
         else:
-            await gather_all(self._untrack(pod) for pod in pods if pod.is_tracked)
+            await gather_all(_untrack(self._api, pod) for pod in pods if pod.is_tracked)
         grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.why in ("lost", "ended") else None
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
@@ -306,20 +306,21 @@ class Actuator:
                 " operator that is too old to know it; voda deleted the pods, to place their successors itself"
             )
 
-    async def _untrack(self, pod: Pod) -> None:
-        """Keep a Job from counting how a pod ends that is taken away."""
-        kept = [each for each in pod.metadata.finalizers if each != well_known.JOB_TRACKING]
-        body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
-        with suppress(Conflict):
-            # Another pod has its name by now.
-            await self._api.patch(pod.path, body, NamedObject)
-
     async def _count_failures(self, pods: Sequence[Pod], at: ObservedJob) -> None:
         if (kube_job := at.kube_job) is None:
             return
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
             await self._patch(at, Patch(body={"metadata": {"annotations": noted, "resourceVersion": version}}))
+
+
+async def _untrack(api: Api, pod: Pod) -> None:
+    """Keep a Job from counting how a pod ends that is taken away."""
+    kept = [each for each in pod.metadata.finalizers if each != well_known.JOB_TRACKING]
+    body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
+    with suppress(Conflict):
+        # Another pod has its name by now.
+        await api.patch(pod.path, body, NamedObject)
 
 
 def _is_at_rest(pod: Pod) -> bool:
