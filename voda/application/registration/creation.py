@@ -15,7 +15,7 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import JobObjects
+from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
@@ -86,12 +86,13 @@ class Creation:
     def is_awaited(self, kind: JobKind, found: JobObject, job: Job) -> bool:
         """Say whether an object was made for the job, and only its registration is missing."""
         meta, spec = found.metadata, job.spec
+        pods = self.objects.pods_of(spec.job_id)
         return (
             meta.annotations.get(well_known.JOB_ID) == spec.job_id
             and (meta.namespace, meta.name) == (spec.namespace, spec.name or spec.job_id)
             and meta.deletion_timestamp is None
             and not found.has_finished
-            and not kind.is_broken(found, self.objects.pods_of(spec.job_id))
+            and not kind.is_broken(KubeJob(kind, found).judged(pods, job).object, pods)
         )
 
     async def _handle_namesake(self, kind: JobKind, job: Job) -> None:

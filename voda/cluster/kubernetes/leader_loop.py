@@ -15,7 +15,7 @@ from typing import Final
 from voda.cluster.kubernetes.convergence.actuator import Actuator
 from voda.cluster.kubernetes.convergence.gates import GateLifter
 from voda.cluster.kubernetes.convergence.hostfile_refresh import HostfileRefresher
-from voda.cluster.kubernetes.convergence.refusals import RefusalReports, refusals_of
+from voda.cluster.kubernetes.convergence.refusals import RefusalReports
 from voda.cluster.kubernetes.convergence.stalls import StallWatch
 from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredStop
 from voda.cluster.kubernetes.setup import KubernetesSetup
@@ -131,7 +131,7 @@ class LeaderLoop:
         # Refusals after that: the workers that a node has stay there by the next plan.
         for job_id in sorted(jobs):
             with log_unexpected("looking for refusals of", job_id):
-                self._refusals.see(job_id, refusals_of(self._inventory.workers(job_id).values()))
+                self._refusals.look(job_id, self._inventory.workers(job_id).values())
         return jobs
 
     def _desire_end(self, job_id: str) -> None:

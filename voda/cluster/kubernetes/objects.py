@@ -240,10 +240,11 @@ class Pod(OwnObject, frozen=True):
         lifted_for = "" if self.gates else self.metadata.annotations.get(well_known.NODE, "")
         return self.spec.node_name or lifted_for
 
-    @property
-    def was_restarted(self) -> bool:
-        """Whether a kubelet started one of its containers again, which had ended."""
-        return any(status.restart_count for status in self.status.container_statuses)
+    def main_status(self, name: str) -> ContainerStatus | None:
+        """Return the status of the container that trains: the one of that name, or where there is none, the first."""
+        names = [each.name for each in self.spec.containers]
+        main = name if name in names else next(iter(names), "")
+        return next((each for each in self.status.container_statuses if each.name == main), None)
 
     @property
     def takes_from(self) -> str:

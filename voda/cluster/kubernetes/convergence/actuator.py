@@ -29,9 +29,8 @@ from voda.cluster.kubernetes.convergence.steps import (
     StartUnready,
     Step,
     Unregister,
-    UntrackPods,
     steps,
-    untracked,
+    to_untrack,
 )
 from voda.cluster.kubernetes.convergence.trainjobs import patch_trainjob
 from voda.cluster.kubernetes.kinds.base import Patch
@@ -92,6 +91,8 @@ class Actuator:
         self._busy: set[str] = set()
         self._again: set[str] = set()
         """Jobs about which something changed while they were being converged."""
+        self._tracked: set[str] = set()
+        """Jobs with pods that others delete, and that could not be untracked."""
         self._given_up: dict[str, float] = {}
         """uid of an object that is to be replaced -> when the log was last asked to forget it."""
         self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
@@ -115,18 +116,17 @@ class Actuator:
     def stand_down(self) -> None:
         self.desired.clear()
         self.underway.clear()
+        self._tracked.clear()
         self._given_up.clear()
         self._backoff.clear()
 
     async def converge(self, job_ids: Iterable[str]) -> None:
         """Converge jobs that are not delayed, many at a time; what fails is reported and tried again later."""
-        now = self._clock.now()
-        due = [job_id for job_id in job_ids if self._backoff.is_due(job_id, now)]
-        await for_each(due, self._attempt, at_once=_AT_ONCE)
+        await for_each([*job_ids], self._look_after, at_once=_AT_ONCE)
 
     def due(self) -> Sequence[str]:
-        """Return the jobs whose delay after a failure is over."""
-        return self._backoff.due(self._clock.now())
+        """Return the jobs whose delay after a failure is over, and those of which pods are still to be untracked."""
+        return [*self._backoff.due(self._clock.now()), *self._tracked]
 
     def unsettled(self, job_ids: Iterable[str]) -> Sequence[str]:
         """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
@@ -162,6 +162,18 @@ class Actuator:
         """Return the pods of a job by key, launchers too, and workers that outlived its object."""
         kube_job, workers = self._inventory.object_of(job_id), self._inventory.workers(job_id)
         return {**self._inventory.pods(kube_job), **workers} if kube_job is not None else workers
+
+    async def _look_after(self, job_id: str) -> None:
+        # Whatever is desired, and however that goes: their Job may count these pods any moment.
+        self._tracked.discard(job_id)
+        for pod in to_untrack(self._pods(job_id).values()):
+            try:
+                await _untrack(self._api, pod)
+            except VodaError as error:
+                self._tracked.add(job_id)
+                _log.warning("pod is still tracked job_id=%s pod=%s reason=%s", job_id, pod.metadata.name, error)
+        if self._backoff.is_due(job_id, self._clock.now()):
+            await self._attempt(job_id)
 
     async def _attempt(self, job_id: str) -> None:
         try:
@@ -202,8 +214,6 @@ class Actuator:
 
     async def _act(self, job_id: str) -> None:
         at = self.observe(job_id)
-        for untrack in untracked(at):
-            await self._execute(untrack, at)
         desired = self.desired.get(job_id)
         if desired is None:
             return
@@ -240,9 +250,6 @@ class Actuator:
                 made_of = trainjob_of(meta)
                 if made_of is None or not await self._api.delete(made_of.path, uid=made_of.uid):
                     await self._api.delete(at.kube_job.path, uid=meta.uid)
-            case UntrackPods(keys):
-                there = {**at.pods, **at.workers}
-                await gather_all(self._untrack(there[key]) for key in keys)
             case Unregister(reason):
                 assert at.job is not None, "only a live job has an object to forget"
                 # Otherwise the log is about to have it.
@@ -287,7 +294,7 @@ class Actuator:
         if step.why == "ended":
             await self._count_failures(pods, at)
         else:
-            await gather_all(self._untrack(pod) for pod in pods if pod.is_tracked)
+            await gather_all(_untrack(self._api, pod) for pod in pods if pod.is_tracked)
         grace_s = KILL_GRACE_S if step.why == "overdue" else 0 if step.why in ("lost", "ended") else None
         # One that is not there any more leaves the inventory with the watch, or with the next list.
         await gather_all(self._api.delete(pod.path, uid=pod.metadata.uid, grace_s=grace_s) for pod in pods)
@@ -299,20 +306,21 @@ class Actuator:
                 " operator that is too old to know it; voda deleted the pods, to place their successors itself"
             )
 
-    async def _untrack(self, pod: Pod) -> None:
-        """Keep a Job from counting how a pod ends that is taken away."""
-        kept = [each for each in pod.metadata.finalizers if each != well_known.JOB_TRACKING]
-        body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
-        with suppress(Conflict):
-            # Another pod has its name by now.
-            await self._api.patch(pod.path, body, NamedObject)
-
     async def _count_failures(self, pods: Sequence[Pod], at: ObservedJob) -> None:
         if (kube_job := at.kube_job) is None:
             return
         if noted := counted_failures(kube_job, pods, at.workers.values()):
             version = kube_job.object.metadata.resource_version
             await self._patch(at, Patch(body={"metadata": {"annotations": noted, "resourceVersion": version}}))
+
+
+async def _untrack(api: Api, pod: Pod) -> None:
+    """Keep a Job from counting how a pod ends that is taken away."""
+    kept = [each for each in pod.metadata.finalizers if each != well_known.JOB_TRACKING]
+    body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
+    with suppress(Conflict):
+        # Another pod has its name by now.
+        await api.patch(pod.path, body, NamedObject)
 
 
 def _is_at_rest(pod: Pod) -> bool:

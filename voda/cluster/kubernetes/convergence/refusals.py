@@ -2,14 +2,15 @@
 
 1. `refusals_of` finds in the pods of a job which nodes refuse a worker, and how many they take all the same.
 2. `RefusalReports.see` reports that; what the log has already, only once the node has taken fewer for a while.
-3. `RefusalReports.retry` lets one worker more be tried after a delay, which doubles with each refusal in a row.
+3. `RefusalReports.retry` lets one worker more be tried after a delay, which doubles with each refusal in a row; where
+   all would have to start anew for it, at their next start only.
 
 Rule: what a refusal proves is a number: workers that are bound stay, and as many as were bound can be bound there.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final
 
 from msgspec import Struct
@@ -42,19 +43,23 @@ class Refusal(Struct, frozen=True):
     """Workers of the job that the node takes."""
     is_settled: bool = True
     """Whether all others that may go to their nodes are bound or refused."""
+    by_kubelet: Set[str] = frozenset()
+    """uids of the pods that the kubelet refused: they have failed, and may stay long after."""
 
 
-def refusals_of(workers: Iterable[Pod]) -> Mapping[str, Refusal]:
+def refusals_of(workers: Iterable[Pod], told: Set[str] = frozenset()) -> Mapping[str, Refusal]:
     """Return node -> its refusal, of nodes for which kube-scheduler or the kubelet would not take one of a job's pods.
 
-    Several workers that one node refuses are one refusal, in the words about the first by name.
+    Several workers that one node refuses are one refusal, in the words about the first by name. Pods that a kubelet
+    refused and whose uids are `told` say nothing any more.
     """
     by_node: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in sorted(workers, key=lambda pod: pod.metadata.name):
         if pod.placed_on:
             by_node[pod.placed_on].append(pod)
     there = {node: [pod for pod in pods if not pod.is_over] for node, pods in by_node.items()}
-    refused = {pod.metadata.name: why for pods in by_node.values() for pod in pods if (why := _why(pod))}
+    anew = (pod for pods in by_node.values() for pod in pods if pod.metadata.uid not in told)
+    refused = {pod.metadata.name: why for pod in anew if (why := _why(pod))}
     waiting = (pod for pods in there.values() for pod in pods if not pod.spec.node_name and pod.is_active)
     is_settled = all(pod.metadata.name in refused for pod in waiting)
     found: dict[str, Refusal] = {}
@@ -66,7 +71,8 @@ def refusals_of(workers: Iterable[Pod]) -> Mapping[str, Refusal]:
         # Of a gang none is bound; what would fit beside its workers elsewhere fits here.
         elsewhere = sum(map(len, there.values())) - len(there[node])
         gang = max((int(number) - elsewhere for why in said for number in _GANG.findall(why)), default=0)
-        found[node] = Refusal(said[0][:_MOST_LETTERS], max(bound, gang), is_settled=is_settled)
+        failed = frozenset(pod.metadata.uid for pod in pods if pod.is_over and pod.metadata.name in refused)
+        found[node] = Refusal(said[0][:_MOST_LETTERS], max(bound, gang), is_settled, failed)
     return found
 
 
@@ -89,10 +95,18 @@ class RefusalReports:
         """Job and node, by `_pair` -> workers that the node takes, as far as the log was told here."""
         self._tried: set[str] = set()
         """Pairs of which one worker more is being tried."""
+        self._heard: dict[str, Set[str]] = {}
+        """Job id -> uids of its pods that a kubelet refused, and of which the log was told."""
         self._since: dict[str, tuple[int, float]] = {}
         """Pair -> how few workers the node takes, and since when, where the log has another number, or none."""
         self._backoff = Backoff(first_s=AVOIDED_S, longest_s=LONGEST_AVOIDED_S)
         """By the same keys."""
+
+    def look(self, job_id: str, workers: Collection[Pod]) -> None:
+        """Report the nodes that refuse workers of a job by what its pods say."""
+        if heard := self._heard.pop(job_id, frozenset()) & {pod.metadata.uid for pod in workers}:
+            self._heard[job_id] = heard
+        self.see(job_id, refusals_of(workers, heard))
 
     def see(self, job_id: str, found: Mapping[str, Refusal]) -> None:
         """Report the nodes that refuse workers of a job now; what is reported already is not, until it is tried again.
@@ -103,16 +117,20 @@ class RefusalReports:
         before = {pair: self._since.pop(pair) for pair in [*self._since] if pair.startswith(_pair(job_id, ""))}
         for node, refusal in found.items():
             pair, known = _pair(job_id, node), self._known(job_id, node)
-            if known is not None and refusal.fits >= known:
+            # What a former leader was told of by the same pod.
+            is_old = bool(refusal.by_kubelet) and known is not None and pair not in self._reported
+            if is_old or (known is not None and refusal.fits >= known):
+                self._hear(job_id, refusal)
                 continue
             fits, since = before.get(pair, (refusal.fits, now))
             since = since if fits == refusal.fits else now
-            is_new = known is None or pair in self._tried
+            is_new = known is None or pair in self._tried or bool(refusal.by_kubelet)
             lasts_s = (0.0 if refusal.is_settled else UNSETTLED_S) if is_new else STALE_S
             if now < since + lasts_s:
                 self._since[pair] = (refusal.fits, since)
             else:
                 self._telemetry.count(WORKER_REFUSALS)
+                self._hear(job_id, refusal)
                 self._avoid(pair, refusal.fits)
                 self._tell(job_id, node, refusal.reason, refusal.fits)
 
@@ -134,6 +152,8 @@ class RefusalReports:
                     self._backoff.reset(pair)
                     self._lift(job.spec.job_id, node)
             elif self._backoff.is_due(pair, now) and job.workers and node in job.fits:
+                if self._starts_together(job):
+                    continue
                 self._tried.add(pair)
                 self._reported[pair] = fits + 1
                 self._tell(job.spec.job_id, node, "", fits + 1)
@@ -141,12 +161,20 @@ class RefusalReports:
                 self._lift(job.spec.job_id, node)
         self._backoff.forget_before(now - LONGEST_AVOIDED_S)
 
+    def _starts_together(self, job: Job) -> bool:
+        kube_job = self._inventory.object_of(job.spec.job_id)
+        return kube_job is not None and kube_job.starts_together
+
     def _known(self, job_id: str, node: str) -> int | None:
         """Return how many workers the node takes, as the log has it; None: it refuses none."""
         job, told = self._inventory.job(job_id), self._reported.get(_pair(job_id, node))
         if told is not None or job is None or node not in job.refusals:
             return told
         return job.fits.get(node, 0)
+
+    def _hear(self, job_id: str, refusal: Refusal) -> None:
+        if refusal.by_kubelet:
+            self._heard[job_id] = self._heard.get(job_id, frozenset()) | refusal.by_kubelet
 
     def _avoid(self, pair: str, fits: int) -> None:
         self._tried.discard(pair)

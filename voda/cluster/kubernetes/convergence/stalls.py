@@ -91,7 +91,9 @@ def stall_of(desired: Desired, at: ObservedJob, waiting_reason: str = "") -> Sta
 
 
 def _starting(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_reason: str) -> Iterator[Stall]:
-    workers = {index: pod for key, pod in at.workers.items() if (index := at.indices[key]) < len(nodes)}
+    planned = {key: index for key, index in at.indices.items() if index < len(nodes)}
+    # One that has failed and stays for its operator's sake hides neither its successor nor that there is none.
+    workers = {index: pod for key, index in planned.items() if (pod := at.workers[key]).status.phase != "Failed"}
     # A job gives its last workers back first: where one beyond a gap is at work, the gap frees no GPU of use to others.
     working = max((index + 1 for index, pod in workers.items() if pod.status.phase == "Running"), default=0)
     yield from _leaving(at)
@@ -102,6 +104,8 @@ def _starting(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob, waiting_
         yield Stall(
             f"{_NO_POD}see whether {kube_job.kind.operator} runs, and what it says of the {kube_job.kind.name}"
             " (kubectl describe)",
+            # A Job makes a successor only after a delay.
+            may_take_long=lacking in planned.values(),
             lacks_pods=True,
             at_work=lacking if lacking >= working else None,
         )

@@ -4,7 +4,7 @@ Rules: pure; level, not edge: called again after every change, `steps` returns w
 done and not yet seen is returned again, which is harmless because every step can be repeated.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, Literal
 
@@ -79,12 +79,6 @@ class Unregister(Struct, frozen=True):
     """Why, one sentence; empty: its pods say so."""
 
 
-class UntrackPods(Struct, frozen=True):
-    """Keep a Job from counting how pods end that others take away."""
-
-    keys: tuple[str, ...]
-
-
 class DeletePods(Struct, frozen=True):
     """Delete pods; their successors come under the same names, if the job object asks for them."""
 
@@ -114,7 +108,7 @@ class ReportObstacle(Struct, frozen=True):
     reason: str
 
 
-Step = Patch | UntrackPods | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
+Step = Patch | StartUnready | DeleteObject | Unregister | DeletePods | LiftGates | ReportObstacle
 
 
 def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
@@ -129,20 +123,20 @@ def steps(desired: Desired, at: ObservedJob) -> Sequence[Step]:
     return (*_forced(at), *todo)
 
 
-def untracked(at: ObservedJob) -> Iterator[UntrackPods]:
-    """Yield what is to be done at once, whatever is desired, about pods that are deleted while their programs run.
+def to_untrack(pods: Iterable[Pod]) -> Sequence[Pod]:
+    """Return the pods that others delete while their programs run, and whose ends their Job is about to count.
 
     A program that saves and exits with 0 on SIGTERM has not finished.
     """
-    pods = {**at.pods, **at.workers}
-    if taken := tuple(key for key, pod in pods.items() if leaves_unfinished(pod) and pod.is_tracked):
-        yield UntrackPods(taken)
+    return [pod for pod in pods if leaves_unfinished(pod) and pod.is_tracked]
 
 
 def _why_void(at: ObservedJob, kube_job: KubeJob) -> str:
     if not kube_job.object.is_void:
         return ""
     replica = min(kube_job.object.void, default=0)
+    if 0 in kube_job.done_indices and not kube_job.object.void:
+        return "its replicas only work with replica 0, which has succeeded and gets no pod any more: all start anew"
     who = "its launcher" if kube_job.kind.kind.role_names.count("Launcher") else f"replica {replica}"
     of = f"what {kube_job.kind.operator} took for the success of {who} is none"
     if any(is_taken(pod) for pod in at.pods.values()):
@@ -208,19 +202,21 @@ def _is_torn(size: int, at: ObservedJob, kube_job: KubeJob) -> bool:
         return False
     done = {at.indices[key] for key in at.indices if has_succeeded(kube_job.object, at.workers[key])}
     is_other = placed.keys() != set(range(size)) - done - kube_job.done_indices
-    return is_other or any(pod.was_restarted for pod in placed.values())
+    return is_other or any(map(kube_job.was_restarted, placed.values()))
 
 
 def _start_anew(at: ObservedJob, kube_job: KubeJob) -> Iterator[Step]:
     """End all replicas of a job that have to start together, as one failure where some have failed."""
-    failed = [key for key, pod in at.workers.items() if pod.status.phase == "Failed" and not pod.is_leaving]
+    failed = [key for key, pod in at.workers.items() if _has_failed(pod)]
     if kube_job.kind.replaces_failed_pods:
         # The Job controller counts them.
         failed = []
     elif not all(_is_done_with(key, at) for key in failed):
         # The log is about to have it.
         return
-    restarted = [key for key, pod in at.workers.items() if _is_placed(pod) and pod.was_restarted]
+    restarted = [
+        key for key, pod in at.workers.items() if _is_placed(pod) and kube_job.failed_in_place(pod) is not None
+    ]
     if ended := (*failed, *restarted):
         yield DeletePods(ended, "ended")
     yield kube_job.kind.suspend_patch()
@@ -231,8 +227,10 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
     desired = {key: nodes[index] for key, index in at.indices.items() if index < len(nodes) and nodes[index]}
     if spare := _at_work_beyond(len(nodes), at, kube_job):
         yield DeletePods(spare, "left over")
-    done = tuple(key for key in desired if _is_done_with(key, at))
-    if done and not kube_job.kind.replaces_failed_pods:
+    failed = [key for key in desired if _has_failed(at.workers[key]) and not kube_job.kind.replaces_failed_pods]
+    done = tuple(key for key in failed if _is_done_with(key, at))
+    # Where they start together, they are one failure, counted once the log has all of it.
+    if done and not (kube_job.starts_together and len(done) < len(failed)):
         yield DeletePods(done, "ended")
     elsewhere = [key for key, node in desired.items() if _is_elsewhere(at.workers[key], node)]
     ungated = tuple(key for key in elsewhere if at.workers[key].is_ungated)
@@ -250,7 +248,10 @@ def _settle(nodes: Sequence[str], at: ObservedJob, kube_job: KubeJob) -> Iterato
     ]
     ready = {at.indices[key] for key in (*pending, *settled)} | kube_job.done_indices
     # All or none: a job of which one worker has no pod yet would hold GPUs and wait.
-    if pending and at.obstacle:
+    if pending and together and kube_job.done_indices:
+        # They would wait for those that are done.
+        yield kube_job.kind.suspend_patch()
+    elif pending and at.obstacle:
         yield ReportObstacle(at.obstacle)
     elif pending and ready.issuperset(range(len(nodes))):
         yield LiftGates(dict(sorted(pending.items())), replicas=len(nodes) if together else 0)
@@ -338,8 +339,7 @@ def _is_ready(at: ObservedJob, kube_job: KubeJob) -> bool:
 
 def _is_kept(pod: Pod, kube_job: KubeJob) -> bool:
     """Say whether a pod has failed by which the Job controller counts the failures of its index."""
-    has_failed = pod.status.phase == "Failed" and not pod.is_leaving
-    return has_failed and kube_job.starts_together and kube_job.kind.replaces_failed_pods
+    return _has_failed(pod) and kube_job.starts_together and kube_job.kind.replaces_failed_pods
 
 
 def _is_placed(pod: Pod) -> bool:
@@ -362,7 +362,11 @@ def _is_done_with(key: str, at: ObservedJob) -> bool:
     """Say whether a worker has failed and the log has it: the pod alone says why, so it stays until then."""
     pod = at.workers[key]
     is_known = at.job is None or at.job.workers.get(at.indices[key]) != pod.spec.node_name
-    return pod.status.phase == "Failed" and not pod.is_leaving and is_known
+    return _has_failed(pod) and is_known
+
+
+def _has_failed(pod: Pod) -> bool:
+    return pod.status.phase == "Failed" and not pod.is_leaving
 
 
 def _is_elsewhere(pod: Pod, node: str) -> bool:

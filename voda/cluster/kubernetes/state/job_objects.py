@@ -6,7 +6,7 @@ operator says, or because its workers failed more often than it allows.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -14,11 +14,14 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.operator_pods import exhausted, index, is_launcher, is_taken, lost
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta, OwnerReference, Pod
-from voda.cluster.kubernetes.state.job_pods import owner_key
+from voda.cluster.kubernetes.state.job_pods import TERMINATED, owner_key
 from voda.domain.job import Job, JobSpec
 from voda.events.types import JobCompleted, JobFailed
 from voda.kinds.registry import KINDS
 from voda.kubernetes_client.api import Api
+
+_UNKNOWN: Final = "Unknown"
+"""Why a container ended with code 255 that containerd found dead when it started, as after a reboot of the node."""
 
 
 class KubeJob(NamedTuple):
@@ -46,6 +49,21 @@ class KubeJob(NamedTuple):
         """Whether its replicas only work with those that were started with them; see JobKind."""
         return self.kind.starts_together(self.object)
 
+    def was_restarted(self, pod: Pod) -> bool:
+        """Whether a kubelet started the program of a pod again, which had ended."""
+        status = pod.main_status(self.kind.kind.container_name)
+        return status is not None and status.restart_count > 0
+
+    def failed_in_place(self, pod: Pod) -> int | None:
+        """Return the exit code with which that program had failed by itself; None where it did not, or was not
+        started again.
+        """
+        status = pod.main_status(self.kind.kind.container_name) if self.was_restarted(pod) else None
+        if status is None or (end := status.last_state.terminated) is None or end.reason == _UNKNOWN:
+            return None
+        is_killed = end.exit_code in TERMINATED and end.reason != "OOMKilled"
+        return end.exit_code if end.exit_code and not is_killed else None
+
     def judged(self, pods: Iterable[Pod], job: Job) -> "KubeJob":
         """Return the object of a live job with what it takes for success and is none.
 
@@ -67,7 +85,8 @@ class KubeJob(NamedTuple):
         void = frozenset(each for each in counted - {*job.done} if is_void(each))
         if not counted:
             return self._voided(void, is_whole=0 not in job.done and is_void(0))
-        return self._voided(void, is_whole=self._is_void_without(counted - void))
+        is_whole = self._is_void_without(counted - void) or self._waits_for_what_is_done(counted - void, mine)
+        return self._voided(void, is_whole=is_whole)
 
     @property
     def _keeps_pods(self) -> bool:
@@ -76,12 +95,25 @@ class KubeJob(NamedTuple):
 
     def _is_void_without(self, done: Set[int]) -> bool:
         """Say whether the Job can only run on if it is made anew, were these replicas all that succeeded."""
-        policy = (self.object.child or self.object).spec.success_policy
-        if policy is not None and any(rule.is_met_by(done) for rule in policy.rules):
+        if self._has_met_policy(done):
             return False
         is_short = done != self._counted_indices
-        # It cannot be shrunk to no replica.
-        return is_short and (self.object.status.has_succeeded or 0 in self._counted_indices - done)
+        # Shrunk to no replica, or to those that are done, it would be complete.
+        below = range(min(self._counted_indices - done, default=0))
+        return is_short and (self.object.status.has_succeeded or done >= set(below))
+
+    def _waits_for_what_is_done(self, done: Set[int], pods: Iterable[Pod]) -> bool:
+        """Say whether replicas are to start that only work with replica 0, which is done and gets no pod any more."""
+        if not self.starts_together or 0 not in done or self._has_met_policy(done):
+            return False
+        if self.object.is_suspended:
+            return not set(range(self.kind.replicas(self.object))) <= done
+        return any(well_known.GATE in pod.gates and pod.is_active for pod in pods)
+
+    def _has_met_policy(self, done: Set[int]) -> bool:
+        """Say whether the Job has succeeded by its successPolicy, were these replicas all that succeeded."""
+        policy = (self.object.child or self.object).spec.success_policy
+        return policy is not None and any(rule.is_met_by(done) for rule in policy.rules)
 
     def _voided(self, void: Set[int], *, is_whole: bool) -> "KubeJob":
         if not (void or is_whole):

@@ -27,7 +27,7 @@ _BY_TAINT: Final = "DeletionByTaintManager"
 """A reason of that condition: the node was tainted, by an administrator or because it does not answer."""
 _REFUSED: Final = frozenset({"NodeAffinity", "NodePorts", "TopologyAffinityError", "UnexpectedAdmissionError"})
 _REFUSED_PREFIXES: Final = ("OutOf",)
-_TERMINATED: Final = frozenset({137, 143})
+TERMINATED: Final = frozenset({137, 143})
 """128 + SIGKILL or SIGTERM."""
 _NONE: Final[Mapping[str, Pod]] = {}
 
@@ -188,7 +188,7 @@ def _exit_of_taken_pod(pod: Pod, node: NodeObject | None, wanted: str | None) ->
     if wanted != pod.spec.node_name:
         return "migrated", None
     code = exit_code(pod)
-    if pod.status.phase == "Failed" and code is not None and code not in _TERMINATED:
+    if pod.status.phase == "Failed" and code is not None and code not in TERMINATED:
         # Its operator removed the pod before anybody looked.
         return "failed", code
     return "evicted", None

@@ -11,7 +11,7 @@ from voda.cluster.kubernetes.kinds.base import object_size
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_objects import KubeJob, done_indices, outcome_of
-from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, exit_code, worker_facts
+from voda.cluster.kubernetes.state.job_pods import SUCCESS, Exit, exit_cause, worker_facts
 from voda.cluster.port import Notice
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
@@ -143,7 +143,7 @@ class Observations:
         end = self.ends.get(job_id)
         kube_job = self._inventory.object_of(job_id)
         done = done_indices(kube_job)
-        together = kube_job is not None and kube_job.starts_together
+        together = kube_job if kube_job is not None and kube_job.starts_together else None
         if kube_job is not None and kube_job.object.is_suspended:
             # Those whose place is the same were ended by voda, not by others: they start anew.
             desired = {i: node for i, node in desired.items() if i in before and before[i].spec.node_name != node}
@@ -174,7 +174,7 @@ class Observations:
         return [(pool, fact) for fact in worker_facts(job_id, was, {}, exits)]
 
     def _exit(
-        self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None, *, together: bool = False
+        self, before: Pod, wanted: str | None, end: JobCompleted | JobFailed | None, *, together: KubeJob | None = None
     ) -> Exit:
         inventory = self._inventory
         found = exit_cause(
@@ -185,7 +185,8 @@ class Observations:
             ended=end,
         )
         # Its kubelet started it again, for which all were ended.
-        return ("failed", exit_code(before)) if together and before.was_restarted and found[0] == "stopped" else found
+        code = together.failed_in_place(before) if together is not None and found[0] == "stopped" else None
+        return found if code is None else ("failed", code)
 
     def _was_deleted(self, job: Job) -> bool:
         """Say whether the object that a job had was deleted, by somebody other than voda."""

@@ -423,6 +423,46 @@ async def test_worker_without_a_node_is_left_to_its_operator_until_that_has_seen
     assert stage.pods() == {"a-launcher-x": "n1"}
 
 
+def with_a_pod_that_others_delete() -> Stage:
+    stage = Stage()
+    stage.add_job("a")
+    stage.add_node("n1")
+    stage.add_worker("a", 0, node="n1", phase="Running", finalizers=["batch.kubernetes.io/job-tracking"])
+    return stage
+
+
+@in_no_time
+async def test_pod_that_others_delete_is_untracked_at_once_also_while_its_job_is_delayed_after_a_failure() -> None:
+    stage = with_a_pod_that_others_delete()
+    stage.actuator.desired["a"] = DesiredHalt()
+    stage.wire.is_down = True
+    await stage.actuator.converge(["a"])
+    stage.wire.is_down = False
+    stage.server.answer("DELETE", WORKER, {}, {"gracePeriodSeconds": 30})
+    stage.watch()
+    await stage.actuator.converge(["a"])
+    assert stage.wire.asked == [("PATCH", WORKER)]
+    assert "finalizers" not in stage.pod("a-worker-0")["metadata"]
+
+
+@in_no_time
+async def test_pod_that_cannot_be_untracked_is_tried_again_and_keeps_its_job_from_nothing() -> None:
+    stage = with_a_pod_that_others_delete()
+    stage.add_worker("a", 1, node="n1", phase="Running")
+    stage.change_job("a", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    stage.server.answer("DELETE", WORKER, {}, {"gracePeriodSeconds": 30})
+    stage.watch()
+    stage.actuator.desired["a"] = DesiredRun(("n1", "n2"))
+    stage.wire.is_down_for = "PATCH"
+    await stage.actuator.converge(["a"])
+    assert (stage.pods(), attempts(stage)) == ({}, [])
+    stage.wire.is_down_for = ""
+    stage.watch()
+    await stage.actuator.converge(stage.actuator.due())
+    assert ("PATCH", WORKER) in stage.wire.asked
+    assert not stage.actuator.due()
+
+
 def of_an_absent_trainjob() -> Stage:
     stage = Stage()
     stage.server.serve(TRAINJOBS)

@@ -17,7 +17,8 @@ from voda.cluster.kubernetes.convergence.refusals import (
     RefusalReports,
     refusals_of,
 )
-from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
+from voda.cluster.kubernetes.objects import JobObject, Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.job import Job
@@ -85,7 +86,7 @@ def test_refusal_of_a_gang_is_the_number_that_would_fit_beside_its_workers_elsew
 def test_worker_that_its_kubelet_refuses_is_none_of_those_that_fit() -> None:
     failed = a_worker(1, is_bound=True, phase="Failed", reason="OutOfcpu", message="no CPU")
     found = refusals_of([*bound(0), failed])
-    assert found == {"n1": Refusal("its kubelet refused worker a-worker-1 (OutOfcpu): no CPU", 1)}
+    assert found == {"n1": Refusal("its kubelet refused worker a-worker-1 (OutOfcpu): no CPU", 1, by_kubelet={"p1"})}
 
 
 # ---- what is told
@@ -97,14 +98,17 @@ class Told:
     def __init__(self) -> None:
         self.facts: list[tuple[str, int | None]] = []
         self.jobs: dict[str, Job] = {"a": a_job("a", max_replicas=8)}
-        inventory = Inventory(PoolRule(), self.jobs.get)
-        self.reports = RefusalReports(inventory, CountingClock("id"), self._tell, telemetry=NO_TELEMETRY)
+        self.inventory = Inventory(PoolRule(), self.jobs.get)
+        self.reports = RefusalReports(self.inventory, CountingClock("id"), self._tell, telemetry=NO_TELEMETRY)
 
     def _tell(self, job_id: str, fact: WorkerRefused) -> None:
         self.facts.append((fact.reason, fact.fits))
 
     def see(self, fits: int, *, is_settled: bool = True) -> None:
         self.reports.see("a", {"n1": Refusal("full", fits, is_settled)})
+
+    def look(self, *pods: Pod) -> None:
+        self.reports.look("a", pods)
 
     def know(self, fits: int | None, *, at_work: int = 0) -> None:
         """Let the log have a refusal, and so many workers on the node."""
@@ -188,6 +192,24 @@ def test_one_worker_more_is_tried_after_longer_and_longer_delays_up_to_an_hour()
     virtually(act())
 
 
+def test_job_whose_replicas_start_together_tries_one_more_only_at_its_next_start() -> None:
+    async def act() -> None:
+        told = Told()
+        notes = {"voda.dev/job-id": "a", "voda.dev/starts-together": "true"}
+        metadata = {"name": "a", "namespace": "default", "uid": "u1", "annotations": notes}
+        told.inventory.put_object("u1", IndexedJobV1(), msgspec.convert({"metadata": metadata}, JobObject))
+        told.see(6)
+        told.know(6, at_work=6)
+        await asyncio.sleep(2 * AVOIDED_S)
+        told.retry()
+        assert told.facts == [("full", 6)]
+        told.know(6)
+        told.retry()
+        assert told.facts == [("full", 6), ("", None)]
+
+    virtually(act())
+
+
 def test_node_that_takes_one_worker_more_is_tried_as_any_other() -> None:
     async def act() -> None:
         told = Told()
@@ -214,5 +236,57 @@ def test_job_without_workers_tries_the_node_anew_also_where_a_former_leader_was_
         await asyncio.sleep(1)
         told.retry()
         assert told.facts == [("", None)]
+
+    virtually(act())
+
+
+REFUSED = a_worker(1, is_bound=True, phase="Failed", reason="OutOfcpu")
+WHY = "its kubelet refused worker a-worker-1 (OutOfcpu)"
+
+
+def test_pod_that_a_kubelet_refused_and_that_stays_after_all_others_have_ended_is_told_once() -> None:
+    async def act() -> None:
+        told = Told()
+        told.look(*bound(0), REFUSED)
+        assert told.facts == [(WHY, 1)]
+        told.know(1)
+        for _ in range(2):
+            told.look(REFUSED)
+            await asyncio.sleep(STALE_S)
+        await asyncio.sleep(AVOIDED_S)
+        told.retry()
+        told.jobs["a"] = a_job("a", max_replicas=8)
+        told.look(REFUSED)
+        assert told.facts == [(WHY, 1), ("", None)]
+        # Another one is another refusal.
+        told.look(*bound(0), REFUSED, a_worker(2, is_bound=True, phase="Failed", reason="OutOfcpu"))
+        assert told.facts[2:] == [("its kubelet refused worker a-worker-2 (OutOfcpu)", 1)]
+
+    virtually(act())
+
+
+def test_pod_that_a_kubelet_refused_under_a_former_leader_is_not_told_again() -> None:
+    async def act() -> None:
+        told = Told()
+        told.know(1)
+        for _ in range(2):
+            told.look(REFUSED)
+            told.retry()
+            await asyncio.sleep(STALE_S)
+        assert told.facts == []
+
+    virtually(act())
+
+
+def test_refusal_of_a_kubelet_of_fewer_than_the_log_has_is_told_at_once_before_all_end_for_it() -> None:
+    async def act() -> None:
+        told = Told()
+        told.see(2)
+        told.know(2)
+        told.look(*bound(0), REFUSED)
+        told.look(REFUSED)
+        await asyncio.sleep(STALE_S)
+        told.look(REFUSED)
+        assert told.facts == [("full", 2), (WHY, 1)]
 
     virtually(act())

@@ -66,6 +66,15 @@ def test_job_whose_operator_makes_no_pods_waits_for_it() -> None:
     assert "mpi-operator" in wait(HERE, [a_worker(0)]).reason
 
 
+def test_pod_that_has_failed_and_stays_hides_neither_its_successor_nor_that_there_is_none() -> None:
+    failed = a_worker(1, phase="Failed")
+    alone = wait(HERE, [a_worker(0), failed])
+    assert (alone.lacks_pods, alone.may_take_long, alone.at_work) == (True, True, 1)
+    pods = [a_worker(0), _pod("b-worker-1", "worker", "n1", "Pending", **waiting("ErrImagePull")), failed]
+    for order in (pods, [*reversed(pods)]):
+        assert wait(HERE, order).reason.endswith("cannot pull its image")
+
+
 def test_replica_that_has_succeeded_and_gets_no_pod_any_more_is_not_waited_for() -> None:
     assert wait(HERE, [a_worker(1)], status={"completedIndexes": "0"}) == Stall()
 

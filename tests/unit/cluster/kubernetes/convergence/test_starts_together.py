@@ -44,7 +44,8 @@ def a_pod(kind: JobKind, index: int, phase: str = "Running", *, on: str = "", ma
     is_gated, node = phase == "Pending", on or f"n{index}"
     name = f"a-{index}-{mark}" if kind is JOB else f"a-worker-{index}"
     label = "batch.kubernetes.io/job-name" if kind is JOB else "training.kubeflow.org/job-name"
-    restarts = [{"restartCount": more.pop("restarts", 0)}]
+    names = ("train", "sidecar")
+    restarts = [{"name": name, **more.pop(name, {})} for name in names]
     raw = {
         "metadata": {
             "name": name,
@@ -57,16 +58,24 @@ def a_pod(kind: JobKind, index: int, phase: str = "Running", *, on: str = "", ma
         "spec": {"schedulingGates": [{"name": "voda.dev/placement"}] if is_gated else [], "nodeName": node},
         "status": {"phase": phase, "containerStatuses": restarts},
     }
+    raw["spec"]["containers"] = [{"name": name} for name in names]
     if is_gated:
         raw["spec"]["nodeName"] = ""
     return msgspec.convert(raw, Pod)
 
 
-def todo(kind: JobKind, wanted: DesiredRun, job: JobObject, *pods: Pod) -> list[Step]:
+def again(code: int, reason: str = "Error") -> dict[str, Any]:
+    """Return the status of a container that ended so and was started again in place."""
+    return {"restartCount": 1, "lastState": {"terminated": {"exitCode": code, "reason": reason}}}
+
+
+def todo(
+    kind: JobKind, wanted: DesiredRun, job: JobObject, *pods: Pod, logged: Mapping[int, str] | None = None
+) -> list[Step]:
     by_key = {pod.metadata.key: pod for pod in pods}
     at = ObservedJob(
         job_id="a",
-        job=a_job("a", max_replicas=8, uid="u1"),
+        job=a_job("a", max_replicas=8, uid="u1", workers=logged or {}),
         kube_job=KubeJob(kind, job),
         workers=by_key,
         indices={key: number for key, pod in by_key.items() if (number := index(pod)) is not None},
@@ -130,11 +139,44 @@ def test_replicas_of_an_operator_when_some_fail_are_one_failure_that_is_counted_
     assert found == [DeletePods(("ns/a-worker-1",), "ended"), SUSPENDED[TORCH]]
 
 
+def test_replicas_of_an_operator_that_failed_are_kept_until_the_log_knows_of_all_so_that_they_count_once() -> None:
+    here = (a_pod(TORCH, 0, "Failed"), a_pod(TORCH, 1, "Failed"))
+    assert todo(TORCH, BOTH, an_object(TORCH), *here, logged={1: "n1"}) == []
+    gone = DeletePods(("ns/a-worker-0", "ns/a-worker-1"), "ended")
+    assert todo(TORCH, BOTH, an_object(TORCH), *here) == [gone]
+
+
 @each_kind
 def test_replica_that_its_kubelet_started_again_is_a_failure_of_all(kind: JobKind) -> None:
-    here = (a_pod(kind, 0), a_pod(kind, 1, restarts=1))
+    here = (a_pod(kind, 0), a_pod(kind, 1, train=again(1)))
     found = bodies(todo(kind, BOTH, an_object(kind), *here))
     assert found == [DeletePods((here[1].metadata.key,), "ended"), SUSPENDED[kind]]
+    # Killed by its memory's limit.
+    here = (a_pod(kind, 0), a_pod(kind, 1, train=again(137, "OOMKilled")))
+    assert len(todo(kind, BOTH, an_object(kind), *here)) == 2
+
+
+@each_kind
+@pytest.mark.parametrize(("code", "reason"), [(0, "Completed"), (137, "Error"), (143, "Error"), (255, "Unknown")])
+def test_replica_that_was_started_again_after_a_reboot_or_a_signal_ends_all_and_is_no_failure(
+    kind: JobKind, code: int, reason: str
+) -> None:
+    here = (a_pod(kind, 0), a_pod(kind, 1, train=again(code, reason)))
+    assert bodies(todo(kind, BOTH, an_object(kind), *here)) == [SUSPENDED[kind]]
+
+
+@each_kind
+def test_sidecar_that_was_started_again_ends_nothing(kind: JobKind) -> None:
+    here = (a_pod(kind, 0), a_pod(kind, 1, sidecar=again(1)))
+    assert todo(kind, BOTH, an_object(kind), *here) == []
+
+
+def test_container_that_trains_is_known_by_its_name_or_is_the_first() -> None:
+    raw = {"containers": [{"name": "proxy"}, {"name": "pytorch"}]}
+    statuses = [{"name": "proxy", **again(1)}, {"name": "pytorch"}]
+    pod = msgspec.convert({"metadata": {"name": "a"}, "spec": raw, "status": {"containerStatuses": statuses}}, Pod)
+    found = {kind: KubeJob(kind, an_object(kind)).was_restarted(pod) for kind in (JOB, TORCH)}
+    assert found == {JOB: True, TORCH: False}
 
 
 @each_kind
@@ -146,6 +188,3 @@ def test_running_replica_when_another_one_is_done_goes_on(kind: JobKind) -> None
 def test_job_that_starts_anew_forgets_which_of_its_replicas_were_done() -> None:
     [shrunk] = bodies(todo(JOB, BOTH, an_object(JOB, suspend=True, done="1")))
     assert shrunk == {"spec": {"parallelism": 1, "completions": 1}}
-    # With its first one the job is done.
-    [resumed] = bodies(todo(JOB, BOTH, an_object(JOB, suspend=True, done="0")))
-    assert resumed["spec"]["suspend"] is False

@@ -80,7 +80,12 @@ def test_workers_that_voda_ends_to_start_all_anew_were_not_evicted_and_one_that_
     told.look()
     for index, restarts in ((0, 0), (1, 1)):
         last = {"terminated": {"exitCode": 3}} if restarts else {}
-        again = {"status": {"phase": "Running", "containerStatuses": [{"restartCount": restarts, "lastState": last}]}}
+        again = {
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [{"name": "pytorch", "restartCount": restarts, "lastState": last}],
+            }
+        }
         raw = msgspec.to_builtins(a_worker(index, "Running")) | again
         told.inventory.put_pod(f"ns/a-worker-{index}", msgspec.convert(raw, Pod))
     told.see(replace(an_object(), spec=msgspec.convert({"suspend": True}, JobObjectSpec)))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.builders import a_job
-from voda.cluster.kubernetes.convergence.steps import DesiredRun, ObservedJob, Unregister, UntrackPods, steps, untracked
+from voda.cluster.kubernetes.convergence.steps import DesiredRun, ObservedJob, Unregister, steps, to_untrack
 from voda.cluster.kubernetes.kinds.base import JobKind, Patch
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV1
@@ -27,7 +27,8 @@ TRACKED = ["batch.kubernetes.io/job-tracking"]
 
 
 def an_object(done: str = "", *, is_complete: bool = False, **spec: Any) -> JobObject:
-    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}}
+    notes = {"voda.dev/job-id": "a", "voda.dev/starts-together": "true" if spec.pop("together", False) else ""}
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1", "annotations": notes}
     status = {"completedIndexes": done, "conditions": [{"type": "Complete", "status": "True"}] * is_complete}
     spec = {"parallelism": 4, **spec}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, JobObject)
@@ -139,6 +140,59 @@ def test_replica_0_without_a_success_policy_is_run_again_by_a_new_object() -> No
     assert at.kube_job.object.is_void
 
 
+@pytest.mark.parametrize("is_suspended", [False, True])
+@pytest.mark.parametrize(("done", "is_made_anew"), [((0,), True), ((1,), False), ((0, 1), True)])
+def test_job_of_which_all_replicas_below_a_void_success_are_done_is_made_anew_since_shrunk_it_would_be_complete(
+    done: tuple[int, ...], is_made_anew: bool, is_suspended: bool
+) -> None:
+    void = max(done) + 1
+    logged = a_job("a", max_replicas=4, uid="u1", first_started_at=1.0, done=done, done_of=4)
+    job = an_object(",".join(map(str, (*done, void))), suspend=is_suspended)
+    found = steps(DesiredRun(("n1",) * 4), seen(job, [a_pod(void, conditions=[DISRUPTED])], logged))
+    assert any(isinstance(step, Unregister) for step in found) == is_made_anew
+    if not (is_made_anew or is_suspended):
+        assert [step.body for step in found if isinstance(step, Patch)] == [
+            {"spec": {"parallelism": 2, "completions": 2}}
+        ]
+
+
+def a_gated_pod(number: int) -> Pod:
+    pod = a_pod(number, "Pending")
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=({"name": "voda.dev/placement"},))
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def test_replicas_that_start_together_do_not_wait_for_one_that_is_done() -> None:
+    rest: dict[str, Any] = {"parallelism": 3, "together": True}
+    desired = DesiredRun(("n1",) * 3)
+    # Replica 1 has failed, and its successor is there.
+    [suspend] = steps(desired, seen(an_object("2", **rest), [a_gated_pod(0), a_gated_pod(1), a_pod(2)]))
+    assert isinstance(suspend, Patch)
+    assert suspend.body == {"spec": {"suspend": True}}
+    [anew] = steps(desired, seen(an_object("0", **rest), [a_pod(0), a_gated_pod(1), a_gated_pod(2)]))
+    assert isinstance(anew, Unregister)
+    assert "all start anew" in anew.reason
+    [anew] = steps(desired, seen(an_object("0", suspend=True, **rest), [a_pod(0)]))
+    assert isinstance(anew, Unregister)
+
+
+@pytest.mark.parametrize(
+    ("job", "pods"),
+    [
+        # The others are about to end too.
+        (an_object("0", parallelism=2, together=True), [a_pod(0), a_pod(1, "Running")]),
+        (an_object("0", parallelism=2, together=True, successPolicy=INDEX_0_ENDS), [a_pod(0), a_gated_pod(1)]),
+        (an_object("0-1", parallelism=2, together=True, suspend=True), [a_pod(0), a_pod(1)]),
+    ],
+)
+def test_job_whose_first_replica_is_done_is_not_made_anew_while_no_other_one_waits_for_it(
+    job: JobObject, pods: Sequence[Pod]
+) -> None:
+    at = seen(job, pods)
+    assert at.kube_job is not None
+    assert not at.kube_job.object.is_void
+
+
 @pytest.mark.parametrize("kind", [PyTorchJobV1(), MPIJobV1()])
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_operators_success_by_a_pod_that_was_taken_is_none(kind: JobKind, is_taken: bool) -> None:
@@ -161,7 +215,7 @@ def test_pod_that_others_delete_while_it_runs_is_not_counted_by_its_job() -> Non
         a_pod(2, told_at="05", ended_at="03"),
         a_pod(3, told_at="05"),
     ]
-    assert list(untracked(seen(an_object(), pods))) == [UntrackPods(("ns/a-1-abcde", "ns/a-3-abcde"))]
+    assert to_untrack(pods) == [pods[1], pods[3]]
 
 
 @pytest.mark.parametrize(
