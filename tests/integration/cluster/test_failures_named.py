@@ -17,7 +17,6 @@ from voda.cluster.local.isolation.limits import Limits
 from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobFailed, ProgramFailed
-from voda.kinds.pod_template import TorchElasticPolicy
 
 _RANK = """
 import os, sys
@@ -109,8 +108,8 @@ while True:
 async def test_rank_that_torchrun_starts_again_is_told_at_once_though_its_agent_goes_on(tmp_path: Path) -> None:
     script = tmp_path / "twice.py"
     script.write_text(_FAILS_TWICE)
-    elastic = TorchElasticPolicy(max_restarts=3)
-    job = a_torch_job("a", "", argv=(str(_BIN / "torchrun"), str(script)), max_replicas=1, elastic=elastic)
+    argv = (str(_BIN / "torchrun"), "--max-restarts=3", str(script))
+    job = a_torch_job("a", "", argv=argv, max_replicas=1)
     async with a_ground(tmp_path / "jobs") as ground:
         watch = InnerFailures(ground.cluster._context, again_s=0.1)
         await ground.start(job)

@@ -61,7 +61,7 @@ class InnerFailures:
             run_spec = state.run_spec()
             if run_spec is None or self._look_at.get(job_id, 0.0) > now:
                 continue
-            restarts = run_spec.kind == "mpi" or bool(run_spec.elastic and run_spec.elastic.max_restarts)
+            restarts = run_spec.kind == "mpi" or run_spec.restarts_itself
             if not restarts and not any(each.memory_bytes for each in run_spec.limits.values()):
                 continue
             self._look_at[job_id] = now + self._again_s
