@@ -113,8 +113,11 @@ def last_words(printed: bytes | str) -> LastWords:
 
 
 def lacks_module(said: LastWords) -> bool:
-    """Return whether a program ended for want of a Python module: another try would end the same."""
-    return said.exception.startswith("ModuleNotFoundError: ")
+    """Return whether a program ended with exit code 1 for want of a Python module, which was the last that it said:
+    another try would end the same. One that was caught comes before other words, and a signal has another cause.
+    """
+    is_last = said.lines[-1:] == (said.exception,)
+    return is_last and said.exception.startswith("ModuleNotFoundError: ") and said.exit_code in (None, 1)
 
 
 def is_not_found(said: str) -> bool:

@@ -2,6 +2,7 @@
 the memory limit, and not by what torchrun says of it.
 """
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from msgspec.structs import replace
 
 from tests.local_jobs import Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import TORCH_VENV, needs_torch_venv
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
+from voda.cluster.local import job
 from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups
 from voda.cluster.local.isolation.limits import Limits
+from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobFailed, ProgramFailed
+from voda.programs.last_words import LastWords
 
 _RANK = """
 import os, sys
@@ -199,3 +203,39 @@ async def test_worker_that_only_speaks_of_another_is_told_with_the_words_of_that
         await ground.resize("a", 2)
         await until(lambda: len(told()) == 2)
         assert told()[1] == "ended with exit code 1: worker-0: ValueError: label 37"
+
+
+_LACKS = f"{_TRACEBACK} \"ModuleNotFoundError: No module named 'wandb'\""
+
+
+@pytest.mark.parametrize(
+    ("end", "is_tried_again"),
+    [("exit 1", False), ("exit 3", True), ("kill -9 $$", True), ("echo 'going on without'; exit 1", True)],
+)
+async def test_job_that_lacks_a_module_is_tried_again_where_it_ended_of_something_else(
+    end: str, is_tried_again: bool, tmp_path: Path
+) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", f"{_LACKS}; {end}", max_replicas=1))
+        await until(lambda: any(isinstance(fact, ProgramFailed | JobFailed) for fact in ground.notices()))
+        assert any(isinstance(fact, ProgramFailed) for fact in ground.told) == is_tried_again
+
+
+async def test_job_that_lacks_a_module_fails_also_where_it_rests_when_its_words_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = threading.Event()
+
+    def read_late(*known: Any) -> LastWords:
+        rests.wait(DEADLINE_S)
+        return read_reason(*known)
+
+    monkeypatch.setattr(job, "read_reason", read_late)
+    monkeypatch.setattr(job, "_LAST_LINES_S", DEADLINE_S)
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", f"{_LACKS}; exit 1", max_replicas=1))
+        await until(lambda: ground.cluster.jobs["a"].record.state == "halted")
+        rests.set()
+        await until(lambda: any(isinstance(fact, ProgramFailed | JobFailed) for fact in ground.notices()))
+        [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed | JobFailed)]
+        assert isinstance(failed, JobFailed)

@@ -374,7 +374,9 @@ def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[
         said = found or LastWords()
         how = describe_exit(replace(ended, rank_code=said.exit_code))
         last = describe_last(ended, said, lines=1)
-        if lacks_module(said) and record.state == "running" and not record.ended:
+        is_plain = ended.exit_code == 1 and ended.memory_limit_bytes is None
+        # Meanwhile it may have been halted, or rest without workers.
+        if is_plain and lacks_module(said) and record.state != "stopping" and not record.ended:
             fail(f"{name} {how}{last}", ended.exit_code)
             return
         state.context.tell(
