@@ -148,6 +148,8 @@ class LocalJob:
         elif record.leaving:
             # What the earlier voda did of it after it was recorded is not known.
             self._claims.terminate(record.leaving)
+        if (run_spec := self.state.run_spec()) is not None:
+            self.replicas.adopt_generation(run_spec)
         for name in tuple(record.runs):
             self.replicas.inspect(name)
         if record.ended and record.wanted:
