@@ -146,6 +146,41 @@ async def test_process_killed_for_memory_in_a_replica_that_goes_on_is_told_with_
         assert failed.reason.startswith("was killed for memory: its limit is 100 MiB")
 
 
+_RANK_FAILED = "torch/distributed/elastic/agent.py:9] failed (exitcode: 1) local_rank: 0 (pid: 1) of binary: python"
+_FAILS_AND_FAILS = f"""
+: --max-restarts=9
+fail() {{
+  echo 'Traceback (most recent call last):'
+  echo "ValueError: label $1"
+  echo 'E1128 16:16:12.7 1 {_RANK_FAILED}'
+}}
+fail 0; touch failed
+until [ -e again ]; do sleep 0.05; done
+fail 1
+sleep 1000
+"""
+
+
+async def test_failures_inside_a_replica_that_an_earlier_voda_saw_are_not_told_again(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", _FAILS_AND_FAILS, max_replicas=1))
+        await until((ground.folder / "a/failed").exists)
+        await ground.cluster.close()
+        await ground.open()
+        watch = InnerFailures(ground.cluster._context, again_s=0.1)
+        jobs = {job_id: job.state for job_id, job in ground.cluster.jobs.items()}
+
+        def has_looked() -> bool:
+            with ground.cluster.fence.turn():
+                watch.look(jobs)
+            return bool(watch._looks.get("a"))
+
+        await until(has_looked)
+        (ground.folder / "a/again").touch()
+        [failed] = await _until_failed_inside(ground, watch, times=1)
+        assert failed.reason.endswith("ValueError: label 1")
+
+
 async def _until_failed_inside(ground: Ground, watch: InnerFailures, *, times: int) -> list[ProgramFailed]:
     def told() -> list[ProgramFailed]:
         with ground.cluster.fence.turn():

@@ -143,6 +143,7 @@ class LocalJob:
             OSError: the system refuses; another try goes on from here.
         """
         record = self.record
+        self.state.adopted = {**record.runs}
         if record.boot_id != self._context.boot_id:
             self._survive_boot()
         elif record.leaving:
