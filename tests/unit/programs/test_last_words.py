@@ -234,6 +234,7 @@ def test_hint_when_something_was_not_found_names_it_and_what_the_job_had(said: s
     told = hint(said, "/usr/bin/python3", "/usr/bin:/bin")
     assert missing in told
     assert "its Python was /usr/bin/python3, its PATH /usr/bin:/bin" in told
+    assert "its PATH was /usr/bin:/bin: where" in hint(said, None, "/usr/bin:/bin")
 
 
 @pytest.mark.parametrize("said", ["", "ValueError: label 37 not found in data", "imagenet: not found here"])
