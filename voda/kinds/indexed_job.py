@@ -20,6 +20,7 @@ from voda.kinds.base import (
     refuse_other,
     role_mappings,
 )
+from voda.kinds.launcher import starts_agents
 from voda.kinds.pod_template import (
     KUBE_SCHEDULER,
     MOST_GPUS,
@@ -33,7 +34,6 @@ ROLE: Final = "Worker"
 ENDPOINT: Final = "PET_RDZV_ENDPOINT"
 NNODES: Final = "PET_NNODES"
 NODE_RANK: Final = "PET_NODE_RANK"
-TORCHRUN: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _ONE_MACHINE: Final = "not read: the replicas meet at one port of this machine"
 _NOT_LOCAL: Final = {
     "successPolicy": "not read: the job has completed when all of its replicas have",
@@ -179,7 +179,7 @@ class IndexedJob(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
         is_there = "selector" in converted["spec"]
         if is_there:
             yield from shared_store_warning(self, job, "spec.template.spec.containers[0]")
-        if is_there and runs_torchrun(self) and job.max_replicas > 1 and ENDPOINT not in variables(self):
+        if is_there and runs_agents(self) and job.max_replicas > 1 and ENDPOINT not in variables(self):
             message = (
                 "missing: torchrun cannot meet its peers, and voda cannot add it, because a Job that is there keeps its"
                 " variables: write it and the others into the manifest, or use voda submit (docs/kubernetes-jobs.md)"
@@ -200,7 +200,7 @@ def shared_store_warning(job: NumberedReplicas, spec: JobSpec, container: str) -
     _, program = job.main_container(ROLE)
     words = (*(program.command or ()), *(program.args or ()), variables(job).get("PET_RDZV_BACKEND") or "")
     is_dynamic = any("c10d" in word for word in words)
-    if spec.max_replicas > 1 and is_dynamic and runs_torchrun(job) and UNSHARED_STORE not in variables(job):
+    if spec.max_replicas > 1 and is_dynamic and runs_agents(job) and UNSHARED_STORE not in variables(job):
         message = (
             "missing: from torch 2.4 on an agent that starts later than the others ends the job after a minute; add"
             f' {UNSHARED_STORE}: "1", for voda cannot change the variables of a {job.name} that is there'
@@ -208,11 +208,10 @@ def shared_store_warning(job: NumberedReplicas, spec: JobSpec, container: str) -
         yield FieldWarning(field=f"{container}.env[{UNSHARED_STORE}]", message=message)
 
 
-def runs_torchrun(job: NumberedReplicas) -> bool:
-    """Return whether torchrun starts the program, so that its replicas have to meet."""
+def runs_agents(job: NumberedReplicas) -> bool:
+    """Return whether torchrun or accelerate starts the program, so that its replicas have to meet."""
     _, container = job.main_container(ROLE)
-    words = (*(container.command or ()), *(container.args or ()))
-    return any(name in word for word in words for name in TORCHRUN)
+    return starts_agents((*(container.command or ()), *(container.args or ())))
 
 
 def _size(spec: IndexedJobSpec) -> int:

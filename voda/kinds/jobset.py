@@ -18,7 +18,7 @@ from voda.kinds.indexed_job import (
     ROLE,
     IndexedJobSpec,
     NumberedReplicas,
-    runs_torchrun,
+    runs_agents,
     shared_store_warning,
     variables,
 )
@@ -75,7 +75,7 @@ class JobSet(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
 
     def kubernetes_warnings(self, converted: Mapping[str, Any], job: JobSpec) -> Iterator[FieldWarning]:
         yield from super().kubernetes_warnings(converted, job)
-        if job.max_replicas > 1 and runs_torchrun(self) and not _has_rendezvous(self):
+        if job.max_replicas > 1 and runs_agents(self) and not _has_rendezvous(self):
             host = f"{job.name}-{self.spec.replicated_jobs[0].name}-0-0.{job.name}.{job.namespace}"
             message = (
                 "missing: torchrun cannot meet its peers, and a JobSet keeps its variables: write it into the manifest,"
@@ -85,7 +85,7 @@ class JobSet(NumberedReplicas, frozen=True, rename="camel", kw_only=True):
             yield FieldWarning(field=field, message=message)
         yield from shared_store_warning(self, job, _container_path(self))
         size = variables(self).get(NNODES) or ""
-        if job.is_elastic and runs_torchrun(self) and size.isdecimal() and not _is_told(self, "--nnodes"):
+        if job.is_elastic and runs_agents(self) and size.isdecimal() and not _is_told(self, "--nnodes"):
             bounds = f"{job.min_replicas}:{job.max_replicas}"
             message = (
                 f"torchrun waits for {size} replicas, however many there are, and takes part in no resize: give its"

@@ -9,7 +9,7 @@ from typing import Final
 
 from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning, JobManifest
-from voda.kinds.indexed_job import TORCHRUN
+from voda.kinds.launcher import starts_agents
 
 _OPTION: Final = re.compile(
     r"(?<=\s)--(standalone(?=\s)|node[-_]rank\b|nnodes[=\s](?P<least>\d+)(:(?P<most>\d+))?(?=\s))"
@@ -21,9 +21,10 @@ _PROGRAM: Final = re.compile(r"\s\S+\.py\b")
 def size_warnings(job: JobManifest, spec: JobSpec) -> Iterator[FieldWarning]:
     """Yield the options of torchrun that leave no choice of a size, where the job has more than one worker."""
     index, container = job.main_container(job.resized_role)
-    words = " ".join((*(container.command or ()), *(container.args or ()))) + " "
-    if spec.max_replicas < 2 or not any(name in words for name in TORCHRUN):
+    command = (*(container.command or ()), *(container.args or ()))
+    if spec.max_replicas < 2 or not starts_agents(command):
         return
+    words = " ".join(command) + " "
     for option in _OPTION.finditer(_PROGRAM.split(words, maxsplit=1)[0] + " "):
         if (least := option["least"]) is not None:
             most = int(option["most"] or least)

@@ -113,8 +113,11 @@ def last_words(printed: bytes | str) -> LastWords:
 
 
 def lacks_module(said: LastWords) -> bool:
-    """Return whether a program ended for want of a Python module: another try would end the same."""
-    return said.exception.startswith("ModuleNotFoundError: ")
+    """Return whether a program ended with exit code 1 for want of a Python module, which was the last that it said:
+    another try would end the same. One that was caught comes before other words, and a signal has another cause.
+    """
+    is_last = said.lines[-1:] == (said.exception,)
+    return is_last and said.exception.startswith("ModuleNotFoundError: ") and said.exit_code in (None, 1)
 
 
 def is_not_found(said: str) -> bool:
@@ -122,19 +125,20 @@ def is_not_found(said: str) -> bool:
     return _NOT_FOUND.search(said) is not None
 
 
-def hint(said: str, python: str, path: str) -> str:
+def hint(said: str, python: str | None, path: str) -> str:
     """Return what a job had and what to add, to follow such last words; empty where they are others.
 
     Args:
         said: the last words, or why the program could not be started.
-        python: that the job's PATH names; empty: none.
+        python: that the job's PATH names; empty: none; None: nobody has looked.
         path: the job's PATH.
     """
     if (found := _NOT_FOUND.search(said)) is None:
         return ""
     missing = f"module {found['module']}" if found["module"] else f"command {found['command']}"
+    had = "its PATH was" if python is None else f"its Python was {python or 'none'}, its PATH"
     return (
-        f"its Python was {python or 'none'}, its PATH {path[:_LINE] or 'empty'}: where another environment has the"
+        f"{had} {path[:_LINE] or 'empty'}: where another environment has the"
         f" {missing}, submit with it active, give --env PATH=..., or name its programs by their paths"
     )
 

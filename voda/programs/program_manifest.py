@@ -6,6 +6,7 @@ expands `$(NAME)`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Final
 
 from voda.domain.errors import InvalidInput
@@ -28,6 +29,8 @@ SHARE_MEMORY: Final = "elasticgpu.io/gpu-memory"
 MILLI_PER_CORE: Final = 10
 _GRACE_S: Final = 20
 """For a checkpoint: below the 30 s after which a pod is killed."""
+_ACCELERATE_AGENTS: Final = ("__multi_gpu", "__num_processes", "__config_file", "__use_")
+"""Options with which accelerate may start agents for one GPU too, hyphens and underscores taken for the same."""
 _DISCOVERY: Final = "/etc/mpi/discover_hosts.sh"
 
 
@@ -80,8 +83,21 @@ def program_manifest(job: ProgramJob) -> dict[str, Any]:
         )
     if job.launcher == "mpirun":
         return _mpi_job(job)
+    if job.image and job.most > 1 and _trains_alone(job):
+        raise InvalidInput(
+            f"accelerate starts one process in a worker of one GPU, so that each of {job.most} workers would train"
+            " alone: give --gpus-per-worker 2 or more, or submit torchrun and the script in its place"
+        )
     # With an image it is for Kubernetes, which runs a Job without any operator.
     return _indexed_job(job) if job.image else _torch_job(job)
+
+
+def _trains_alone(job: ProgramJob) -> bool:
+    """Return whether accelerate starts the program without an agent, as it does where it sees one GPU and is told of no
+    more processes (accelerate 1.15).
+    """
+    is_told = any(option in word.replace("-", "_") for word in job.words for option in _ACCELERATE_AGENTS)
+    return PurePath(job.words[0]).name == "accelerate" and job.gpus_per_worker < 2 and not is_told
 
 
 def interpreter_of(manifest: Mapping[str, Any] | None) -> str:

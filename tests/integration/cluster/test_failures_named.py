@@ -2,6 +2,7 @@
 the memory limit, and not by what torchrun says of it.
 """
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from msgspec.structs import replace
 
 from tests.local_jobs import Ground, a_ground, a_torch_job, an_mpi_job
 from tests.needs import TORCH_VENV, needs_torch_venv
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
+from voda.cluster.local import job
 from voda.cluster.local.isolation.cgroups import Cgroups, find_cgroups
 from voda.cluster.local.isolation.limits import Limits
+from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.inner_failures import InnerFailures
 from voda.cluster.local.run_spec import RunSpec
 from voda.events.types import JobFailed, ProgramFailed
-from voda.kinds.pod_template import TorchElasticPolicy
+from voda.programs.last_words import LastWords
 
 _RANK = """
 import os, sys
@@ -109,8 +112,8 @@ while True:
 async def test_rank_that_torchrun_starts_again_is_told_at_once_though_its_agent_goes_on(tmp_path: Path) -> None:
     script = tmp_path / "twice.py"
     script.write_text(_FAILS_TWICE)
-    elastic = TorchElasticPolicy(max_restarts=3)
-    job = a_torch_job("a", "", argv=(str(_BIN / "torchrun"), str(script)), max_replicas=1, elastic=elastic)
+    argv = (str(_BIN / "torchrun"), "--max-restarts=3", str(script))
+    job = a_torch_job("a", "", argv=argv, max_replicas=1)
     async with a_ground(tmp_path / "jobs") as ground:
         watch = InnerFailures(ground.cluster._context, again_s=0.1)
         await ground.start(job)
@@ -141,6 +144,41 @@ async def test_process_killed_for_memory_in_a_replica_that_goes_on_is_told_with_
         await ground.start(job)
         [failed] = await _until_failed_inside(ground, watch, times=1)
         assert failed.reason.startswith("was killed for memory: its limit is 100 MiB")
+
+
+_RANK_FAILED = "torch/distributed/elastic/agent.py:9] failed (exitcode: 1) local_rank: 0 (pid: 1) of binary: python"
+_FAILS_AND_FAILS = f"""
+: --max-restarts=9
+fail() {{
+  echo 'Traceback (most recent call last):'
+  echo "ValueError: label $1"
+  echo 'E1128 16:16:12.7 1 {_RANK_FAILED}'
+}}
+fail 0; touch failed
+until [ -e again ]; do sleep 0.05; done
+fail 1
+sleep 1000
+"""
+
+
+async def test_failures_inside_a_replica_that_an_earlier_voda_saw_are_not_told_again(tmp_path: Path) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", _FAILS_AND_FAILS, max_replicas=1))
+        await until((ground.folder / "a/failed").exists)
+        await ground.cluster.close()
+        await ground.open()
+        watch = InnerFailures(ground.cluster._context, again_s=0.1)
+        jobs = {job_id: job.state for job_id, job in ground.cluster.jobs.items()}
+
+        def has_looked() -> bool:
+            with ground.cluster.fence.turn():
+                watch.look(jobs)
+            return bool(watch._looks.get("a"))
+
+        await until(has_looked)
+        (ground.folder / "a/again").touch()
+        [failed] = await _until_failed_inside(ground, watch, times=1)
+        assert failed.reason.endswith("ValueError: label 1")
 
 
 async def _until_failed_inside(ground: Ground, watch: InnerFailures, *, times: int) -> list[ProgramFailed]:
@@ -200,3 +238,39 @@ async def test_worker_that_only_speaks_of_another_is_told_with_the_words_of_that
         await ground.resize("a", 2)
         await until(lambda: len(told()) == 2)
         assert told()[1] == "ended with exit code 1: worker-0: ValueError: label 37"
+
+
+_LACKS = f"{_TRACEBACK} \"ModuleNotFoundError: No module named 'wandb'\""
+
+
+@pytest.mark.parametrize(
+    ("end", "is_tried_again"),
+    [("exit 1", False), ("exit 3", True), ("kill -9 $$", True), ("echo 'going on without'; exit 1", True)],
+)
+async def test_job_that_lacks_a_module_is_tried_again_where_it_ended_of_something_else(
+    end: str, is_tried_again: bool, tmp_path: Path
+) -> None:
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", f"{_LACKS}; {end}", max_replicas=1))
+        await until(lambda: any(isinstance(fact, ProgramFailed | JobFailed) for fact in ground.notices()))
+        assert any(isinstance(fact, ProgramFailed) for fact in ground.told) == is_tried_again
+
+
+async def test_job_that_lacks_a_module_fails_also_where_it_rests_when_its_words_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = threading.Event()
+
+    def read_late(*known: Any) -> LastWords:
+        rests.wait(DEADLINE_S)
+        return read_reason(*known)
+
+    monkeypatch.setattr(job, "read_reason", read_late)
+    monkeypatch.setattr(job, "_LAST_LINES_S", DEADLINE_S)
+    async with a_ground(tmp_path) as ground:
+        await ground.start(a_torch_job("a", f"{_LACKS}; exit 1", max_replicas=1))
+        await until(lambda: ground.cluster.jobs["a"].record.state == "halted")
+        rests.set()
+        await until(lambda: any(isinstance(fact, ProgramFailed | JobFailed) for fact in ground.notices()))
+        [failed] = [fact for fact in ground.told if isinstance(fact, ProgramFailed | JobFailed)]
+        assert isinstance(failed, JobFailed)

@@ -1,5 +1,6 @@
 """Agents that meet, as plain shells: who of them runs when, and whose end counts."""
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import pytest
 
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
 from tests.waiting import until
+from voda.cluster.local.folder import JobFolder
 from voda.events.types import JobCompleted, ProgramFailed, WorkerExited
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.process_table import marked_processes
@@ -74,3 +76,36 @@ async def test_agent_when_its_job_is_done_and_it_stays_is_killed_after_the_grace
     await start(ground, script, grace_s=0.5)
     await ground.until_told(JobCompleted(job_id="a"), WorkerExited(job_id="a", workers=(1,), cause="finished"))
     assert not (ground.folder / "a/heeded").exists()
+
+
+async def test_agents_of_an_older_voda_that_noted_no_generation_go_on(ground: Ground) -> None:
+    await start(ground, _AGENT)
+    await until_up(ground, 2)
+    await ground.cluster.close()
+    path = ground.folder / "a/.voda/record.json"
+    record = json.loads(path.read_text())
+    del record["generation"]
+    path.write_text(json.dumps(record))
+    await ground.open()
+    assert ground.cluster.jobs["a"].record.generation == (0, 1)
+    assert json.loads(path.read_text())["generation"] == [0, 1]
+    await ground.resize("a", 3)
+    await until_up(ground, 3)
+    # Neither was told to end before that.
+    assert [ground.log(replica=f"worker-{index}").count("up") for index in (0, 1)] == [2, 2]
+
+
+async def test_agents_of_an_older_voda_of_which_one_is_gone_begin_anew(ground: Ground) -> None:
+    await start(ground, _AGENT)
+    await until_up(ground, 2)
+    await ground.cluster.close()
+    path = ground.folder / "a/.voda/record.json"
+    record = json.loads(path.read_text())
+    del record["generation"]
+    path.write_text(json.dumps(record))
+    for pid, _ in marked_processes(ground.folder / "a/.voda/replicas/worker-1"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await until(lambda: not JobFolder(ground.folder, "a").is_locked("worker-1"))
+    await ground.open()
+    await until_up(ground, 2, times=2)

@@ -488,3 +488,16 @@ def test_folder_of_an_ended_job_is_in_use_by_its_processes_not_by_a_lock_that_it
     with job.lock("worker-1"):
         assert folders.is_in_use("a")
     assert not folders.is_in_use("a")
+
+
+async def test_command_that_a_users_job_lacks_does_not_tell_what_roots_folders_hold(folder: Path) -> None:
+    hidden = folder / "hidden"
+    hidden.mkdir(mode=0o700)
+    (hidden / "python").touch(mode=0o755)
+    job = a_job("a", "echo no-such-torchrun: not found; exit 127")
+    program = replace(job.programs["worker"], env=(("PATH", f"{hidden}:/usr/bin:/bin"),))
+    async with ground_of_users(folder) as ground:
+        await ground.start(replace(job, programs={"worker": program}))
+        await until(lambda: failure(ground) != "")
+        assert "no-such-torchrun: not found; its PATH was " in failure(ground)
+        assert "python" not in failure(ground)

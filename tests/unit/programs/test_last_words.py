@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.programs.last_words import MOST_BYTES, LastWords, hint, is_not_found, last_words
+from voda.programs.last_words import MOST_BYTES, LastWords, hint, is_not_found, lacks_module, last_words
 
 _LOG = "torch/distributed/elastic/multiprocessing/api.py:1002]"
 _RULE = "=" * 60
@@ -234,9 +234,32 @@ def test_hint_when_something_was_not_found_names_it_and_what_the_job_had(said: s
     told = hint(said, "/usr/bin/python3", "/usr/bin:/bin")
     assert missing in told
     assert "its Python was /usr/bin/python3, its PATH /usr/bin:/bin" in told
+    assert "its PATH was /usr/bin:/bin: where" in hint(said, None, "/usr/bin:/bin")
 
 
 @pytest.mark.parametrize("said", ["", "ValueError: label 37 not found in data", "imagenet: not found here"])
 def test_hint_when_nothing_was_missing_is_none(said: str) -> None:
     assert not is_not_found(said)
     assert hint(said, "python", "") == ""
+
+
+_LACKS = "ModuleNotFoundError: No module named 'wandb'"
+
+
+@pytest.mark.parametrize(
+    ("printed", "lacks"),
+    [
+        (_traceback(_LACKS), True),
+        (_traceback(_LACKS, prefix="[rank0]: ") + _torchrun("1 (pid: 157)"), True),
+        (_traceback(_LACKS) + _torchrun("-9 (pid: 157)"), False),
+        (_traceback(_LACKS) + _torchrun("3 (pid: 157)"), False),
+        (_traceback(_LACKS) + "no wandb: going on without\n", False),
+        (_traceback(_LACKS) + _traceback("OSError: the disk is full"), False),
+        (_LACKS + "\n", False),
+        ("", False),
+    ],
+)
+def test_module_is_lacked_where_that_is_the_last_that_the_program_said_and_its_code_is_1(
+    printed: str, lacks: bool
+) -> None:
+    assert lacks_module(last_words(printed)) == lacks

@@ -126,8 +126,25 @@ def test_containers_of_an_image_leave_the_end_of_their_logs_in_their_pods(job: P
         (a_job(launcher="plain", most=4), "a plain program has one worker, not 4"),
         (a_job("mpirun", "a", launcher="torchrun"), "the command begins with mpirun and --launcher says torchrun"),
         (a_job("mpirun", "a", launcher="mpirun", most=4), "mpirun cannot change its size: give --workers 4"),
+        (a_job("accelerate", "launch", "a.py", most=3, image="train:1"), "each of 3 workers would train alone"),
     ],
 )
 def test_program_that_cannot_run_is_refused_with_a_sentence(job: ProgramJob, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         program_manifest(job)
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (("a.py",), {"gpus_per_worker": 2}),
+        (("--multi-gpu", "--num-processes=2", "a.py"), {}),
+        (("--use_fsdp", "a.py"), {}),
+        (("a.py",), {"most": 1}),
+    ],
+)
+def test_accelerate_on_kubernetes_has_several_workers_where_it_starts_agents(
+    words: tuple[str, ...], fields: dict[str, Any]
+) -> None:
+    job = a_job("accelerate", "launch", *words, image="train:1", **{"most": 3, **fields})
+    assert program_manifest(job)["kind"] == "Job"

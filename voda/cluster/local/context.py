@@ -195,6 +195,8 @@ class JobState:
         self.folder = folder
         self.record = record
         self.is_open = True
+        self.adopted: Mapping[str, int] = {}
+        """replica -> its run, of those that an earlier voda started."""
         self.account: Account | None = None
         """That it runs with; None: as the user who runs voda."""
         self.is_account_known = context.config.account is None

@@ -75,9 +75,9 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
     """Workers that ended well while their job waits for others; they hold their devices until it has ended."""
     port: int = 0
     """Where its torch agents meet."""
-    generation: tuple[int, ...] = ()
+    generation: tuple[int, ...] | None = None
     """The workers whose agents were started for each other, to meet at `port`; empty: none, or agents that do not meet.
-    Where it is not `wanted`, all of them have to end before others begin."""
+    Where it is not `wanted`, all of them have to end before others begin. None: an older voda started what runs."""
     failures: int = 0
     evictions: int = field(default=0, name="cuts")
     """How often others told a replica to end since the job was last halted or the machine booted."""

@@ -143,11 +143,14 @@ class LocalJob:
             OSError: the system refuses; another try goes on from here.
         """
         record = self.record
+        self.state.adopted = {**record.runs}
         if record.boot_id != self._context.boot_id:
             self._survive_boot()
         elif record.leaving:
             # What the earlier voda did of it after it was recorded is not known.
             self._claims.terminate(record.leaving)
+        if (run_spec := self.state.run_spec()) is not None:
+            self.replicas.adopt_generation(run_spec)
         for name in tuple(record.runs):
             self.replicas.inspect(name)
         if record.ended and record.wanted:
@@ -374,7 +377,9 @@ def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[
         said = found or LastWords()
         how = describe_exit(replace(ended, rank_code=said.exit_code))
         last = describe_last(ended, said, lines=1)
-        if lacks_module(said) and record.state == "running" and not record.ended:
+        is_plain = ended.exit_code == 1 and ended.memory_limit_bytes is None
+        # Meanwhile it may have been halted, or rest without workers.
+        if is_plain and lacks_module(said) and record.state != "stopping" and not record.ended:
             fail(f"{name} {how}{last}", ended.exit_code)
             return
         state.context.tell(

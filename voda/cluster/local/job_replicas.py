@@ -112,6 +112,14 @@ class JobReplicas:
         elif replica is not None and record.judged.get(name) != replica.run:
             self._on_exit(name, replica)
 
+    def adopt_generation(self, run_spec: RunSpec) -> None:
+        """Take agents that an older voda started, who noted no generation, for one where all of them are there."""
+        record = self._state.record
+        if record.generation is None and run_spec.is_gang:
+            names = [run_spec.replica_of(index) for index in record.wanted if index not in record.done]
+            record.generation = () if record.leaving or not all(map(self.is_at_work, names)) else record.wanted
+            self._state.folder.save(record)
+
     def renew_generation(self) -> bool:
         """Return whether agents may start that meet, as all that run were started for the same workers.
 

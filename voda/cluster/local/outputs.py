@@ -188,7 +188,10 @@ def read_reason(folder: JobFolder, name: str, runs: Mapping[str, int], path: str
             return replace(said, exception=f"{other}: {first.exception}")
     if not is_not_found(said.text()):
         return said
-    python = shutil.which("python", path=path) or shutil.which("python3", path=path) or ""
+    python = None
+    if not folder.is_users:
+        # Of a user's job root would tell what lies in folders that its user cannot look into.
+        python = shutil.which("python", path=path) or shutil.which("python3", path=path) or ""
     return replace(said, hint=hint(said.text(), python, path))
 
 

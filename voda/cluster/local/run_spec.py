@@ -9,7 +9,7 @@ from voda.cluster.local.isolation.limits import Limits, role_limits
 from voda.domain.errors import ActionRefused, InvalidField
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.indexed_job import TORCHRUN
+from voda.kinds.launcher import starts_agents
 from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
@@ -22,8 +22,6 @@ from voda.manifests.programs import (
 )
 
 LAUNCHER: Final = "launcher"
-_MEETING: Final = (*TORCHRUN, "accelerate")
-"""What starts agents, anywhere in a command."""
 _RESTARTS: Final = ("--max-restarts", "--max_restarts", "PET_MAX_RESTARTS")
 
 
@@ -69,8 +67,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     @property
     def is_gang(self) -> bool:
         """Whether its workers are agents that meet: they begin and end together, and each failure is that of all."""
-        is_launched = any(name in word for word in self._words for name in _MEETING)
-        return self.kind == "torch" and (self.elastic is not None or is_launched)
+        if self.kind != "torch":
+            return False
+        return self.elastic is not None or any(starts_agents(runs.argv) for runs in self.programs.values())
 
     @property
     def restarts_itself(self) -> bool:

@@ -138,6 +138,9 @@ def test_torch_when_the_manifest_says_how_long_to_wait_is_obeyed() -> None:
         (("python", "-m", "torch.distributed.run", "train.py"), True),
         (("accelerate", "launch", "train.py"), True),
         (("python", "work.py"), False),
+        (("python", "train_accelerated.py"), False),
+        (("sh", "-c", "pip install accelerate torchrun-helper && python work.py"), False),
+        (("./run.sh", "torchrun"), False),
     ],
 )
 def test_agents_that_meet_are_known_by_what_starts_them(argv: tuple[str, ...], is_gang: bool) -> None:

@@ -24,7 +24,7 @@ from voda.cluster.kubernetes.kinds.torch_agents import for_agents
 from voda.cluster.kubernetes.objects import JobObject, KubeCondition, Pod
 from voda.domain.job import JobSpec
 from voda.kinds.base import JobManifest
-from voda.kinds.indexed_job import ENDPOINT, NNODES, NODE_RANK, IndexedJob, NumberedReplicas, runs_torchrun
+from voda.kinds.indexed_job import ENDPOINT, NNODES, NODE_RANK, IndexedJob, NumberedReplicas, runs_agents
 from voda.kinds.pod_template import DEFAULT_BACKOFF_LIMIT
 from voda.kubernetes_client.paths import api_path
 
@@ -94,7 +94,7 @@ class IndexedJobV1(JobKind):
 def note_start(job: dict[str, Any], kind: type[JobManifest]) -> None:
     """Note on a job whether its replicas only work with those that were started with them."""
     manifest = msgspec.convert(job, kind)
-    if isinstance(manifest, NumberedReplicas) and runs_torchrun(manifest):
+    if isinstance(manifest, NumberedReplicas) and runs_agents(manifest):
         job["metadata"].setdefault("annotations", {})[well_known.STARTS_TOGETHER] = "true"
 
 
@@ -109,7 +109,7 @@ def complete(job: dict[str, Any], spec: JobSpec) -> None:
     pod = body["template"]["spec"]
     if pod.setdefault("restartPolicy", "Never") == "Never":
         body.setdefault("podFailurePolicy", _IGNORE_DISRUPTIONS)
-    if runs_torchrun(msgspec.convert(job, IndexedJob)):
+    if runs_agents(msgspec.convert(job, IndexedJob)):
         _make_elastic(body, spec)
 
 

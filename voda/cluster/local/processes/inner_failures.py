@@ -61,13 +61,13 @@ class InnerFailures:
             run_spec = state.run_spec()
             if run_spec is None or self._look_at.get(job_id, 0.0) > now:
                 continue
-            restarts = run_spec.kind == "mpi" or bool(run_spec.elastic and run_spec.elastic.max_restarts)
+            restarts = run_spec.kind == "mpi" or run_spec.restarts_itself
             if not restarts and not any(each.memory_bytes for each in run_spec.limits.values()):
                 continue
             self._look_at[job_id] = now + self._again_s
             groups = {name: self._context.config.cgroups.groups(state.group(name)) for name in state.replicas_to_run()}
             runs = {name: state.record.runs.get(name, 0) for name in groups}
-            reader = _Looker(state.folder, self._looks.get(job_id, {}), restarts=restarts)
+            reader = _Looker(state.folder, self._looks.get(job_id, {}), state.adopted, restarts=restarts)
             read = partial(reader.read, runs, groups)
             self._context.in_thread(read, partial(self._heed, state), within_s=_READ_S)
 
@@ -97,6 +97,8 @@ class _Looker(Struct, frozen=True):
 
     folder: JobFolder
     before: Mapping[str, _Look]
+    adopted: Mapping[str, int]
+    """Runs of an earlier voda, which told what it saw."""
     restarts: bool
     """Whether its launcher starts ranks again."""
 
@@ -104,11 +106,18 @@ class _Looker(Struct, frozen=True):
         found = {}
         for name, run in runs.items():
             if (alive := self.folder.alive(name, run)) is not None:
-                last = self.before.get(name)
-                if last is None or last.run != run:
+                killed, last = sum(map(memory_kills, groups[name])), self.before.get(name)
+                if last is None and self.adopted.get(name) == run:
+                    last = _Look(run=run, printed=self._size(name), killed=killed)
+                elif last is None or last.run != run:
                     last = _Look(run=run, printed=alive.log_at)
-                found[name] = self._look(name, alive.log_at, last, sum(map(memory_kills, groups[name])))
+                found[name] = self._look(name, alive.log_at, last, killed)
         return found
+
+    def _size(self, name: str) -> int:
+        with suppress(OSError), self.folder.files.opened(log_path(name)) as file:
+            return os.fstat(file).st_size
+        return 0
 
     def _look(self, name: str, begin: int, last: _Look, killed: int) -> _Look:
         size, said, failures = last.printed, LastWords(), 0

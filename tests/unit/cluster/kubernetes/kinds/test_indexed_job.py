@@ -120,9 +120,21 @@ def test_new_torchrun_job_heeds_sigterm_before_its_agents_do_except_where_its_po
     assert "shareProcessNamespace" not in made(manifest)["spec"]["template"]["spec"]
 
 
-def test_new_job_without_torchrun_completes_when_all_of_its_indices_have() -> None:
+def test_new_job_that_accelerate_starts_has_all_that_one_of_torchrun_has() -> None:
     manifest = an_indexed_job(3)
-    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = ["python", "shard.py"]
+    plain = made(manifest)
+    command = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "train.py"]
+    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = command
+    job = made(manifest)
+    assert env_of(job) == env_of(plain)
+    assert job["spec"]["successPolicy"] == plain["spec"]["successPolicy"]
+    assert job["metadata"]["annotations"] == plain["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("command", [["python", "shard.py"], ["sh", "-c", "pip install accelerate && python shard.py"]])
+def test_new_job_without_torchrun_completes_when_all_of_its_indices_have(command: list[str]) -> None:
+    manifest = an_indexed_job(3)
+    manifest["spec"]["template"]["spec"]["containers"][0]["command"] = command
     job = made(manifest)
     assert "successPolicy" not in job["spec"]
     assert "subdomain" not in job["spec"]["template"]["spec"]
