@@ -12,7 +12,7 @@ from msgspec import Struct
 from voda.cluster.local.command import index_of
 from voda.cluster.local.folder import Exit, LocalJobRecord
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
-from voda.programs.last_words import LastWords
+from voda.programs.last_words import LastWords, lacks_module
 from voda.programs.launchers import CANNOT_RUN
 from voda.text import memory_size
 
@@ -98,6 +98,11 @@ def put_off_restart(record: LocalJobRecord, now: float, *, is_failure: bool) -> 
     else:
         record.evictions += 1
     record.not_before = now + pause_s(record.failures if is_failure else record.evictions)
+
+
+def is_lasting(ended: Exit, said: LastWords) -> bool:
+    """Return whether another try would end the same, as its last words say."""
+    return ended.exit_code == 1 and ended.memory_limit_bytes is None and lacks_module(said)
 
 
 def describe_exit(ended: Exit) -> str:

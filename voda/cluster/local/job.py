@@ -21,6 +21,7 @@ from voda.cluster.local.exit_policy import (
     describe_exit,
     describe_last,
     has_done_its_work,
+    is_lasting,
     put_off_restart,
     restart_in_s,
     unfinished_replicas,
@@ -32,7 +33,7 @@ from voda.cluster.local.processes.marked import MarkedProcess
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
-from voda.programs.last_words import LastWords, lacks_module
+from voda.programs.last_words import LastWords
 from voda.untrusted_files import UnsafeFile
 
 _LEFT_AGAIN_S: Final = 0.05
@@ -143,14 +144,12 @@ class LocalJob:
             OSError: the system refuses; another try goes on from here.
         """
         record = self.record
-        self.state.adopted = {**record.runs}
         if record.boot_id != self._context.boot_id:
             self._survive_boot()
         elif record.leaving:
             # What the earlier voda did of it after it was recorded is not known.
             self._claims.terminate(record.leaving)
-        if (run_spec := self.state.run_spec()) is not None:
-            self.replicas.adopt_generation(run_spec)
+        self.replicas.note_adopted()
         for name in tuple(record.runs):
             self.replicas.inspect(name)
         if record.ended and record.wanted:
@@ -377,9 +376,7 @@ def _report_failure(state: JobState, name: str, ended: Exit, *, fail: Callable[[
         said = found or LastWords()
         how = describe_exit(replace(ended, rank_code=said.exit_code))
         last = describe_last(ended, said, lines=1)
-        is_plain = ended.exit_code == 1 and ended.memory_limit_bytes is None
-        # Meanwhile it may have been halted, or rest without workers.
-        if is_plain and lacks_module(said) and record.state != "stopping" and not record.ended:
+        if is_lasting(ended, said) and record.state != "stopping" and not record.ended:
             fail(f"{name} {how}{last}", ended.exit_code)
             return
         state.context.tell(

@@ -112,10 +112,13 @@ class JobReplicas:
         elif replica is not None and record.judged.get(name) != replica.run:
             self._on_exit(name, replica)
 
-    def adopt_generation(self, run_spec: RunSpec) -> None:
-        """Take agents that an older voda started, who noted no generation, for one where all of them are there."""
-        record = self._state.record
-        if record.generation is None and run_spec.is_gang:
+    def note_adopted(self) -> None:
+        """Note what an earlier voda started; agents of an older one, which noted no generation, are one where all of
+        them are there.
+        """
+        record, run_spec = self._state.record, self._state.run_spec()
+        self._state.adopted = {**record.runs}
+        if record.generation is None and run_spec is not None and run_spec.is_gang:
             names = [run_spec.replica_of(index) for index in record.wanted if index not in record.done]
             record.generation = () if record.leaving or not all(map(self.is_at_work, names)) else record.wanted
             self._state.folder.save(record)
