@@ -35,39 +35,39 @@ def voda(installation: Installation) -> Iterator[Installation]:
 def test_job_whatever_the_sizes_it_is_given_trains_at_each_of_them_and_no_failure_is_counted(
     voda: Installation,
 ) -> None:
-    voda.submit("job", "1")
-    step = voda.until_trains("job", 1)
-    colds, resizes = [step.at - voda.planned_at("job")], []
+    voda.submit("train", "1")
+    step = voda.until_trains("train", 1)
+    colds, resizes = [step.at - voda.planned_at("train")], []
     sizes = [SIZES[at % len(SIZES)] for at in range(RESIZES + 1)]
     for before, size in pairwise(sizes):
-        voda.voda("scale", "job", str(size))
-        resized = voda.until_trains("job", size, after=step.at)
+        voda.voda("scale", "train", str(size))
+        resized = voda.until_trains("train", size, after=step.at)
         assert resized.step > step.step
-        resizes.append((before, size, resized.at - voda.planned_at("job")))
+        resizes.append((before, size, resized.at - voda.planned_at("train")))
         step = resized
-    assert voda.status("job")["phase"] == "Running"
-    assert (failures(voda, "job"), failed_pods(voda, "job")) == (0, [])
+    assert voda.status("train")["phase"] == "Running"
+    assert (failures(voda, "train"), failed_pods(voda, "train")) == (0, [])
     tell(colds[0], resizes)
 
 
 def test_replica_that_fails_once_is_one_failure_and_all_of_them_train_on(voda: Installation) -> None:
-    voda.submit("job", "2", "torchrun", "--no-python", "sh", "-c", FAILS_ONCE)
-    voda.until_trains("job", 2)
-    assert (failures(voda, "job"), len(failed_pods(voda, "job"))) == (1, 1)
+    voda.submit("train", "2", "torchrun", "--no-python", "sh", "-c", FAILS_ONCE)
+    voda.until_trains("train", 2)
+    assert (failures(voda, "train"), len(failed_pods(voda, "train"))) == (1, 1)
 
 
 def test_older_torch_is_resized_too(voda: Installation) -> None:
-    voda.submit("job", "1", **OLD_TORCH)
-    begun = voda.until_trains("job", 1)
-    voda.voda("scale", "job", "2")
-    assert voda.until_trains("job", 2).step > begun.step
+    voda.submit("train", "1", **OLD_TORCH)
+    begun = voda.until_trains("train", 1)
+    voda.voda("scale", "train", "2")
+    assert voda.until_trains("train", 2).step > begun.step
 
 
 def failures(voda: Installation, job: str) -> int:
     """Return how many workers failed by themselves, as the log has it."""
     lines = voda.voda("events", "--job", job, "--type", "worker.exited", "-o", "json").splitlines()
     exits = [json.loads(line)["data"] for line in lines]
-    return sum(len(each["workers"]) for each in exits if each["cause"] == "failed")
+    return sum(len(each["workers"]) for each in exits if each.get("cause") == "failed")
 
 
 def failed_pods(voda: Installation, job: str) -> Sequence[str]:
