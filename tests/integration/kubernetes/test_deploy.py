@@ -163,7 +163,7 @@ async def answers(client: Client, rights: Collection[Right], namespace: str) -> 
 EXEC = (Right("get", "pods/exec"), Right("create", "pods/exec"))
 BINDING = (Right("get", "pods"), Right("create", "pods/binding"))
 CLAIMS = (
-    *(Right("get", "pods"), Right("patch", "pods/status"), Right("create", "pods/eviction")),
+    *(Right("get", "pods"), Right("patch", "pods/status")),
     *(Right(verb, "resourceclaims", "resource.k8s.io") for verb in ("get", "create", "delete")),
 )
 NAMESPACES = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("vision", "speech")]
