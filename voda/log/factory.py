@@ -16,6 +16,7 @@ from voda import config
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput, NotALog
 from voda.domain.lease import LeaseStore
+from voda.extras import require
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.copy import restore_archive
@@ -51,10 +52,12 @@ async def open_store(
     path = sqlite_path(location)
     store: DurableStore
     if is_nats(location):
+        require("nats")
         from voda.log.jetstream.store import JetStreamStore
 
         store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
+        require("postgres")
         from voda.log.sql.postgres import PostgresDatabase
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
@@ -74,10 +77,12 @@ async def migrate_log(location: str | Path) -> None:
     """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file."""
     path = sqlite_path(location)
     if is_nats(location):
+        require("nats")
         from voda.log.jetstream.store import JetStreamStore
 
         await JetStreamStore.migrate(str(location))
     elif path is None:
+        require("postgres")
         from voda.log.sql.postgres import PostgresDatabase
 
         await PostgresDatabase.migrate(str(location))
@@ -174,18 +179,20 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     Raises:
         InvalidInput: the store has no Leases.
     """
-    if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
+    if isinstance(store, MemoryStore | ArchiveBackedStore | SegmentStore):
+        raise InvalidInput(
+            f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
+        )
+    if not isinstance(store, SqlStore):
+        from voda.log.jetstream.store import JetStreamStore
+        from voda.log.lease.jetstream import JetStreamLease
+
+        assert isinstance(store, JetStreamStore), f"no log of a known kind: {store}"
+        return JetStreamLease(store.connection, name, clock=clock)
+    if isinstance(store.database, SqliteDatabase):
         return SqliteLease(Path(store.database.place), name, clock=clock)
-    # Imported only when needed, as in voda.log.factory.
-    from voda.log.jetstream.store import JetStreamStore
-    from voda.log.lease.jetstream import JetStreamLease
     from voda.log.lease.postgres import PostgresLease
     from voda.log.sql.postgres import PostgresDatabase
 
-    if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
-        return PostgresLease(store.database, name)
-    if isinstance(store, JetStreamStore):
-        return JetStreamLease(store.connection, name, clock=clock)
-    raise InvalidInput(
-        f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
-    )
+    assert isinstance(store.database, PostgresDatabase), f"no log of a known kind: {store.database}"
+    return PostgresLease(store.database, name)
