@@ -66,8 +66,9 @@ test: setup ## Run the tests, all but the slow ones: minutes.
 	$(PYTEST) -m 'not slow'
 
 # As much chaos as every commit has to stand; `make dst torture` is for more.
-check: SECONDS = 60
-check: ROUNDS = 40
+check: SEEDS = 80
+check: SECONDS = 40
+check: ROUNDS = 30
 check: slow dst torture e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
 
 slow: setup ## Run the tests that are marked slow.
