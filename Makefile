@@ -138,7 +138,7 @@ bench-kube: setup ## Measure voda on a real Kubernetes control plane, all on thi
 	@$(PYTHON) tools/bootstrap.py --kubernetes
 	$(BIN)/python -m benchmarks.kube
 
-bench-log: setup ## Measure the log on every store: appends, tails, starts, failovers, simulation.
+bench-log: setup ## Measure the log on every store: appends, tails, starts, simulation.
 	@$(PYTHON) tools/bootstrap.py --postgres
 	$(BIN)/python -m benchmarks.log
 
