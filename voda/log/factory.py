@@ -16,7 +16,6 @@ from voda import config
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput, NotALog
 from voda.domain.lease import LeaseStore
-from voda.extras import require
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.archive.copy import restore_archive
@@ -52,12 +51,12 @@ async def open_store(
     path = sqlite_path(location)
     store: DurableStore
     if is_nats(location):
-        require("nats")
+        config.require("nats")
         from voda.log.jetstream.store import JetStreamStore
 
         store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
-        require("postgres")
+        config.require("postgres")
         from voda.log.sql.postgres import PostgresDatabase
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
@@ -77,12 +76,12 @@ async def migrate_log(location: str | Path) -> None:
     """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file."""
     path = sqlite_path(location)
     if is_nats(location):
-        require("nats")
+        config.require("nats")
         from voda.log.jetstream.store import JetStreamStore
 
         await JetStreamStore.migrate(str(location))
     elif path is None:
-        require("postgres")
+        config.require("postgres")
         from voda.log.sql.postgres import PostgresDatabase
 
         await PostgresDatabase.migrate(str(location))
