@@ -1,4 +1,4 @@
-"""Copy, backup, restore and archive, killed with SIGKILL at any moment, again and again: nothing is lost, and what
+"""Copies and trims, killed with SIGKILL at any moment, again and again: nothing is lost, and what
 comes of it in the end is the same, byte for byte, as if nothing had happened.
 """
 
@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from voda.events.envelope import ANY_VERSION, Sealed
 from voda.log.archive import copy
 from voda.log.archive.archive import Archive, verify_archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.archive.copy import back_up, copy_log, restore_archive
+from voda.log.archive.copy import copy_log, copy_to_folder
 from voda.log.archive.retention import archive_log
 from voda.log.archive.verify import HashChain, verify_log
 from voda.log.factory import open_log, open_store
@@ -62,19 +63,8 @@ def _copy(source: str, target: str) -> None:
 def _back_up(source: str, folder: str) -> None:
     async def run() -> None:
         log = await open_log(source)
-        await back_up(log, Path(folder))
+        await copy_to_folder(log, Path(folder))
         await log.close()
-
-    _in_small_steps()
-    asyncio.run(run())
-
-
-def _restore(folder: str, target: str) -> None:
-    async def run() -> None:
-        store = await open_store(target)
-        if await store.position() == 0:
-            await restore_archive(Archive.open(Path(folder)), store)
-        await store.close()
 
     _in_small_steps()
     asyncio.run(run())
@@ -233,20 +223,10 @@ def test_backup_killed_again_and_again_is_the_same_folder(log: Path, tmp_path: P
     assert events(place(last)) == events(log)
 
 
-def test_restore_killed_again_and_again_is_all_or_nothing(log: Path, tmp_path: Path) -> None:
-    whole, folder = events(log), tmp_path / "backup"
-    _back_up_as_it_is(log, folder)
-
-    def place(number: int) -> Path:
-        return tmp_path / f"restored{number}.db"
-
-    def check(number: int) -> None:
-        if place(number).exists():
-            assert events(place(number)) in ([], whole)
-
-    last = killed_at_random(_restore, lambda number: (folder, place(number)), check)
-    assert all(events(place(number)) == whole for number in range(last + 1))
-    assert asyncio.run(_verified(place(last))) == ""
+def test_copy_from_a_folder_killed_again_and_again_is_the_same_log(log: Path, tmp_path: Path) -> None:
+    _back_up_as_it_is(log, tmp_path / "backup")
+    numbers = count()
+    _prove_copies_whole(tmp_path / "backup", lambda: str(tmp_path / f"copy{next(numbers)}.db"))
 
 
 def test_archive_killed_again_and_again_loses_nothing(log: Path, tmp_path: Path) -> None:
@@ -274,7 +254,7 @@ def test_archive_killed_again_and_again_loses_nothing(log: Path, tmp_path: Path)
 def _back_up_as_it_is(log: Path, folder: Path) -> None:
     async def run() -> None:
         opened = await open_log(log)
-        await back_up(opened, folder)
+        await copy_to_folder(opened, folder)
         await opened.close()
 
     asyncio.run(run())
