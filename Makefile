@@ -66,8 +66,9 @@ test: setup ## Run the tests, all but the slow ones: minutes.
 	$(PYTEST) -m 'not slow'
 
 # As much chaos as every commit has to stand; `make dst torture` is for more.
-check: SECONDS = 60
-check: ROUNDS = 40
+check: SEEDS = 80
+check: SECONDS = 40
+check: ROUNDS = 30
 check: slow dst torture e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
 
 slow: setup ## Run the tests that are marked slow.
@@ -137,7 +138,7 @@ bench-kube: setup ## Measure voda on a real Kubernetes control plane, all on thi
 	@$(PYTHON) tools/bootstrap.py --kubernetes
 	$(BIN)/python -m benchmarks.kube
 
-bench-log: setup ## Measure the log on every store: appends, tails, starts, failovers, simulation.
+bench-log: setup ## Measure the log on every store: appends, tails, starts, simulation.
 	@$(PYTHON) tools/bootstrap.py --postgres
 	$(BIN)/python -m benchmarks.log
 
@@ -166,8 +167,8 @@ LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-i
 mutants: setup ## Change the pure core in SAMPLE places, one at a time, and see whether the tests find it.
 	$(BIN)/python -m tools.mutants --sample $(SAMPLE) --jobs $(WORKERS) $(MUTANTS)
 
-house: ## Print the figures of the code: modules, lines, names, folders, the largest object.
-	@$(PYTHON) tools/house.py -v
+house: ## Print the figures of the code: lines, names, folders, the largest object, what imports what.
+	@$(PYTHON) -m tools.house -v
 
 clean: ## Remove whatever the other targets made.
 	rm -rf .venv .venv-torch out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -12,5 +12,6 @@ FORMER: Final[Mapping[str, str]] = {
     "log export": "`voda log copy LOG FOLDER` writes all events, as packed lines of JSON",
     "log import": "`voda log copy FOLDER LOG` makes a log from a folder",
     "log restore": "`voda log copy FOLDER LOG` makes a log from a folder",
+    "serve --cluster": "`voda serve` is for Kubernetes, without this option; for this machine run `voda up`",
 }
 """The words behind `voda` -> the sentence."""
