@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 
 from tests import jetstream_logs
 from tests.builders import a_fact, a_snapshot, seal
 from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
-from tests.nats import NatsServer, serving
+from tests.nats import PASSWORD, USER, NatsServer, serving
 from tests.sqlite_logs import fill
 from tests.waiting import until_it_is
 from voda.domain.errors import (
@@ -471,9 +472,8 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
         for number in range(100):
             await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))])
     async with opened(url) as store:
-        for kind in ("ids", "places"):
-            for key in await store._log.marks.blobs.keys(kind):
-                await store._log.marks.blobs.drop(key)
+        for key in await store._log.marks.blobs.keys("segment"):
+            await store._log.marks.blobs.drop(key)
         assert await store.append("job.new", ANY_VERSION, [a_fact("7")]) == 8
         assert await ids(store, stream="job.1") == [str(number) for number in range(1, 100, 3)]
 
@@ -611,6 +611,46 @@ async def _unprotected(url: str) -> bool:
         await connection.api(f"STREAM.MSG.DELETE.{name}", {"seq": 3})
         await connection.api(f"STREAM.UPDATE.{name}", {**config, "deny_delete": True})
     return True
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_stream_that_answers_no_reader_is_named_and_mended_by_migrate(url: str, read_only: bool) -> None:
+    await change(url, allow_direct=False)
+    with pytest.raises(InvalidInput, match=r"expected allow_direct=true, got false; run 'voda log migrate nats://"):
+        await open_store(url, read_only=read_only)
+    await JetStreamStore.migrate(url)
+    await (await open_store(url, read_only=read_only)).close()
+
+
+_RIGHTS = """
+authorization {{ users: [
+  {{ user: {user}, password: {password}, permissions: {{
+    publish: ["$JS.API.>", "voda.events", "voda_marks.>"], subscribe: ["_INBOX.>", "voda_grown"] }} }}
+  {{ user: other, password: {password}, permissions: {{ publish: {{ deny: ["voda.events", "voda_marks.>"] }} }} }}
+] }}
+"""
+
+
+@pytest.mark.slow
+async def test_log_needs_the_rights_that_are_documented_and_nobody_else_may_publish_to_it() -> None:
+    with serving(more=_RIGHTS.format(user=USER, password=PASSWORD)) as server:
+        url = server.url("voda")
+        await JetStreamStore.migrate(url)
+        async with opened(url) as store:
+            assert await store.append("job.a", 0, [a_fact("1")]) == 1
+            assert await taken(store.tail(0), 1) == ["1"]
+            other = await nats.connect(f"nats://other:{PASSWORD}@127.0.0.1:{server.nodes[0].port}")
+            refused = asyncio.get_running_loop().create_future()
+
+            async def on_error(error: Exception) -> None:
+                refused.set_result(str(error))
+
+            other._error_cb = on_error
+            await other.publish("voda.events", b"theirs")
+            async with asyncio.timeout(WAIT_S):
+                assert "permissions violation" in (await refused).lower()
+            await other.close()
+            assert await store.append("job.a", 1, [a_fact("2")]) == 2
 
 
 async def test_stream_of_another_application_is_left_alone(nats_server: NatsServer) -> None:

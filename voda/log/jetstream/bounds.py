@@ -12,7 +12,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput, LogDamaged
-from voda.log.jetstream.marks import BASE, CHECKPOINT, IDS, PLACES, BlobKey, EndMark
+from voda.log.jetstream.marks import BASE, CHECKPOINT, SEGMENT, BlobKey, EndMark
 from voda.log.jetstream.reader import PositionIndex
 from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.store import Base
@@ -33,13 +33,10 @@ async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
         await log.marks.write_record(replace(log.marks.record, base=base.position, sequence=boundary.sequence))
     # Delete the messages before that of the first remaining event.
     await log.stream.api("PURGE", {"seq": log.marks.record.sequence})
-    for kind in (IDS, PLACES):
+    for kind, last in ((SEGMENT, base.position), (BASE, base.position - 1)):
         for key in await log.marks.blobs.keys(kind):
-            if key.position <= base.position:
+            if key.position <= last:
                 await log.marks.blobs.drop(key)
-    for key in await log.marks.blobs.keys(BASE):
-        if key.position < base.position:
-            await log.marks.blobs.drop(key)
     await log.begin_anew()
 
 
@@ -47,7 +44,7 @@ async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
     """See DurableStore.refuse_cut; `kinds` are further records whose positions the log once reached."""
     note = await log.marks.end()
     reached = note.position if note else 0
-    for kind in (BASE, CHECKPOINT, IDS, PLACES, *kinds):
+    for kind in (BASE, CHECKPOINT, SEGMENT, *kinds):
         reached = max([reached, *(key.position for key in await log.marks.blobs.keys(kind))])
     await _refuse_holes(log)
     position = (await log.sync()).position

@@ -22,7 +22,7 @@ from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.store import Base
 
-CHECKPOINT, IDS, PLACES, BASE = "checkpoint", "ids", "places", "base"
+CHECKPOINT, SEGMENT, BASE = "checkpoint", "segment", "base"
 _RECORD_FORMAT = 1
 _CHUNK_BYTES = 256 * 1024
 _AT_ONCE = 16

@@ -9,15 +9,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from msgspec import msgpack
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.group_commit import Committer
-from voda.log.jetstream.marks import CHECKPOINT, IDS, PLACES, BlobKey
+from voda.log.jetstream.marks import CHECKPOINT, SEGMENT, BlobKey
 from voda.log.jetstream.messages import OutgoingGroup, encode_group
 from voda.log.jetstream.reader import EventReader
-from voda.log.jetstream.state import LogState, encoded
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.synced_log import CHECKPOINTS_KEPT, SyncedLog
 from voda.log.jetstream.transport.client import is_conflict, translate_error
 from voda.log.store import refuse_other_end
@@ -67,8 +68,7 @@ class MarksWriter:
         try:
             while log.closed:
                 closed = log.closed[0]
-                await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
-                await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
+                await log.marks.blobs.put(BlobKey(SEGMENT, "", closed.last), msgpack.encode(closed.segment))
                 # Only the newest segments have one.
                 if closed.checkpoint:
                     await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
