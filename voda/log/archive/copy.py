@@ -122,20 +122,22 @@ class FolderCopy(Copy):
         self.chain = chain
         self._archive = archive
         self._waiting: list[Sealed] = []
+        self._waiting_bytes = 0
 
     async def at(self, position: int) -> Sealed | None:
         return await asyncio.to_thread(self._archive.at, position)
 
     async def add(self, events: Sequence[Sealed]) -> None:
-        self._waiting += events
-        size_bytes = sum(len(sealed.body) for sealed in self._waiting)
-        if len(self._waiting) >= SEGMENT_EVENTS or size_bytes >= SEGMENT_BYTES:
-            await self.flush()
+        for sealed in events:
+            self._waiting.append(sealed)
+            self._waiting_bytes += len(sealed.body)
+            if len(self._waiting) >= SEGMENT_EVENTS or self._waiting_bytes >= SEGMENT_BYTES:
+                await self.flush()
 
     async def flush(self) -> None:
         if self._waiting:
             await asyncio.to_thread(self._archive.add, self._waiting, self.chain)
-            self._waiting = []
+            self._waiting, self._waiting_bytes = [], 0
 
 
 async def folder_copy(archive: Archive) -> FolderCopy:
