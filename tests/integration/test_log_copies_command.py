@@ -161,7 +161,7 @@ def test_new_place_is_a_folder_unless_its_name_is_a_logs(voda: Voda, log: Path, 
     assert (follow.status, "--follow is for a copy of all in another store" in follow.err) == (2, True)
 
 
-def test_damaged_segment_is_named_and_only_what_is_before_it_is_copied(voda: Voda, log: Path, tmp_path: Path) -> None:
+def test_damaged_segment_is_named_and_what_is_before_it_can_be_copied(voda: Voda, log: Path, tmp_path: Path) -> None:
     backup = tmp_path / "b"
     voda("log", "copy", log, backup)
     append(log, "new")
@@ -171,7 +171,7 @@ def test_damaged_segment_is_named_and_only_what_is_before_it_is_copied(voda: Vod
     verified = voda("log", "verify", backup, "-o", "json")
     assert (verified.status, json.loads(verified.out)["damaged_at"]) == (2, 5)
     said = voda("log", "copy", backup, tmp_path / "again.db")
-    assert (said.status, len(events(tmp_path / "again.db"))) == (2, 4)
+    assert (said.status, (tmp_path / "again.db").exists()) == (2, False)
     assert f"{damaged}: positions 5 to 5: its bytes are not what was written" in said.err
     assert voda("log", "copy", backup, tmp_path / "part.db", "--to-position", 4).status == 0
 
