@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -156,8 +155,11 @@ def killed_at_random(work: Work, target: Callable[[int], Sequence[object]], chec
     return current
 
 
-def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path) -> None:
-    whole = events(log)
+@pytest.mark.parametrize("is_from_a_folder", [False, True])
+def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path, is_from_a_folder: bool) -> None:
+    whole, source = events(log), log
+    if is_from_a_folder:
+        finished(started(_back_up, log, source := tmp_path / "backup"))
 
     def place(number: int) -> Path:
         return tmp_path / f"copy{number}.db"
@@ -167,7 +169,7 @@ def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path) -> No
             found = events(place(number))
             assert found == whole[: len(found)]
 
-    last = killed_at_random(_copy, lambda number: (log, place(number)), check)
+    last = killed_at_random(_copy, lambda number: (source, place(number)), check)
     assert all(events(place(number)) == whole for number in range(last + 1))
     assert asyncio.run(_verified(place(last))) == ""
 
@@ -223,12 +225,6 @@ def test_backup_killed_again_and_again_is_the_same_folder(log: Path, tmp_path: P
     assert events(place(last)) == events(log)
 
 
-def test_copy_from_a_folder_killed_again_and_again_is_the_same_log(log: Path, tmp_path: Path) -> None:
-    _back_up_as_it_is(log, tmp_path / "backup")
-    numbers = count()
-    _prove_copies_whole(tmp_path / "backup", lambda: str(tmp_path / f"copy{next(numbers)}.db"))
-
-
 def test_archive_killed_again_and_again_loses_nothing(log: Path, tmp_path: Path) -> None:
     whole, content = events(log), log.read_bytes()
 
@@ -249,15 +245,6 @@ def test_archive_killed_again_and_again_loses_nothing(log: Path, tmp_path: Path)
         assert events(found, folder) == whole
         assert asyncio.run(_base(found)) == EVENTS - KEPT
     assert asyncio.run(_verified(place(last)[0])) == ""
-
-
-def _back_up_as_it_is(log: Path, folder: Path) -> None:
-    async def run() -> None:
-        opened = await open_log(log)
-        await copy_to_folder(opened, folder)
-        await opened.close()
-
-    asyncio.run(run())
 
 
 async def _verified(place: str | Path) -> str:

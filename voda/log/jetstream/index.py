@@ -22,7 +22,7 @@ _HASH_BYTES = 8
 _Hashes = NDArray[np.uint64]
 
 
-class Segment(Struct, frozen=True, array_like=True):
+class IndexSegment(Struct, frozen=True, array_like=True):
     """Some 65,536 events of the log, one after the other."""
 
     after: int
@@ -74,15 +74,15 @@ class OpenSegment:
 
     @property
     def streams(self) -> bytes:
-        """See Segment."""
+        """See IndexSegment."""
         return self._streams.tobytes()
 
-    def segment(self) -> Segment:
+    def segment(self) -> IndexSegment:
         """Return it in the form of a closed segment."""
         hashes = hashes_of(self.ids)
         order = np.argsort(hashes, kind="stable")
         ids = hashes[order].tobytes(), order.astype(np.uint32).tobytes()
-        return Segment(self.after, *ids, self.streams, self._positions.tobytes(), self._sequences.tobytes())
+        return IndexSegment(self.after, *ids, self.streams, self._positions.tobytes(), self._sequences.tobytes())
 
 
 class IdIndex:
@@ -96,7 +96,7 @@ class IdIndex:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def add(self, segment: Segment) -> None:
+    def add(self, segment: IndexSegment) -> None:
         hashes = np.frombuffer(segment.hashes, np.uint64)
         self._segments.append((segment.after, hashes, np.frombuffer(segment.offsets, np.uint32)))
         run = hashes
@@ -127,7 +127,7 @@ def hashes_of(ids: Iterable[str]) -> _Hashes:
     return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=_HASH_BYTES).digest() for name in ids), np.uint64)
 
 
-def boundary_before(segment: Segment, position: int) -> GroupBoundary:
+def boundary_before(segment: IndexSegment, position: int) -> GroupBoundary:
     """Return the boundary before the group of an event of a closed segment."""
     positions = np.frombuffer(segment.positions, np.uint64)
     found = int(np.searchsorted(positions, position, "right")) - 1
@@ -135,7 +135,7 @@ def boundary_before(segment: Segment, position: int) -> GroupBoundary:
 
 
 def positions_of(stream: str, streams: bytes, after: int) -> NDArray[np.int64]:
-    """Return the positions that events of a stream may have, ascending; see Segment."""
+    """Return the positions that events of a stream may have, ascending; see IndexSegment."""
     return np.flatnonzero(np.frombuffer(streams, np.uint32) == crc32(stream.encode())) + after + 1
 
 

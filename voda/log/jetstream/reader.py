@@ -12,7 +12,7 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Sealed
-from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, Segment, boundary_before, positions_of
+from voda.log.jetstream.index import GroupBoundary, IdIndex, IndexSegment, OpenSegment, boundary_before, positions_of
 from voda.log.jetstream.marks import SEGMENT, BlobKey
 from voda.log.jetstream.messages import Group
 from voda.log.jetstream.synced_log import SyncedLog
@@ -29,7 +29,7 @@ _Key = tuple[int, int, int]
 """Of a segment: see Checkpoint."""
 
 _log = logging.getLogger(__name__)
-_decode_segment = msgspec.msgpack.Decoder(Segment).decode
+_decode_segment = msgspec.msgpack.Decoder(IndexSegment).decode
 
 
 class EventReader:
@@ -145,7 +145,7 @@ class PositionIndex:
         self._log = log
         self._generation = log.generation
         self._ids = IdIndex()
-        self._segments: dict[int, Segment] = {}
+        self._segments: dict[int, IndexSegment] = {}
         # Where readers stopped, and will go on.
         self._boundaries: dict[int, GroupBoundary] = {}
 
@@ -203,7 +203,7 @@ class PositionIndex:
             self._segments.clear()
             self._boundaries.clear()
 
-    async def _segment(self, key: _Key) -> Segment:
+    async def _segment(self, key: _Key) -> IndexSegment:
         self._refresh()
         last = key[2]
         if last not in self._segments:
@@ -213,7 +213,7 @@ class PositionIndex:
                 del self._segments[next(iter(self._segments))]
         return self._segments[last]
 
-    async def _stored(self, last: int) -> Segment | None:
+    async def _stored(self, last: int) -> IndexSegment | None:
         try:
             data = await self._log.marks.blobs.get(BlobKey(SEGMENT, "", last))
         except LogDamaged as error:
@@ -221,7 +221,7 @@ class PositionIndex:
             return None
         return _decode_segment(data) if data else None
 
-    async def _rebuilt(self, key: _Key) -> Segment:
+    async def _rebuilt(self, key: _Key) -> IndexSegment:
         """Make a segment again, without its archived events."""
         first, sequence, last = key
         # Read the base anew: events archived meanwhile would shift all positions.

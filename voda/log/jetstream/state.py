@@ -12,7 +12,7 @@ from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.codec import body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, Segment
+from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, IndexSegment, OpenSegment
 from voda.log.jetstream.messages import NO_GROUP, Group, OutgoingGroup
 
 FORMAT = 1
@@ -36,7 +36,7 @@ class Checkpoint(Struct, frozen=True, array_like=True):
 class ClosedSegment(Struct, frozen=True):
     """A segment of the index that is complete."""
 
-    segment: Segment
+    segment: IndexSegment
     checkpoint: bytes
     """Empty if there are newer ones."""
     last: int
