@@ -20,6 +20,7 @@ from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
 from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.lease.sqlite import SqliteLease
+from voda.log.memory import MemoryStore
 from voda.log.sql import sqlite_file
 from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
