@@ -282,8 +282,13 @@ async def test_output_that_is_too_much_for_a_result_ends_the_command(tmp_path: P
             await scene.client().exec("a", ["head", "-c", "100000000", "/dev/zero"])
 
 
-async def test_cluster_that_runs_no_commands_says_what_does() -> None:
-    async with a_service() as service:
-        await service.happens(JobSubmitted(spec=a_spec("a")))
-        answer = await service.ask("GET", "/api/v1/jobs/a/exec")
-        assert (answer.status, "kubectl exec runs one in a pod of job a" in answer.json()["detail"]) == (404, True)
+@pytest.mark.parametrize(("query", "pod"), [("", "a-worker-0"), ("?replica=1", "a-worker-1"), ("?replica=5", "POD")])
+async def test_cluster_that_runs_no_commands_says_what_to_type(tmp_path: Path, query: str, pod: str) -> None:
+    for name in ("a-worker-0", "a-worker-1"):
+        (tmp_path / "a" / "logs").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / "logs" / f"{name}.log").touch()
+    async with a_service(jobs=tmp_path) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a", namespace="team")))
+        answer = await service.ask("GET", f"/api/v1/jobs/a/exec{query}")
+        assert answer.status == 404
+        assert answer.json()["detail"].endswith(f"kubectl does: kubectl exec -n team {pod} -- COMMAND")

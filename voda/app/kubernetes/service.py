@@ -34,7 +34,6 @@ from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
-from voda.cluster.kubernetes.exec.commands import KubernetesCommands
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
@@ -244,7 +243,6 @@ class KubernetesService:
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
             outputs=outputs,
-            commands=KubernetesCommands(self.mirror, self.jobs.live_job),
             pod_scheduler=self.pod_scheduler,
             job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
             warnings=self._warnings,
