@@ -13,16 +13,6 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from voda.application.read_model import ReadModel
-from voda.application.status.job_states import (
-    DISCOVERY,
-    ReadState,
-    job_state,
-    job_states_path,
-    refused_fields,
-    shown_fields,
-    state_name,
-)
-from voda.application.status.rate_limiter import RateLimiter, TroubleLog
 from voda.application.submit_job import adoption_id
 from voda.backoff import Backoff
 from voda.clock import Clock
@@ -33,6 +23,16 @@ from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.kubernetes_client.errors import Conflict
+from voda.operator.status.job_states import (
+    DISCOVERY,
+    ReadState,
+    job_state,
+    job_states_path,
+    refused_fields,
+    shown_fields,
+    state_name,
+)
+from voda.operator.status.rate_limiter import RateLimiter, TroubleLog
 from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)

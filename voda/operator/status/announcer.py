@@ -9,14 +9,14 @@ import logging
 from collections import OrderedDict
 from typing import Any, Final, Literal, NamedTuple
 
-from voda.application.status.kube_events import Announcement, Reason, event_object, events_path
-from voda.application.status.rate_limiter import RateLimiter, TroubleLog
 from voda.clock import Clock
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
+from voda.operator.status.kube_events import Announcement, Reason, event_object, events_path
+from voda.operator.status.rate_limiter import RateLimiter, TroubleLog
 
 _log = logging.getLogger(__name__)
 
