@@ -23,8 +23,8 @@ def test_keys_are_taken_once_at_their_earliest_instant_those_due_longest_first(
         due.add(key, at)
         earliest[key] = min(at, earliest.get(key, math.inf))
     taken = []
-    while (key := due.take(now)) is not None:
-        taken.append(key)
+    while (found := due.take(now)) is not None:
+        taken.append(found)
     assert sorted(taken) == sorted(key for key, at in earliest.items() if at <= now)
     assert [earliest[key] for key in taken] == sorted(earliest[key] for key in taken)
     assert due.next_at() == min((at for at in earliest.values() if at > now), default=math.inf)
