@@ -1,4 +1,4 @@
-"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file; finds its Lease.
+"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, or a folder of segments; finds its Lease.
 
 Rules: what is not a voda log is refused in one sentence before anything is changed; a store's libraries are imported
 with the first log of its kind, because the import takes more than half of a start. The store that decides who leads is
@@ -16,13 +16,10 @@ from voda import config
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput, NotALog
 from voda.domain.lease import LeaseStore
+from voda.log import jetstream
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
-from voda.log.archive.copy import restore_archive
-from voda.log.archive.segment import is_export
-from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.lease.sqlite import SqliteLease
-from voda.log.memory import MemoryStore
 from voda.log.sql import sqlite_file
 from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
@@ -50,10 +47,8 @@ async def open_store(
     """
     path = sqlite_path(location)
     store: DurableStore
-    if is_nats(location):
-        from voda.log.jetstream.store import JetStreamStore
-
-        store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
+    if jetstream.is_nats(location):
+        store = await jetstream.open_store(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
         from voda.log.sql.postgres import PostgresDatabase
 
@@ -73,10 +68,8 @@ async def open_store(
 async def migrate_log(location: str | Path) -> None:
     """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file."""
     path = sqlite_path(location)
-    if is_nats(location):
-        from voda.log.jetstream.store import JetStreamStore
-
-        await JetStreamStore.migrate(str(location))
+    if jetstream.is_nats(location):
+        await jetstream.migrate(str(location))
     elif path is None:
         from voda.log.sql.postgres import PostgresDatabase
 
@@ -88,42 +81,34 @@ async def migrate_log(location: str | Path) -> None:
 
 
 async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
-    """Open a log for reading: a database, an archive, or an exported file (all of it in memory).
+    """Open a log for reading: a database or a folder of segments.
 
     A log whose end was lost is opened too: see refuse_cut.
 
     Args:
-        location: as in open_store, an export, or a folder of segments.
+        location: as in open_store, or a folder of segments.
         archive: folder of the log's archive; None = the one that VODA_ARCHIVE names, else the one that the log names.
     """
     path = sqlite_path(location)
-    if path is None or not (path.is_dir() or is_export(path)):
-        return ArchiveBackedStore(await open_store(location, read_only=True), archive or config.archive())
-    if path.is_dir():
+    if path is not None and path.is_dir():
         return SegmentStore(open_archive(path))
-    store = MemoryStore()
-    await restore_archive(Archive.open_export(path), store)
-    return store
+    return ArchiveBackedStore(await open_store(location, read_only=True), archive or config.archive())
 
 
 async def refuse_cut(store: EventStore) -> None:
     """Raise LogDamaged if the log that open_log returned once reached further than it does now.
 
-    A folder of segments cannot tell, and an exported file without its end is not opened.
+    A folder of segments cannot tell.
     """
     if isinstance(store, ArchiveBackedStore):
         await store.refuse_cut()
 
 
 def open_archive(path: Path) -> Archive:
-    """Open a folder that holds an archive or a backup, or an exported file; raises NotALog if it has no segments."""
-    if not path.is_dir():
-        return Archive.open_export(path)
+    """Open a folder of segments; raises NotALog if it has none."""
     archive = Archive.open(path)
     if not archive.segments:
-        raise NotALog(
-            f"{path} is a directory without segments of a log: expected a log, or what 'voda log backup' wrote"
-        )
+        raise NotALog(f"{path} is a directory without segments of a log: expected a log, or a copy of one")
     return archive
 
 
@@ -131,7 +116,7 @@ def sqlite_path(location: str | Path) -> Path | None:
     """Return the file of a path or an SQLite URL; None for PostgreSQL and NATS; raises InvalidInput for other URLs."""
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
-    if is_nats(location):
+    if jetstream.is_nats(location):
         return None
     try:
         url = make_url(location)
@@ -148,8 +133,8 @@ def sqlite_path(location: str | Path) -> Path | None:
 
 def display_name(location: str | Path) -> str:
     """Return the name of a log for output: its path, or its URL without the password."""
-    if is_nats(location):
-        return parse_url(str(location)).place
+    if jetstream.is_nats(location):
+        return jetstream.display_name(str(location))
     return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 
@@ -177,15 +162,13 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
         return SqliteLease(Path(store.database.place), name, clock=clock)
     # Imported only when needed, as in voda.log.factory.
-    from voda.log.jetstream.store import JetStreamStore
-    from voda.log.lease.jetstream import JetStreamLease
     from voda.log.lease.postgres import PostgresLease
     from voda.log.sql.postgres import PostgresDatabase
 
     if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
         return PostgresLease(store.database, name)
-    if isinstance(store, JetStreamStore):
-        return JetStreamLease(store.connection, name, clock=clock)
+    if (lease := jetstream.lease_of(store, name, clock=clock)) is not None:
+        return lease
     raise InvalidInput(
         f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
     )
