@@ -20,7 +20,7 @@ from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
 
 
@@ -46,7 +46,7 @@ class Sharing:
                 backend=backend,
                 binding=binding,
                 pods=pods,
-                chooser=CardChooser(rater),
+                chooser=GpuChooser(rater),
                 is_synced=lambda: mirror.is_synced,
                 most_nodes=settings.nodes_to_score,
             )
