@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, Refusal
+from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
 from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.claims.verdicts import scheduler_of, verdict
 from voda.application.sharing.share_corrections import ClosedNodes
@@ -139,7 +139,7 @@ class PodExplanations:
             return f"voda has chosen {meant.node} for it, and is about to name the cards in its claims"
         return f"voda has chosen {meant.node} for it; {_kube_scheduler(pod)}"
 
-    def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenGpus | Refusal:
+    def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenGpus | NoRoom:
         return Allotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts).choose(claimant)
 
     def _next(self, pod: Pod, chosen: ChosenGpus) -> str:

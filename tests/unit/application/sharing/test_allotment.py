@@ -10,8 +10,8 @@ from voda.application.sharing.claims.allotment import (
     ChosenGpus,
     Claimant,
     ClosedAccounts,
+    NoRoom,
     OpenNode,
-    Refusal,
 )
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import GpuDevice, GpuRequest, Gpus
@@ -47,7 +47,7 @@ def choose(allotment: Allotment, uid: str, milli: int = 400, **changes: object) 
     avoided = changes.pop("avoided", ())
     claimant = Claimant(pod=a_pod(uid, **changes), claims={}, requests=requests, avoided=avoided)  # type: ignore[arg-type]
     found = allotment.choose(claimant)
-    if isinstance(found, Refusal):
+    if isinstance(found, NoRoom):
         return found.reason
     return found.node, found.containers["gpu"].cards[0]
 
@@ -55,7 +55,7 @@ def choose(allotment: Allotment, uid: str, milli: int = 400, **changes: object) 
 def refusal(allotment: Allotment, claimant: Claimant) -> str:
     """Return why a pod finds no room."""
     found = allotment.choose(claimant)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, NoRoom)
     return found.reason
 
 

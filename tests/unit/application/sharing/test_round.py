@@ -8,7 +8,16 @@ from msgspec.structs import replace
 
 from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
 from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.round import Action, Give, GiveBack, HeldGpus, Tell, Unname, WaitingPod, plan_round
+from voda.application.sharing.claims.round import (
+    Action,
+    Give,
+    GiveBack,
+    HeldGpus,
+    Tell,
+    Unname,
+    UnplacedPod,
+    plan_round,
+)
 from voda.application.sharing.claims.verdicts import unseen_reason
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
@@ -28,12 +37,12 @@ def a_pod(reason: str = "", message: str = "no CPU", *, room_on: str = "n1", **s
     return msgspec.convert({"metadata": metadata, "spec": {"schedulerName": "other", **spec}, "status": status}, Pod)
 
 
-def waiting(pod: Pod) -> WaitingPod:
+def waiting(pod: Pod) -> UnplacedPod:
     """Return a pod that asks for a part of a GPU."""
-    return WaitingPod(pod=pod, claimant=Claimant(pod=pod, claims={}, requests={"gpu": PART}))
+    return UnplacedPod(pod=pod, claimant=Claimant(pod=pod, claims={}, requests={"gpu": PART}))
 
 
-def holding(pod: Pod, *, are_named: bool = True, renewals: int = 0, are_lost: bool = False) -> WaitingPod:
+def holding(pod: Pod, *, are_named: bool = True, renewals: int = 0, are_lost: bool = False) -> UnplacedPod:
     """Return a pod that has had a part of a GPU of n1 since instant 0."""
     found = waiting(pod)
     assert found.claimant is not None
@@ -44,7 +53,7 @@ def holding(pod: Pod, *, are_named: bool = True, renewals: int = 0, are_lost: bo
 
 
 def a_round(
-    pods: Sequence[WaitingPod], memory: Mapping[str, PodAttempt], now: float, free: Sequence[str] = ()
+    pods: Sequence[UnplacedPod], memory: Mapping[str, PodAttempt], now: float, free: Sequence[str] = ()
 ) -> tuple[Sequence[Action], Mapping[str, PodAttempt]]:
     """Return what is to be done, where one GPU is free on each of the nodes, and what is remembered then."""
     account = SharingNode(devices=(GpuDevice(memory_mib=80_000, name="d/n/0"),))
@@ -53,7 +62,7 @@ def a_round(
     return found.actions, found.memory
 
 
-def answer(pod: WaitingPod, attempt: PodAttempt, now: float, *free: str) -> tuple[Action | None, PodAttempt]:
+def answer(pod: UnplacedPod, attempt: PodAttempt, now: float, *free: str) -> tuple[Action | None, PodAttempt]:
     """Return what is to be done of one pod, and what is remembered of it then."""
     actions, memory = a_round([pod], {"a": attempt}, now, free)
     return actions[0] if actions else None, memory["a"]
@@ -111,12 +120,12 @@ def test_pod_without_claims_is_to_name_no_gpus_every_five_seconds_until_they_are
     attempt, at = NEW, list[int]()
     pod = replace(a_pod(), metadata=replace(a_pod().metadata, annotations={"voda.dev/cards": "gpus=x"}))
     for now in range(100, 112):
-        found, attempt = answer(WaitingPod(pod=pod), attempt, float(now))
+        found, attempt = answer(UnplacedPod(pod=pod), attempt, float(now))
         at += [now] * isinstance(found, Unname)
     assert at == [105, 110]
     _, attempt = answer(waiting(pod), attempt, 112.0)
-    assert answer(WaitingPod(pod=pod), attempt, 200.0)[0] is None
-    assert answer(WaitingPod(pod=a_pod()), PodAttempt(missing_since=0.0), 200.0)[0] is None
+    assert answer(UnplacedPod(pod=pod), attempt, 200.0)[0] is None
+    assert answer(UnplacedPod(pod=a_pod()), PodAttempt(missing_since=0.0), 200.0)[0] is None
 
 
 def test_pod_that_nobody_looked_at_is_left_alone_until_somebody_does_and_another_avoids_the_node() -> None:

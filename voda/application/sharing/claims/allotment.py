@@ -66,7 +66,7 @@ class ChosenGpus(Struct, frozen=True, kw_only=True):
     """How often the pod's claims are to have been made anew at least."""
 
 
-class Refusal(NamedTuple):
+class NoRoom(NamedTuple):
     """That a pod finds no room."""
 
     claimant: Claimant
@@ -152,7 +152,7 @@ class Allotment:
             whole = {f"{card}": ContainerGpus(cards=(card,), request=_ALL) for card in kept}
             self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
 
-    def choose(self, claimant: Claimant) -> ChosenGpus | Refusal:
+    def choose(self, claimant: Claimant) -> ChosenGpus | NoRoom:
         """Return node and GPUs of a pod, or why there are none."""
         asked = _asked(claimant)
         if asked not in self._refusals:
@@ -160,7 +160,7 @@ class Allotment:
             if (chosen := self._choose(names, claimant)) is not None:
                 return chosen
             self._refusals[asked] = names, self._refusal(claimant, names)
-        return Refusal(claimant, *self._refusals[asked])
+        return NoRoom(claimant, *self._refusals[asked])
 
     def _names(self, claimant: Claimant) -> Sequence[str]:
         """Return the nodes where a pod could be, were there room."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, Refusal
+from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
 from voda.application.sharing.claims.attempt import NEW, PodAttempt
 from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claims.claimants import Claimants
@@ -31,7 +31,7 @@ from voda.application.sharing.claims.requests import (
     request_at,
     with_refused,
 )
-from voda.application.sharing.claims.round import Give, GiveBack, Tell, Unname, WaitingPod, plan_round
+from voda.application.sharing.claims.round import Give, GiveBack, Tell, Unname, UnplacedPod, plan_round
 from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
@@ -125,7 +125,7 @@ class ClaimPlacer:
             self._remember(each.claimant.uid, is_under_way=True)
         return recorded
 
-    async def _waiting(self) -> AsyncIterator[WaitingPod]:
+    async def _waiting(self) -> AsyncIterator[UnplacedPod]:
         """Yield what is known of the pods that wait; what is odd about one keeps nobody else from its GPUs."""
         for number, pod in enumerate(self.accounts.pods.waiting()):
             if number % _PODS_AT_ONCE == 0:
@@ -212,7 +212,7 @@ class ClaimPlacer:
 
     # ---- requests, and what is left over
 
-    async def _request(self, refused: Sequence[Refusal], now: float) -> None:
+    async def _request(self, refused: Sequence[NoRoom], now: float) -> None:
         """Record the requests that begin and end now."""
         requests, looked_at = self.claimants.requests(), self._requests_looked_at
         # A clock that was set back closes this for no longer.

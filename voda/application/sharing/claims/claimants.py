@@ -11,7 +11,7 @@ from typing import Final
 from voda.application.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
 from voda.application.sharing.claims.claim_accounts import ClaimAccounts
 from voda.application.sharing.claims.requests import JobGpus, OpenRequests
-from voda.application.sharing.claims.round import HeldGpus, WaitingPod
+from voda.application.sharing.claims.round import HeldGpus, UnplacedPod
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests
@@ -39,15 +39,15 @@ class Claimants:
     def inventory(self) -> Inventory:
         return self.accounts.inventory
 
-    def waiting_pod(self, pod: Pod) -> WaitingPod:
+    def waiting_pod(self, pod: Pod) -> UnplacedPod:
         """Return what is known of a pod without a node."""
         uid = pod.metadata.uid
         try:
             claimant = self.of(pod)
         except InvalidInput as error:
-            return WaitingPod(pod=pod, obstacle=str(error))
+            return UnplacedPod(pod=pod, obstacle=str(error))
         gpus = self.meant(claimant) if claimant is not None else None
-        return WaitingPod(
+        return UnplacedPod(
             pod=pod,
             claimant=claimant,
             is_given=self.accounts.is_given(uid),

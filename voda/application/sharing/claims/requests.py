@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Refusal
+from voda.application.sharing.claims.allotment import NoRoom
 from voda.application.sharing.claims.attempt import NEW, PodAttempt
 from voda.domain.gpus import GpuRequest
 from voda.domain.shares import ShareRequest
@@ -49,7 +49,7 @@ class JobGpus(Struct, frozen=True, kw_only=True):
     """Says whether a worker that leaves a node leaves a GPU that a pod can be given."""
 
 
-def with_refused(refused: Sequence[Refusal], memory: Mapping[str, PodAttempt], now: float) -> Mapping[str, PodAttempt]:
+def with_refused(refused: Sequence[NoRoom], memory: Mapping[str, PodAttempt], now: float) -> Mapping[str, PodAttempt]:
     """Return the memory with since when pods find no room."""
     new = {each.claimant.uid: memory.get(each.claimant.uid, NEW) for each in refused}
     return {
@@ -83,7 +83,7 @@ def ended_requests(
 
 
 def new_requests(
-    due: Sequence[Refusal], taken: Collection[str], jobs: JobGpus, memory: Mapping[str, PodAttempt]
+    due: Sequence[NoRoom], taken: Collection[str], jobs: JobGpus, memory: Mapping[str, PodAttempt]
 ) -> Sequence[ShareRequested]:
     """Return the requests that begin now.
 
@@ -106,7 +106,7 @@ def after_withdrawal(attempt: PodAttempt, fact: ShareRequestWithdrawn, now: floa
 
 
 def _begun(
-    due: Sequence[Refusal], taken: set[str], jobs: JobGpus, memory: Mapping[str, PodAttempt]
+    due: Sequence[NoRoom], taken: set[str], jobs: JobGpus, memory: Mapping[str, PodAttempt]
 ) -> Iterator[ShareRequested]:
     helpless = set[tuple[int, frozenset[tuple[str, GpuRequest]]]]()
     """Nodes and requests that nothing can be spared for: many pods ask for the same."""

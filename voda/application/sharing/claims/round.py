@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, Refusal
+from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
 from voda.application.sharing.claims.attempt import NEW, PodAttempt
 from voda.application.sharing.claims.verdicts import (
     UNSEEN_S,
@@ -49,7 +49,7 @@ class HeldGpus(Struct, frozen=True, kw_only=True):
     """How often such claims were made anew."""
 
 
-class WaitingPod(Struct, frozen=True, kw_only=True):
+class UnplacedPod(Struct, frozen=True, kw_only=True):
     """What is known of a pod without a node."""
 
     pod: Pod
@@ -105,12 +105,14 @@ class Round(Struct, frozen=True):
     """What is to be done; each action may be done twice."""
 
     actions: Sequence[Action]
-    refused: Sequence[Refusal]
+    refused: Sequence[NoRoom]
     """Pods that found no room, the oldest first."""
     memory: Mapping[str, PodAttempt]
 
 
-def plan_round(pods: Sequence[WaitingPod], allotment: Allotment, memory: Mapping[str, PodAttempt], now: float) -> Round:
+def plan_round(
+    pods: Sequence[UnplacedPod], allotment: Allotment, memory: Mapping[str, PodAttempt], now: float
+) -> Round:
     """Return what is to be done of pods that wait.
 
     Args:
@@ -119,7 +121,7 @@ def plan_round(pods: Sequence[WaitingPod], allotment: Allotment, memory: Mapping
         memory: what is remembered of pods, by uid.
         now: in seconds since the epoch.
     """
-    steps = _Steps(allotment, now)
+    steps = _NextSteps(allotment, now)
     after = {uid: each.at(now) for uid, each in memory.items()}
     room = min(_MOST_CHOSEN, MOST_UNDER_WAY - sum(each.is_under_way for each in after.values()))
     actions = list[Action]()
@@ -133,15 +135,15 @@ def plan_round(pods: Sequence[WaitingPod], allotment: Allotment, memory: Mapping
     return Round(actions, steps.refused, after)
 
 
-class _Steps:
+class _NextSteps:
     """What is to be done of one pod after the other."""
 
     def __init__(self, allotment: Allotment, now: float) -> None:
-        self.refused = list[Refusal]()
+        self.refused = list[NoRoom]()
         self._allotment = allotment
         self._now = now
 
-    def next(self, waiting: WaitingPod, attempt: PodAttempt) -> tuple[Action | None, PodAttempt]:
+    def next(self, waiting: UnplacedPod, attempt: PodAttempt) -> tuple[Action | None, PodAttempt]:
         """Return what is to be done of a pod now, and what is to be remembered of it."""
         pod, claimant, held = waiting.pod, waiting.claimant, waiting.held
         if attempt.is_under_way or waiting.is_given:
