@@ -32,12 +32,12 @@ from voda.application.sharing.claims.requests import (
     with_refused,
 )
 from voda.application.sharing.claims.round import Give, GiveBack, Tell, Unname, UnplacedPod, plan_round
-from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused
 from voda.events.types import ShareAssigned, ShareReleased, ShareRequestWithdrawn
+from voda.operator.status.kube_events import Announcement, Subject
 from voda.projections.shares import ShareAccounts
 from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import Rater

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import Log, a_spec
-from voda.application.status.event_messages import EventMessages
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -23,6 +22,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
+from voda.operator.status.event_messages import EventMessages
 from voda.projections.job_registry import JobRegistry
 
 BEGIN: Sequence[AnyFact] = (

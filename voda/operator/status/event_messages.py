@@ -11,7 +11,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.application.status.kube_events import Reason
 from voda.domain.job import JobSpec, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import describe
@@ -32,6 +31,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
+from voda.operator.status.kube_events import Reason
 from voda.projections.job_record import JobRecord
 
 _MOST_MOVES: Final = 4
