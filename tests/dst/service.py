@@ -36,12 +36,8 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
-<<<<<<< HEAD
-from voda.sharing.gpu_chooser import GpuChooser
-=======
 from voda.operator.pod_ports import NO_PODS, PodPorts
 from voda.sharing.gpu_chooser import GpuChooser
->>>>>>> claims
 from voda.sharing.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 

@@ -28,7 +28,7 @@ class ShareRequest(Struct, frozen=True, kw_only=True):
     requested_at: float
 
 
-class FreeGpu(Struct, frozen=True, kw_only=True):
+class GpuRemainder(Struct, frozen=True, kw_only=True):
     """What is left of a card."""
 
     milli: int
@@ -53,7 +53,7 @@ class SharingNode(Struct, kw_only=True):
         """Whether its cards are devices that pods claim (dynamic resource allocation)."""
         return any(device.name for device in self.devices)
 
-    def free(self) -> Sequence[FreeGpu]:
+    def free(self) -> Sequence[GpuRemainder]:
         """Return what is left of each card; below 0 where the node has less memory than it had."""
         milli = [MILLI_PER_DEVICE] * len(self.devices)
         memory = [device.memory_mib for device in self.devices]
@@ -65,7 +65,7 @@ class SharingNode(Struct, kw_only=True):
                     milli[card] -= share.request.milli_each
                     memory[card] -= self.devices[card].memory_mib if share.request.devices else share.request.memory_mib
         return [
-            FreeGpu(milli=milli[card], memory_mib=memory[card], is_whole=card not in used)
+            GpuRemainder(milli=milli[card], memory_mib=memory[card], is_whole=card not in used)
             for card in range(len(self.devices))
         ]
 
@@ -86,7 +86,7 @@ class SharingNode(Struct, kw_only=True):
                     )
                 if left.milli <= 0:
                     return f"container {name}: card {card} has no compute left"
-                free[card] = FreeGpu(
+                free[card] = GpuRemainder(
                     milli=left.milli - request.milli_each,
                     memory_mib=0 if request.devices else left.memory_mib - request.memory_mib,
                     is_whole=False,

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from voda.domain.cells import GangPlacement, GangRequest
 from voda.domain.node import Node
+from voda.events.decisions import ShareFact
 from voda.events.records import Data, JobFact
 
 
@@ -268,6 +269,7 @@ JobEnd = JobCompleted | JobFailed | JobCanceled
 GangFact = GangPlaced | GangJoined | GangLeft
 Observation = (
     NodeFact
+    | ShareFact
     | GangFact
     | JobRegistered
     | WorkerRefused

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import ContainerGpus, GpuDevice
-from voda.domain.shares import FreeGpu, SharingNode
+from voda.domain.shares import GpuRemainder, SharingNode
 from voda.sharing.demand import Demand
 from voda.sharing.fleet import Fleet
 from voda.sharing.joint import RatedNodes, rate
@@ -174,7 +174,7 @@ class GpuChooser:
             return None
         return tuple(tuple(np.flatnonzero(each).tolist()) for each in rated.picked[:, row])
 
-    def fits_with(self, node: str, free: Sequence[FreeGpu], pod: PodRequest) -> bool:
+    def fits_with(self, node: str, free: Sequence[GpuRemainder], pod: PodRequest) -> bool:
         """Say whether a pod would fit on a node if so much of its cards were free."""
         if (row := self._fleet.row_of.get(node)) is None:
             return False

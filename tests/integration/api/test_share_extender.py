@@ -30,12 +30,8 @@ from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
-<<<<<<< HEAD
-from voda.sharing.gpu_chooser import GpuChooser
-=======
 from voda.operator.pod_ports import PodPorts
 from voda.sharing.gpu_chooser import GpuChooser
->>>>>>> claims
 from voda.sharing.raters import RATERS
 
 CARD = GpuDevice(memory_mib=16_000)

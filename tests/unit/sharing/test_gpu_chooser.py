@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.sharing import share, whole
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
-from voda.domain.shares import FreeGpu, PodShares, SharingNode
+from voda.domain.shares import GpuRemainder, PodShares, SharingNode
 from voda.sharing.gpu_chooser import HIGHEST, GpuChooser
 from voda.sharing.nodes import Floats, NodeRows
 from voda.sharing.pod import PodRequest
@@ -168,7 +168,7 @@ def reasons(chooser: GpuChooser, names: Sequence[str], pod: PodRequest) -> Mappi
 def test_pod_that_would_fit_without_others_is_seen_to_fit() -> None:
     found, pod = accounts(1, 2), a_request(whole(1))
     chooser = chooser_of(found, pod)
-    half, all_of_it = (FreeGpu(milli=milli, memory_mib=16_000, is_whole=milli == 1000) for milli in (500, 1000))
+    half, all_of_it = (GpuRemainder(milli=milli, memory_mib=16_000, is_whole=milli == 1000) for milli in (500, 1000))
     assert not chooser.fits_with("n0", (half, half), pod)
     assert chooser.fits_with("n0", (half, all_of_it), pod)
     assert not chooser.fits_with("n9", (all_of_it,), pod)

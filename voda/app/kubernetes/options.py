@@ -16,7 +16,7 @@ from msgspec import Struct, field, structs
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.application.backend import CallerLimits
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
-from voda.cluster.kubernetes.state.claimable_gpus import CapacityNames
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources
 from voda.domain.errors import InvalidInput

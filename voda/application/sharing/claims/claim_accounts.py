@@ -15,7 +15,7 @@ from voda.application.backend import Backend
 from voda.application.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
-from voda.cluster.kubernetes.state.claimable_gpus import ClaimLedger
+from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
 from voda.cluster.kubernetes.state.claimed_amounts import given_cards
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_pods import worker_of

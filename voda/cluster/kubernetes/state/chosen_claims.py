@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claimable_gpus import ClaimLedger
+from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
 from voda.cluster.kubernetes.state.claimed_amounts import share_key
 from voda.domain.gpus import ContainerGpus
 

@@ -14,11 +14,11 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import DeviceRequest, RequestChoice, ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.quantities import milli
-from voda.cluster.kubernetes.state.claimable_gpus import (
+from voda.cluster.kubernetes.state.claim_ledger import (
     MIB_MILLI,
     CapacityNames,
-    ClaimableGpu,
     ClaimLedger,
+    LedgerGpu,
     in_mib,
     named,
 )
@@ -88,9 +88,7 @@ def nodes_too_small(
     return {node for node, there in cards.nodes.items() if not all(_is_in(each, there) for each in needed)}
 
 
-def given_cards(
-    claim: ResourceClaim, cards: Sequence[ClaimableGpu], names: CapacityNames
-) -> Mapping[str, ContainerGpus]:
+def given_cards(claim: ResourceClaim, cards: Sequence[LedgerGpu], names: CapacityNames) -> Mapping[str, ContainerGpus]:
     """Return what a claim has of the cards of a node, by `share_key`; whole cards of one request together."""
     place = {card.id: index for index, card in enumerate(cards)}
     found: dict[str, ContainerGpus] = {}
@@ -162,7 +160,7 @@ def _needed(choice: RequestChoice, cards: ClaimLedger) -> tuple[int, int]:
     return milli(compute or 0), milli(memory or 0) // MIB_MILLI
 
 
-def _is_in(needed: tuple[int, int, int], cards: Sequence[ClaimableGpu]) -> bool:
+def _is_in(needed: tuple[int, int, int], cards: Sequence[LedgerGpu]) -> bool:
     compute, mib, count = needed
     return sum(card.compute >= compute and card.memory_mib >= mib for card in cards) >= count
 
@@ -178,7 +176,7 @@ def _requested(choice: RequestChoice, cards: ClaimLedger, name: str) -> Quantity
     return None
 
 
-def _given(card: ClaimableGpu, consumed: Mapping[str, Quantity], names: CapacityNames) -> GpuRequest | None:
+def _given(card: LedgerGpu, consumed: Mapping[str, Quantity], names: CapacityNames) -> GpuRequest | None:
     """Return what a claim has of a card; None: nothing that counts."""
     driver = card.id[0]
     compute, memory = (named(driver, consumed, name) or 0 for name in (names.compute, names.memory))

@@ -21,7 +21,7 @@ from voda.cluster.kubernetes.device_objects import (
     ResourceSlice,
 )
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claimable_gpus import CapacityNames, ClaimLedger, DeviceId, PoolId, claimable_gpu
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames, ClaimLedger, DeviceId, PoolId, claimable_gpu
 from voda.cluster.kubernetes.state.device_classes import (
     attribute,
     complete_slices,

@@ -14,7 +14,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
-from voda.cluster.kubernetes.state.claimable_gpus import CapacityNames
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources, cards_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuDevice, Gpus

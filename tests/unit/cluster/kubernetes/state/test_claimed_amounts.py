@@ -10,7 +10,7 @@ from tests.kube.devices import CLASS, DRIVER, a_card, a_device, a_device_class, 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claimable_gpus import CapacityNames, ClaimLedger
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames, ClaimLedger
 from voda.cluster.kubernetes.state.claimed_amounts import WHOLE, asked_of_cards, given_cards, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule

@@ -11,7 +11,7 @@ from tests.kube.devices import CLASS, a_card, a_claim_template, a_device, a_devi
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claimable_gpus import CapacityNames
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_claims import job_cards
 from voda.cluster.kubernetes.state.nodes import PoolRule

@@ -39,7 +39,7 @@ class CapacityNames(Struct, frozen=True, kw_only=True):
     memory: str = "memory"
 
 
-class ClaimableGpu(Struct, frozen=True, kw_only=True):
+class LedgerGpu(Struct, frozen=True, kw_only=True):
     """One device that claims share."""
 
     id: DeviceId
@@ -92,8 +92,8 @@ class ClaimLedger:
         self.changes = 0
         """How often anything has changed."""
         self._touch = touch
-        self._pools: dict[PoolId, Mapping[DeviceId, ClaimableGpu]] = {}
-        self._nodes: dict[str, tuple[ClaimableGpu, ...]] = {}
+        self._pools: dict[PoolId, Mapping[DeviceId, LedgerGpu]] = {}
+        self._nodes: dict[str, tuple[LedgerGpu, ...]] = {}
         self._devices: dict[str, tuple[GpuDevice, ...]] = {}
         self._allocated: defaultdict[DeviceId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._marks: dict[str, int] = {}
@@ -105,7 +105,7 @@ class ClaimLedger:
 
     # ---- changes
 
-    def put_pool(self, pool: PoolId, cards: Mapping[DeviceId, ClaimableGpu]) -> None:
+    def put_pool(self, pool: PoolId, cards: Mapping[DeviceId, LedgerGpu]) -> None:
         """Take in the cards of a pool, none where it has gone."""
         before = self._pools.pop(pool, {})
         if cards:
@@ -155,7 +155,7 @@ class ClaimLedger:
     # ---- queries
 
     @property
-    def nodes(self) -> Mapping[str, tuple[ClaimableGpu, ...]]:
+    def nodes(self) -> Mapping[str, tuple[LedgerGpu, ...]]:
         """Node -> its cards, by index."""
         return self._nodes
 
@@ -196,12 +196,12 @@ class ClaimLedger:
         found = (self._pools.get(each[:2], {}).get(each) for each in ids)
         return {card.node for card in found if card is not None}
 
-    def selector(self, *cards: ClaimableGpu) -> str:
+    def selector(self, *cards: LedgerGpu) -> str:
         """Return the CEL expression that selects these cards alone; empty: no attribute tells one from all others."""
         found = [self._unique.get(card.id) for card in cards]
         return _expression([each for each in found if each is not None]) if None not in found else ""
 
-    def obstacle(self, card: ClaimableGpu) -> str:
+    def obstacle(self, card: LedgerGpu) -> str:
         """Return why voda chooses a card for nobody, the end of a sentence; empty: it does."""
         if card.device.is_closed:
             return "tainted"
@@ -216,20 +216,18 @@ class ClaimLedger:
             self._labels = dict(_unique_texts(list(self._all())))
         return self._labels
 
-    def _all(self) -> Iterator[ClaimableGpu]:
+    def _all(self) -> Iterator[LedgerGpu]:
         return (card for pool in self._pools.values() for card in pool.values())
 
 
-def claimable_gpu(pool: PoolId, node: str, device: PublishedDevice, names: CapacityNames) -> ClaimableGpu | None:
+def ledger_gpu(pool: PoolId, node: str, device: PublishedDevice, names: CapacityNames) -> LedgerGpu | None:
     """Return a device as a card; None where claims do not share it, or it has neither of the capacities."""
     if not device.allow_multiple_allocations:
         return None
     compute, memory = (_capacity(pool[0], device, name) for name in (names.compute, names.memory))
     if not compute and not memory:
         return None
-    return ClaimableGpu(
-        id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // MIB_MILLI
-    )
+    return LedgerGpu(id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // MIB_MILLI)
 
 
 def named(driver: str, values: Mapping[str, T], name: str) -> T | None:
@@ -245,7 +243,7 @@ def in_mib(quantity: str | int | float) -> int:
     return -(-milli(quantity) // MIB_MILLI)
 
 
-def _recorded(cards: Sequence[ClaimableGpu]) -> Iterator[GpuDevice]:
+def _recorded(cards: Sequence[LedgerGpu]) -> Iterator[GpuDevice]:
     """Yield the cards of a node as the log has them; one that does not say where it is is close to no other."""
     levels = list[Sequence[int]]()
     for name in _CLOSE:
@@ -282,7 +280,7 @@ def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
         return 0
 
 
-def _unique_texts(cards: Sequence[ClaimableGpu]) -> Iterator[tuple[DeviceId, UniqueText]]:
+def _unique_texts(cards: Sequence[LedgerGpu]) -> Iterator[tuple[DeviceId, UniqueText]]:
     shared = Counter((card.id[0], *item) for card in cards for item in card.device.texts.items())
     for card in cards:
         own = [name for name, text in card.device.texts.items() if _PLAIN.fullmatch(text)]
@@ -313,6 +311,6 @@ def _shared(claim: ResourceClaim | None) -> Sequence[DeviceId]:
     return [(each.driver, each.pool, each.device) for each in claim.results if each.share_id] if claim else ()
 
 
-def _order(card: ClaimableGpu) -> tuple[str, str, Sequence[tuple[int, str]]]:
+def _order(card: LedgerGpu) -> tuple[str, str, Sequence[tuple[int, str]]]:
     parts = _NUMBER.split(card.id[2])
     return card.id[0], card.id[1], [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
