@@ -21,7 +21,7 @@ from voda.cluster.kubernetes.device_objects import (
     ResourceSlice,
 )
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_ledger import CapacityNames, ClaimLedger, DeviceId, PoolId, claimable_gpu
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames, ClaimLedger, DeviceId, PoolId, ledger_gpu
 from voda.cluster.kubernetes.state.device_classes import (
     attribute,
     complete_slices,
@@ -115,7 +115,7 @@ class DeviceStock:
         ]
         cards = {}
         if (names := self.rule.card_capacities) is not None:
-            there = (claimable_gpu(pool, node, device, names) for node, device in selected)
+            there = (ledger_gpu(pool, node, device, names) for node, device in selected)
             cards = {card.id: card for card in there if card is not None}
             self.shared.put_pool(pool, cards)
         of_jobs = {key for key, card in cards.items() if not card.is_for_pods}
