@@ -59,6 +59,6 @@ def test_imports_when_one_is_in_a_function_or_on_the_way_are_loaded_and_those_fo
 
 
 def test_class_names_when_of_the_same_words_are_one_group_but_for_a_collection_beside_its_record() -> None:
-    names = [("x", "ContainerGpus"), ("y", "ClaimLedger"), ("x", "PodClaim"), ("x", "PodClaims"), ("x", "Job")]
+    names = [("x", "CardShare"), ("y", "SharedCards"), ("x", "PodClaim"), ("x", "PodClaims"), ("x", "Job")]
     classes = house.Classes({each: ast.ClassDef(each[1], [], [], [], []) for each in names}, {})
-    assert classes.equal_words() == [["ContainerGpus", "ClaimLedger"]]
+    assert classes.equal_words() == [["CardShare", "SharedCards"]]
