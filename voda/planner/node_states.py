@@ -18,7 +18,7 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
-from voda.events.types import WorkerExited
+from voda.events.observations import WorkerExited
 from voda.text import counted
 
 SILENT = "it does not answer"

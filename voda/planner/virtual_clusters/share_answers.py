@@ -10,9 +10,9 @@ from heapq import nlargest
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.events.event_text import request_text
+from voda.planner.candidates import Placed
 from voda.planner.card_texts import CardTexts
 from voda.planner.virtual_clusters.card_cells import CardCell, Owner, owner_of, request_of_share
-from voda.planner.virtual_clusters.cell_plan import Placed
 from voda.planner.virtual_clusters.share_cards import ShareCards
 
 

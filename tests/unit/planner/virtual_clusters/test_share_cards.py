@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
 from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
-from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
 from voda.cluster.port import Observed
@@ -15,6 +14,7 @@ from voda.domain.gpus import CardShare, GpuRequest
 from voda.domain.job import StartBackoff
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters import book_of, guaranteed_workers
 from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.reconcilers.diff import diff
 
