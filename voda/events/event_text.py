@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never, get_args
 
 from voda.domain.cells import EVERYBODY
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events import types as facts
@@ -132,7 +132,7 @@ def _of_gang(fact: facts.GangFact) -> str:
             assert_never(fact)
 
 
-def shares_text(containers: Mapping[str, CardShare]) -> str:
+def shares_text(containers: Mapping[str, ContainerGpus]) -> str:
     """Return what a pod has of cards: `250 milli and 4,096 MiB of card 0`; of several containers, what each has."""
     if len(containers) == 1:
         return "".join(map(_share, containers.values()))
@@ -146,7 +146,7 @@ def request_text(request: GpuRequest) -> str:
     return " and ".join(parts)
 
 
-def _share(share: CardShare) -> str:
+def _share(share: ContainerGpus) -> str:
     cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
     return cards if share.request.devices else f"{request_text(share.request)} of {cards}"
 

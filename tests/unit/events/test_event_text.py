@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
@@ -120,8 +120,8 @@ TOLD: list[tuple[AnyFact, str]] = [
             pod_uid="u1",
             pod="ml/notebook",
             containers={
-                "main": CardShare(cards=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
-                "side": CardShare(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
+                "main": ContainerGpus(cards=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
+                "side": ContainerGpus(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
             },
         ),
         "ml/notebook gets for main 250 milli and 4,096 MiB of card 0; for side cards 1, 2",
@@ -131,7 +131,7 @@ TOLD: list[tuple[AnyFact, str]] = [
             node="n1",
             pod_uid="u1",
             pod="ml/notebook",
-            containers={"main": CardShare(cards=(0,), request=GpuRequest(memory_mib=4096))},
+            containers={"main": ContainerGpus(cards=(0,), request=GpuRequest(memory_mib=4096))},
         ),
         "ml/notebook gets 4,096 MiB of card 0",
     ),
