@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.plugins import first_known
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, numbered
 from voda.planner.virtual_clusters.cell_reasons import cell_reasons
@@ -21,8 +22,8 @@ class Placed(Struct, frozen=True, kw_only=True):
     placement: Placement
     guaranteed: Quotas = {}
     devices: Devices = {}
-    reasons: Mapping[str, str]
-    left_out: Mapping[str, str] = {}
+    reasons: Mapping[str, Reason]
+    left_out: Mapping[str, Reason] = {}
     """Jobs for which the nodes have no room -> why."""
 
 
@@ -76,7 +77,7 @@ def _drop_moved(draft: CellDraft, job_id: str, closed: Set[str]) -> None:
         draft.drop(moved[-1])
 
 
-def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:
+def _result(draft: CellDraft, reasons: Mapping[str, Reason]) -> Placed:
     placement: dict[str, tuple[str, ...]] = {}
     guaranteed: dict[str, tuple[str, ...]] = {}
     devices: dict[str, tuple[tuple[int, ...], ...]] = {}
