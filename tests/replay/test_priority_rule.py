@@ -5,8 +5,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.builders import a_node, a_spec
+from tests.reasons import said
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
+from voda.domain.gpus import Gpus
+from voda.domain.reasons.outcomes import Starts, Waits
+from voda.domain.reasons.policies import InOrder
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted, RatelimitChanged, WorkerStarted
 from voda.log.memory import MemoryStore
@@ -32,8 +36,8 @@ async def an_old_log(**plan: Any) -> MemoryStore:
             cause="job.submitted",
             placed={"first": ("n1",)},
             reasons={
-                "first": "starts with 1 worker, 1 of 2 jobs has 1 GPU, first submitted first",
-                "urgent": "waits: needs 1 GPU, none is free",
+                "first": Starts(workers=1, why=(InOrder(running=1, others=1, gpus=Gpus(1)),)),
+                "urgent": Waits(needs=Gpus(1)),
             },
             **plan,
         ),
@@ -69,7 +73,7 @@ async def test_controller_when_it_takes_over_an_old_log_decides_by_priority_from
     await controller.step()
     plan = controller.live.cluster.plan("default")
     assert plan.replicas == {"urgent": 1}
-    assert plan.reasons["first"] == "preempted: 1 job of higher priority has 1 GPU; needs 1 GPU, none is free"
+    assert said(plan.reasons["first"]) == "preempted: 1 job of higher priority has 1 GPU; needs 1 GPU, none is free"
     found = await verify(store)
     assert (found.decisions, found.difference) == (2, None)
     facts = [event.data for event in await store.read(0, 100) if isinstance(event.data, PlanAdopted)]

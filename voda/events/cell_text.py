@@ -52,7 +52,7 @@ def cells_text(cause: InCells | NoGuarantee | QuotaTooSmall | QuotaInUse | IdleC
 
 
 def _standing(cause: InCells) -> str:
-    if not cause.guaranteed:
+    if not cause.virtual_cluster:
         return "on idle cells, without a guarantee"
     if not cause.idle:
         pin = f", in its pinned cell {cause.pinned_cell}" if cause.pinned_cell else ""

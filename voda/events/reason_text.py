@@ -46,16 +46,14 @@ from voda.domain.reasons.outcomes import (
     Waits,
 )
 from voda.domain.reasons.policies import (
-    AsRequested,
     BestSpeedup,
     ByGain,
     Compacted,
+    Gain,
     GrowthNearRetry,
     GrowthUnpaid,
     HigherPriority,
-    HighestGain,
     InOrder,
-    NeedsGpus,
     Order,
     OthersGrowthUnpaid,
     PolicyCause,
@@ -66,16 +64,14 @@ from voda.events.node_text import nodes_text
 from voda.text import counted, number_are, span
 
 _ORDERS: Final[Mapping[Order, str]] = {"submission": "first submitted first", "time_left": "least time left first"}
-_ALWAYS_APART: Final = (Stuck, Drained)
+_Apart = Stuck | Drained
 """Causes that are no answer to why it is so many workers."""
 
 
 def reason_text(reason: Reason) -> str:
     """Return the sentence of a reason: `waits: needs 4 GPUs, none is free`."""
-    first, *more = reason.why or (None,)
-    if first is None:
-        return _outcome(reason)
-    return "; ".join([f"{_outcome(reason)}{_joint(reason, first)}{_cause(first)}", *map(_cause, more)])
+    clauses = _clauses(reason)
+    return f"{_outcome(reason)}{_joint(reason)}{'; '.join(clauses)}" if clauses else _outcome(reason)
 
 
 def job_text(reason: JobReason | None) -> str:
@@ -93,15 +89,27 @@ def job_text(reason: JobReason | None) -> str:
 
 def causes_text(reason: Reason) -> str:
     """Return the causes alone, of a reason whose outcome was said already; empty: there are none."""
-    return "; ".join(map(_cause, reason.why))
+    return "; ".join(_clauses(reason))
+
+
+def _clauses(reason: Reason) -> list[str]:
+    """Return the causes: priorities first, then what a policy says."""
+    higher = [cause for cause in reason.why if isinstance(cause, HigherPriority)]
+    others = [cause for cause in reason.why if not isinstance(cause, HigherPriority)]
+    own = []
+    if isinstance(reason, Waits) and reason.needs:
+        own = [f"needs {counted(reason.needs, 'GPU')}, {number_are(reason.free)} free"]
+    elif isinstance(reason, Starts | Resized) and not any(not isinstance(cause, _Apart) for cause in others):
+        own = ["as requested"]
+    return [*map(_cause, higher), *own, *map(_cause, others)]
 
 
 def _outcome(reason: Reason) -> str:
     match reason:
-        case Waits():
-            return "waits"
         case Preempted():
             return "preempted"
+        case Waits():
+            return "waits"
         case Keeps(workers=size):
             return f"{'kept at' if _has(reason, *_THRASH) else 'keeps'} {_workers(size)}"
         case Starts(workers=size):
@@ -130,22 +138,23 @@ def _has(reason: Reason, *kinds: type[Cause]) -> bool:
 _THRASH: Final = (GrowthUnpaid, GrowthNearRetry, OthersGrowthUnpaid, ShrinkNeedless)
 
 
-def _joint(reason: Reason, first: Cause) -> str:
-    if isinstance(first, InVain | NextTry):
-        return " "
-    if isinstance(first, _ALWAYS_APART) and not isinstance(reason, Waits | Preempted):
-        return "; "
-    if isinstance(reason, GetsPart | HasPart | Halted):
-        return "; "
-    return ", " if isinstance(reason, Starts) and isinstance(first, PolicyCause) else ": "
+def _joint(reason: Reason) -> str:
+    first = reason.why[0] if reason.why else None
+    match reason:
+        case Waits():
+            return " " if isinstance(first, InVain | NextTry) else ": "
+        case Starts():
+            return ", " if first is None or isinstance(first, PolicyCause | _Apart) else ": "
+        case GetsPart() | HasPart() | Halted():
+            return "; "
+        case _:
+            return "; " if isinstance(first, _Apart) and not isinstance(reason, Resized) else ": "
 
 
 def _cause(cause: Cause) -> str:
     match cause:
-        case AsRequested() | InOrder() | ByGain() | HighestGain() | Compacted() | BestSpeedup():
+        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup():
             return _policy(cause)
-        case NeedsGpus(needs=needs, free=free):
-            return f"needs {counted(needs, 'GPU')}, {number_are(free)} free"
         case HigherPriority(jobs=jobs, gpus=gpus):
             has = "has" if jobs == 1 else "have"
             return f"{counted(jobs, 'job')} of higher priority {has} {counted(gpus, 'GPU')}"
@@ -171,15 +180,13 @@ def _cause(cause: Cause) -> str:
 
 def _policy(cause: PolicyCause) -> str:
     match cause:
-        case AsRequested():
-            return "as requested"
-        case InOrder(running=running, jobs=jobs, gpus=gpus):
-            return _in_order(running, jobs, counted(gpus, "GPU"), _ORDERS[cause.order])
+        case InOrder(running=running, others=others, gpus=gpus):
+            return _in_order(running, running + others, counted(gpus, "GPU"), _ORDERS[cause.order])
         case ByGain(left_s=None):
             return "by gain, time left unknown"
         case ByGain(left_s=left_s):
             return f"by gain and time left, {left_s:,} s at this size"
-        case HighestGain(per_gpu=per_gpu):
+        case Gain(per_gpu=per_gpu):
             return f"highest gain {per_gpu:.2f}/GPU"
         case Compacted(pending=pending):
             return f"compacted, while {counted(pending, 'job')} cannot start"

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
-from voda.domain.reasons.policies import AsRequested, Compacted, HighestGain, PolicyCause
+from voda.domain.reasons.policies import Compacted, Gain, PolicyCause
 from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
 from voda.policies.toolkit.allocation import Shares, explained, give_first, grow_by_gain, requested
@@ -45,10 +45,10 @@ class ElasticTiresias(levels.TwoQueues):
         low = {job.spec.job_id for job in submitted if job.queue_level != levels.HIGH}
         gains = grow_by_gain(by_queue(submitted), shares, lambda job: speedup(view, job))
 
-        def why(spec: JobSpec) -> PolicyCause:
+        def why(spec: JobSpec) -> PolicyCause | None:
             if spec.job_id in gains:
-                return HighestGain(per_gpu=round(gains[spec.job_id] / spec.gpus_per_replica, 2))
-            return Compacted(pending=pending) if is_crowded and spec.job_id in low else AsRequested()
+                return Gain(per_gpu=round(gains[spec.job_id] / spec.gpus_per_replica, 2))
+            return Compacted(pending=pending) if is_crowded and spec.job_id in low else None
 
         return explained(view, submitted, shares, why=why)
 

@@ -10,11 +10,12 @@ from voda.domain.reasons.nodes import Refused
 
 
 class InCells(ReasonPart, frozen=True, kw_only=True):
-    """What guarantees its workers."""
+    """What guarantees its workers; without a virtual cluster, nothing: all are on idle cells."""
 
     guaranteed: int = 0
+    """Workers, where not all of them are."""
     idle: int = 0
-    """Workers on idle cells."""
+    """The others."""
     virtual_cluster: str = ""
     pinned_cell: str = ""
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import NO_GPUS, CardShare, GpuRequest, Gpus
 from voda.domain.reasons.base import ReasonPart
 from voda.domain.reasons.cells import (
     CardsTooSmall,
@@ -20,12 +20,11 @@ from voda.domain.reasons.cells import (
 )
 from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
 from voda.domain.reasons.nodes import Drained, NoneFree, NoRoom, Stuck
-from voda.domain.reasons.policies import HigherPriority, NeedsGpus, PolicyCause, ThrashCause
+from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause
 
 R = TypeVar("R", bound="Explained")
 Cause = (
     PolicyCause
-    | NeedsGpus
     | HigherPriority
     | ThrashCause
     | NoRoom
@@ -57,8 +56,12 @@ class Explained(ReasonPart, frozen=True, kw_only=True):
 class Waits(Explained, frozen=True, kw_only=True):
     """It has no workers, and gets none."""
 
+    needs: Gpus = NO_GPUS
+    """That a policy would give it; 0: it is not GPUs alone that it lacks."""
+    free: Gpus = NO_GPUS
 
-class Preempted(Explained, frozen=True, kw_only=True):
+
+class Preempted(Waits, frozen=True, kw_only=True):
     """It had workers, and gets none."""
 
 
@@ -67,10 +70,14 @@ class Keeps(Explained, frozen=True, kw_only=True):
 
 
 class Starts(Explained, frozen=True, kw_only=True):
+    """Without a cause: with as many as it requested."""
+
     workers: int
 
 
 class Resized(Explained, frozen=True, kw_only=True):
+    """Without a cause: to as many as it requested."""
+
     had: int
     workers: int
 

@@ -2,26 +2,17 @@
 
 from typing import Literal
 
-from voda.domain.gpus import NO_GPUS, Gpus
+from voda.domain.gpus import Gpus
 from voda.domain.reasons.base import ReasonPart
 
 Order = Literal["submission", "time_left"]
 
 
-class NeedsGpus(ReasonPart, frozen=True, kw_only=True):
-    needs: Gpus
-    free: Gpus = NO_GPUS
-
-
-class AsRequested(ReasonPart, frozen=True, kw_only=True):
-    """It gets what it requested."""
-
-
 class InOrder(ReasonPart, frozen=True, kw_only=True):
-    """So many of the jobs have the GPUs, in an order."""
+    """So many jobs share the GPUs in an order, and others have none."""
 
     running: int
-    jobs: int
+    others: int = 0
     gpus: Gpus
     order: Order = "submission"
 
@@ -32,7 +23,7 @@ class ByGain(ReasonPart, frozen=True, kw_only=True):
     left_s: int | None = None
 
 
-class HighestGain(ReasonPart, frozen=True, kw_only=True):
+class Gain(ReasonPart, frozen=True, kw_only=True):
     per_gpu: float
 
 
@@ -49,7 +40,7 @@ class BestSpeedup(ReasonPart, frozen=True, kw_only=True):
     gpus: Gpus
 
 
-PolicyCause = AsRequested | InOrder | ByGain | HighestGain | Compacted | BestSpeedup
+PolicyCause = InOrder | ByGain | Gain | Compacted | BestSpeedup
 
 
 class HigherPriority(ReasonPart, frozen=True, kw_only=True):

@@ -159,7 +159,9 @@ def _keeps(size: int, sure: int, cluster: str, pin: str) -> Keeps:
 
 def _standing(size: int, sure: int, cluster: str, pin: str) -> InCells:
     """Return what guarantees the workers of a job."""
-    return InCells(guaranteed=sure, idle=size - sure, virtual_cluster=cluster, pinned_cell=pin if sure else "")
+    if sure in (0, size):
+        return InCells(virtual_cluster=cluster, pinned_cell=pin if sure else "")
+    return InCells(guaranteed=sure, idle=size - sure, virtual_cluster=cluster)
 
 
 def _pin_use(use: QuotaUse) -> CellUse:

@@ -7,7 +7,6 @@ is one the decision was made with.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
-from typing import Final
 
 from msgspec import Struct
 
@@ -15,7 +14,7 @@ from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
 from voda.domain.reasons.outcomes import Keeps, Preempted, Reason, Resized, Starts, Waits
-from voda.domain.reasons.policies import AsRequested, InOrder, NeedsGpus, Order, PolicyCause
+from voda.domain.reasons.policies import InOrder, Order, PolicyCause
 from voda.domain.state import ClusterState
 
 
@@ -123,14 +122,14 @@ def explained(
     jobs: Iterable[Job],
     shares: Shares,
     *,
-    why: Callable[[JobSpec], PolicyCause],
+    why: Callable[[JobSpec], PolicyCause | None],
     size: Callable[[JobSpec], int] = least,
 ) -> Allocation:
     """Return the shares of all ready jobs with a reason for each.
 
     Args:
         view: the plan in force says what each job had.
-        why: the cause for a job whose size changes.
+        why: the cause for a job whose size changes; None: it gets what it requested.
         size: replicas that a waiting job would get, were they free.
     """
     had_nodes = view.plan.placement
@@ -144,26 +143,23 @@ def explained(
             reasons[job_id] = (_preempted if had else _waits)(size(spec) * spec.gpus_per_replica, free)
         elif gets == had:
             reasons[job_id] = _keeps(gets)
-        elif had:
-            reasons[job_id] = Resized(had=had, workers=gets, why=(why(spec),))
         else:
-            reasons[job_id] = Starts(workers=gets, why=(why(spec),))
+            cause = why(spec)
+            causes = () if cause is None else (cause,)
+            reasons[job_id] = Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
     return Allocation(replicas=replicas, reasons=reasons)
 
 
 def sharing(view: ClusterState, shares: Shares, order: Order) -> Callable[[JobSpec], PolicyCause]:
     """Return the cause for jobs that share the GPUs in an order."""
     running = sum(map(bool, shares.replicas.values()))
-    cause = InOrder(running=running, jobs=len(shares.replicas), gpus=view.capacity_gpus, order=order)
+    others = len(shares.replicas) - running
+    cause = InOrder(running=running, others=others, gpus=view.capacity_gpus, order=order)
     return lambda _spec: cause
 
 
-def as_requested(_spec: JobSpec) -> PolicyCause:
-    """Return the cause for a job that gets what it requested."""
-    return _AS_REQUESTED
-
-
-_AS_REQUESTED: Final = AsRequested()
+def as_requested(_spec: JobSpec) -> None:
+    """Return no cause: the job gets what it requested."""
 
 
 # Most jobs keep what they have or wait for the same, decision after decision.
@@ -174,9 +170,9 @@ def _keeps(replicas: int) -> Keeps:
 
 @lru_cache(maxsize=4096)
 def _waits(needs: Gpus, free: Gpus) -> Waits:
-    return Waits(why=(NeedsGpus(needs=needs, free=free),))
+    return Waits(needs=needs, free=free)
 
 
 @lru_cache(maxsize=4096)
 def _preempted(needs: Gpus, free: Gpus) -> Preempted:
-    return Preempted(why=(NeedsGpus(needs=needs, free=free),))
+    return Preempted(needs=needs, free=free)
