@@ -87,9 +87,11 @@ def job_text(reason: JobReason | None) -> str:
             return reason_text(reason)
 
 
-def causes_text(reason: Reason) -> str:
-    """Return the causes alone, of a reason whose outcome was said already; empty: there are none."""
-    return "; ".join(_clauses(reason))
+def unsized_text(reason: JobReason | None) -> str:
+    """Return a reason without a size that was said already: its causes alone; empty: there are none."""
+    if isinstance(reason, Starts | Resized) or (isinstance(reason, Keeps) and not reason.why):
+        return "; ".join(_clauses(reason))
+    return job_text(reason)
 
 
 def _clauses(reason: Reason) -> list[str]:

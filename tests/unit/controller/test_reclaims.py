@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import some_cells
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller

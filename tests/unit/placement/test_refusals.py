@@ -110,14 +110,6 @@ def test_refusal_that_is_told_is_that_of_the_node_with_most_gpus() -> None:
     assert refused_text(largest_refusal(view, job)) == f"n2: {FULL}; 2 more refuse it"
 
 
-def test_refusal_that_names_its_node_is_told_as_it_is() -> None:
-    job = a_job("a", refusals={"n1": "node n1 has 2 CPUs free, worker a-0 needs 4"})
-    assert (
-        refused_text(largest_refusal(a_state(nodes=[a_node("n1")]), job))
-        == "node n1 has 2 CPUs free, worker a-0 needs 4"
-    )
-
-
 # ---- nodes that take a number
 
 BOTH = pytest.mark.parametrize("placer", [Steady(), Packed()])

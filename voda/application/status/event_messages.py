@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from voda.application.status.kube_events import Reason
 from voda.domain.job import JobSpec
-from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, Starts, is_refused
+from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import describe
-from voda.events.reason_text import causes_text, job_text
+from voda.events.reason_text import unsized_text
 from voda.events.types import (
     ActionFailed,
     JobBackedOff,
@@ -137,7 +137,7 @@ class EventMessages:
                 workers = _counted(len(before), "worker")
                 why = fact.reasons.get(job_id)
                 reason: Reason = "WorkerRefused" if is_refused(why) else "Preempted"
-                yield JobMessage(job_id, reason, f"gives up {workers}{_as(why)}")
+                yield JobMessage(job_id, reason, f"gives up {workers}{_why(why)}")
 
     def _started(self, fact: WorkerStarted, at: float) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
@@ -154,7 +154,7 @@ class EventMessages:
         workers = f"{come} of {planned} workers" if come < planned else _counted(come, "worker")
         where = f"{workers} on {_per_node(fact.workers.values())}"
         # A reason for a size says nothing of why the job starts.
-        why = "" if isinstance(record.reason, Keeps | Resized) else _as(record.reason)
+        why = "" if isinstance(record.reason, Keeps | Resized) else _why(record.reason)
         yield JobMessage(fact.job_id, reason, f"{reason.lower()} with {where}{why}")
 
     def _exited(self, fact: WorkerExited) -> Iterator[JobMessage]:
@@ -175,7 +175,7 @@ class EventMessages:
 
 def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: JobReason | None) -> Iterator[JobMessage]:
     if len(before) != len(now):
-        yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_as(why)}")
+        yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_why(why)}")
         return
     moved: dict[tuple[str, str], list[int]] = {}
     for index, (old, new) in enumerate(zip(before, now, strict=True)):
@@ -185,7 +185,7 @@ def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: JobRe
     if moves:
         unnamed = sum(map(len, list(moved.values())[_MOST_MOVES:]))
         more = f" and {unnamed} more" if unnamed else ""
-        yield JobMessage(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_as(why)}")
+        yield JobMessage(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_why(why)}")
 
 
 def _which(indices: Sequence[int]) -> str:
@@ -217,12 +217,9 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _as(reason: JobReason | None) -> str:
-    """Return the reason of a plan, as the end of a sentence that has said the size."""
-    if isinstance(reason, Starts | Resized) or (isinstance(reason, Keeps) and not reason.why):
-        return _because(causes_text(reason))
-    return _because(job_text(reason))
-
-
 def _because(why: str) -> str:
     return f": {why}" if why else ""
+
+
+def _why(reason: JobReason | None) -> str:
+    return _because(unsized_text(reason))
