@@ -138,7 +138,7 @@ bench-kube: setup ## Measure voda on a real Kubernetes control plane, all on thi
 	@$(PYTHON) tools/bootstrap.py --kubernetes
 	$(BIN)/python -m benchmarks.kube
 
-bench-log: setup ## Measure the log on every store: appends, tails, starts, failovers, simulation.
+bench-log: setup ## Measure the log on every store: appends, tails, starts, simulation.
 	@$(PYTHON) tools/bootstrap.py --postgres
 	$(BIN)/python -m benchmarks.log
 
@@ -167,8 +167,8 @@ LOCKED = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-i
 mutants: setup ## Change the pure core in SAMPLE places, one at a time, and see whether the tests find it.
 	$(BIN)/python -m tools.mutants --sample $(SAMPLE) --jobs $(WORKERS) $(MUTANTS)
 
-house: ## Print the figures of the code: modules, lines, names, folders, the largest object.
-	@$(PYTHON) tools/house.py -v
+house: ## Print the figures of the code: lines, names, folders, the largest object, what imports what.
+	@$(PYTHON) -m tools.house -v
 
 clean: ## Remove whatever the other targets made.
 	rm -rf .venv .venv-torch out dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -78,7 +78,7 @@ class Ground:
         assert self.open_cluster is not None
         return self.open_cluster
 
-    async def open(self, epoch: int | None = 1) -> LocalCluster:
+    async def open(self) -> LocalCluster:
         """Open a cluster, as a voda that leads in an epoch does; None: as `voda up` does."""
         self.open_cluster = LocalCluster(
             LocalClusterConfig(
@@ -92,7 +92,7 @@ class Ground:
                 **self.settings,
             )
         )
-        await self.open_cluster.open(epoch)
+        await self.open_cluster.open()
         return self.open_cluster
 
     async def end(self) -> None:

@@ -1,1 +1,1 @@
-"""Figures of the log: appends, tails, starts and failovers, on every store there is."""
+"""Figures of the log: appends, tails and starts, on every store there is."""

@@ -8,7 +8,7 @@ import uvloop
 from benchmarks.figures import chosen, take
 from benchmarks.log.options import Options
 
-FIGURES = ("append", "postgres", "tail", "start", "failover", "simulated")
+FIGURES = ("append", "postgres", "tail", "start", "simulated")
 
 
 def main(arguments: list[str]) -> None:

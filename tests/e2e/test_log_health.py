@@ -1,17 +1,16 @@
-"""`voda up` and `voda serve` on a log that was damaged before its last snapshot: they start, and say so in a while."""
+"""`voda up` on a log that was damaged before its last snapshot: it starts, and says so in a while."""
 
 import json
 import re
 import sqlite3
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from benchmarks.served import manifest, start
-from tests.served_process import ServedProcess
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -24,20 +23,6 @@ def _up(home: Path) -> Iterator[str]:
         yield service.url
     finally:
         service.stop()
-
-
-@contextmanager
-def _serve(home: Path) -> Iterator[str]:
-    options = ["--home", str(home), "--port", "0", "--slots", "1", "--verbose"]
-    # Of the process before it, there is nothing to be seen.
-    (home / "up.log").unlink()
-    service = ServedProcess(home / "up.log", ["serve", "--cluster", "machine", *options])
-    try:
-        wait_until(lambda: service.url or service.is_over(), lambda: service.text)
-        yield service.url
-    finally:
-        service.terminate()
-        service.process.wait(timeout=90)
 
 
 @pytest.fixture
@@ -59,12 +44,9 @@ def damaged(tmp_path: Path) -> Path:
     return home
 
 
-@pytest.mark.parametrize("served", [_up, _serve])
-def test_log_when_damaged_before_its_snapshot_is_told_of_by_readiness_metric_and_output(
-    damaged: Path, served: Callable[[Path], AbstractContextManager[str]]
-) -> None:
+def test_log_when_damaged_before_its_snapshot_is_told_of_by_readiness_metric_and_output(damaged: Path) -> None:
     said = damaged / "up.log"
-    with served(damaged) as url:
+    with _up(damaged) as url:
         warning = "ready\nwarning: the log is damaged at position "
         wait_until(lambda: _get(f"{url}/readyz").startswith(warning), said.read_text, within_s=60)
         assert "\nvoda_log_damaged 1.0\n" in _get(f"{url}/metrics")

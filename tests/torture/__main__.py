@@ -34,7 +34,6 @@ def main(words: Sequence[str]) -> int:
             kills=options.kills or (KILLS[store] if options.seconds is None else 1_000_000),
             seconds=options.seconds,
             seed=options.seed,
-            replicas=options.replicas,
             folder=options.out / store,
         )
         try:
@@ -88,8 +87,8 @@ def _figure(name: str) -> Callable[[Outcome], str]:
 
 
 _ROWS: Mapping[str, Callable[[Outcome], str]] = {
-    "replicas killed": lambda outcome: f"{outcome.tally.kills:,}",
-    "replicas stopped": lambda outcome: f"{outcome.tally.stops:,}",
+    "kills": lambda outcome: f"{outcome.tally.kills:,}",
+    "stops": lambda outcome: f"{outcome.tally.stops:,}",
     "ills of servers and links": lambda outcome: f"{outcome.tally.ills.total():,}",
     "starts given up for want of the log": lambda outcome: f"{outcome.tally.tries_again:,}",
     **{f"{name} in the log": _figure(name) for name in ("events", "jobs", "plans", "leaders")},
@@ -106,10 +105,9 @@ _ROWS: Mapping[str, Callable[[Outcome], str]] = {
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--store", action="append", choices=STORES, help="may be repeated; by default all")
-    parser.add_argument("--kills", type=int, default=0, help="of replicas, per store; by default 1,000 or 300")
+    parser.add_argument("--kills", type=int, default=0, help="per store; by default 1,000 or 300")
     parser.add_argument("--seconds", type=float, help="so long per store, however many kills that are")
     parser.add_argument("--seed", type=int, default=1, help="of chance")
-    parser.add_argument("--replicas", type=int, default=3, help="of voda")
     parser.add_argument("--out", type=Path, default=Path("out/torture"), help="where the evidence goes")
     return parser.parse_args(words)
 

@@ -2,7 +2,7 @@
 
 python -m tests.torture.client SETTINGS.json (see Settings); SIGTERM ends it once no outcome is open that can be known.
 
-Rule: an operation whose outcome is not known is tried again at another replica, with the same key and the same wish.
+Rule: an operation whose outcome is not known is tried again, with the same key and the same wish.
 """
 
 import asyncio
@@ -38,8 +38,7 @@ _UNKNOWN = frozenset({408, 429, 500, 502, 503, 504, 507})
 class Settings(Struct, frozen=True, kw_only=True):
     """What the process of clients is told."""
 
-    urls: tuple[str, ...]
-    """Of all replicas."""
+    url: str
     tokens: Mapping[str, str]
     """User -> token; a client per user."""
     journals: str
@@ -64,7 +63,7 @@ class Client:
         self._jobs: dict[str, bool] = {}
         """Jobs of its own -> whether it is live, as last seen."""
         self._seen = 0
-        """Highest position that any replica has told."""
+        """Highest position that it was told."""
         self._page = 0
 
     async def run(self, ends: asyncio.Event) -> None:
@@ -116,7 +115,7 @@ class Client:
 
     async def _read(self, job_id: str) -> None:
         self._operations += 1
-        # What was last seen may have been told by another replica: this one has to read up to there first.
+        # A voda that was started again has to read up to there first.
         wish = {"does": "read", "job_id": job_id, "after": self._seen}
         self._note(await self._ask(wish, "GET", f"/api/v1/jobs/@{job_id}", query={"after": str(self._seen)}), job_id)
 
@@ -137,15 +136,18 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Ask until the outcome is known, each time another replica; return the answer, None where it is a refusal."""
+        """Ask until the outcome is known; return the answer, None where it is a refusal."""
         operation, give_up_at = self._operations, asyncio.get_running_loop().time() + self._settings.give_up_s
-        replica, attempt = self._chance.randrange(len(self._settings.urls)), 0
+        attempt = 0
         while asyncio.get_running_loop().time() < give_up_at:
-            url = self._settings.urls[(replica + attempt) % len(self._settings.urls)]
-            self._journal.asked(operation, attempt, url=url, **wish)
+            self._journal.asked(operation, attempt, **wish)
             try:
                 request = self._session.request(
-                    method, url + path, params=query, json=body, headers={**self._headers, **(headers or {})}
+                    method,
+                    self._settings.url + path,
+                    params=query,
+                    json=body,
+                    headers={**self._headers, **(headers or {})},
                 )
                 async with request as response:
                     status, said = response.status, await response.read()

@@ -1,4 +1,4 @@
-"""Links between replicas and a server of the log, which can be cut, frozen, slowed down or made deaf on one side.
+"""Links between voda and a server of the log, which can be cut, frozen, slowed down or made deaf on one side.
 
 Rule: bytes are carried whole and in order or not at all; a connection that lost some is cut before it goes on.
 """

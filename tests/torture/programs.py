@@ -1,13 +1,13 @@
-"""The programs of a torture: replicas of voda, clients, and voda's commands; how each is started and got rid of.
+"""The programs of a torture: voda, clients, and voda's commands; how each is started and got rid of.
 
-Rule: nothing that was started here outlives the torture, jobs of the replicas included.
+Rule: nothing that was started here outlives the torture, jobs included.
 """
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import msgspec
 
 from tests.ports import free_port
 from tests.torture.client import Settings
-from tests.torture.replica import Replica
+from tests.torture.process import Voda
 from voda import config
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
@@ -50,25 +50,19 @@ def environment(home: Path) -> Mapping[str, str]:
     return {**inherited, "VODA_HOME": str(home), "PATH": path}
 
 
-def replicas(count: int, folder: Path, log: str) -> Sequence[Replica]:
-    """Return replicas that are not started yet, all of one home.
+def voda_up(folder: Path, log: str) -> Voda:
+    """Return a voda that is not started yet.
 
     Args:
-        count: how many.
         folder: of the torture, with `home` and `said` in it.
-        log: URL; empty = the file in their home.
+        log: URL; empty = the file in its home.
     """
-    home = folder / "home"
+    home, port = folder / "home", free_port()
     home.chmod(0o700)
     Authenticator.open(home, SystemClock())
-    made = []
-    for number in range(1, count + 1):
-        port = free_port()
-        words = [voda(), "serve", "--cluster", "machine", "--slots", str(_SLOTS), "--port", str(port), "--verbose"]
-        words += ["--log", log] if log else []
-        said = folder / "said" / f"replica-{number}"
-        made.append(Replica(f"replica {number}", f"http://127.0.0.1:{port}", words, environment(home), said))
-    return made
+    words = [voda(), "up", "--single-user", "--slots", str(_SLOTS), "--port", str(port), "--verbose"]
+    words += ["--log", log] if log else []
+    return Voda(f"http://127.0.0.1:{port}", words, environment(home), folder / "said" / "voda")
 
 
 def admin_token(folder: Path) -> str:
@@ -79,14 +73,14 @@ def admin_token(folder: Path) -> str:
 class Clients:
     """The processes of the clients."""
 
-    def __init__(self, folder: Path, urls: Sequence[str], *, seed: int) -> None:
+    def __init__(self, folder: Path, url: str, *, seed: int) -> None:
         self._folder = folder
         access = Authenticator.open(folder / "home", SystemClock())
         tokens = {name: access.add(name, "user") for name in (f"user-{number}" for number in range(_USERS))}
         self._processes = []
         for number in range(_CLIENT_PROCESSES):
             settings = Settings(
-                urls=tuple(urls),
+                url=url,
                 tokens=dict(list(tokens.items())[number::_CLIENT_PROCESSES]),
                 journals=str(folder / "journals"),
                 seed=seed,
@@ -124,7 +118,7 @@ class Clients:
 
 
 def kill_jobs(home: Path) -> None:
-    """Kill every process that a replica of this home started for a job."""
+    """Kill every process of a job of this home."""
     mark = f"VODA_REPLICA={home.resolve()}/".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

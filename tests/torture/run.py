@@ -1,7 +1,7 @@
 """One torture of one store, from the first start to the verdict.
 
-Rule: whatever was found lies in one folder in the end: journals, the exported log, what was done and when, what every
-replica said, and the verdict.
+Rule: whatever was found lies in one folder in the end: journals, the exported log, what was done and when, what voda
+said, and the verdict.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from tests.torture.chaos import Tally
 from tests.torture.journal import now
-from tests.torture.programs import kill_jobs, replicas, run_voda, voda
-from tests.torture.replica import Replica
+from tests.torture.process import Voda
+from tests.torture.programs import kill_jobs, run_voda, voda, voda_up
 from tests.torture.scene import Scene
 from tests.torture.servers import serving
 from voda.domain.rng import rng_at
@@ -38,7 +38,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
     seconds: float | None
     """At most so long, start and end not counted."""
     seed: int
-    replicas: int
     folder: Path
     """Emptied first."""
 
@@ -78,13 +77,13 @@ async def torture(wanted: Wanted, told: Callable[[Tally], None]) -> Outcome:
         if wanted.store != "sqlite":
             await asyncio.to_thread(run_voda, "log", "migrate", servers.direct_url)
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        made = replicas(wanted.replicas, folder, servers.url)
+        made = voda_up(folder, servers.url)
         stack.push_async_callback(_leave_nothing, made, folder / "home")
         scene = Scene(folder, servers, made, session, seed=wanted.seed)
         tally, trouble = await scene.play(kills=wanted.kills, seconds=wanted.seconds, told=told)
         await asyncio.to_thread(run_voda, "log", "export", servers.direct_url, "-o", str(folder / "log.jsonl"))
         verdict = await asyncio.to_thread(_checked, folder)
-    findings = {**verdict["findings"], "replicas live until they are killed": trouble}
+    findings = {**verdict["findings"], "voda lives until it is killed": trouble}
     return Outcome(
         tally=tally,
         figures=verdict["figures"],
@@ -102,9 +101,8 @@ def _idle(tally: Tally, figures: Mapping[str, int]) -> Sequence[str]:
     return [f"{tally.kills} kills, {answered}, {figures['plans']} plans"]
 
 
-async def _leave_nothing(made: Sequence[Replica], home: Path) -> None:
-    for replica in made:
-        await replica.kill()
+async def _leave_nothing(made: Voda, home: Path) -> None:
+    await made.kill()
     await asyncio.to_thread(kill_jobs, home)
 
 

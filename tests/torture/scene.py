@@ -4,7 +4,7 @@ Rule: every wait has a deadline; what is not well long after the last ill is a f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import aiohttp
 
 from tests.torture.chaos import Chaos, Tally
 from tests.torture.journal import now
+from tests.torture.process import Voda
 from tests.torture.programs import Clients, admin_token
-from tests.torture.replica import Replica
 from tests.torture.servers import Servers
 from tests.torture.unended import traces
 
@@ -28,41 +28,40 @@ _POLL_S = 0.2
 _RATELIMIT_S = 0.5
 _MOST_TOLD = 3
 _ODD_ENDS = 3
-"""Of one replica: after so many there is no use in starting it again."""
+"""After so many there is no use in starting it again."""
 
 
 class Scene:
-    """Replicas, servers and clients."""
+    """voda, servers and clients."""
 
     def __init__(
-        self, folder: Path, servers: Servers, replicas: Sequence[Replica], session: aiohttp.ClientSession, *, seed: int
+        self, folder: Path, servers: Servers, voda: Voda, session: aiohttp.ClientSession, *, seed: int
     ) -> None:
         self._folder = folder
         self._servers = servers
-        self._replicas = replicas
+        self._voda = voda
         self._session = session
         self._seed = seed
         self._headers = {"Authorization": f"Bearer {admin_token(folder)}"}
 
     async def play(
         self, *, kills: int, seconds: float | None, told: Callable[[Tally], None]
-    ) -> tuple[Tally, Sequence[str]]:
-        """Let everything happen; return what was done, and what replicas did that they should not have.
+    ) -> tuple[Tally, list[str]]:
+        """Let everything happen; return what was done, and what voda did that it should not have.
 
         Args:
-            kills: of replicas.
+            kills: of voda.
             seconds: after that long chaos ends, however few kills there were.
             told: called as chaos goes on.
 
         Raises:
-            RuntimeError: it cannot go on, such as with a replica that does not start any more.
+            RuntimeError: it cannot go on, such as with a voda that does not start any more.
         """
-        for replica in self._replicas:
-            replica.start()
+        self._voda.start()
         await self._until_ready()
         await self._settle()
         chaos = Chaos(
-            self._replicas,
+            self._voda,
             self._servers.ills,
             seed=self._seed,
             story=self._folder / "chaos.jsonl",
@@ -75,24 +74,20 @@ class Scene:
             await self._until_ready()
         live = await self._until_quiet()
         trouble = await self._unended(live) if live else []
-        for replica in self._replicas:
-            await replica.end(_END_S)
-            trouble += replica.odd_ends
-        chaos.tally.tries_again = sum(replica.ends_to_try_again for replica in self._replicas)
-        return chaos.tally, trouble
+        await self._voda.end(_END_S)
+        chaos.tally.tries_again = self._voda.ends_to_try_again
+        return chaos.tally, trouble + self._voda.odd_ends
 
     async def _settle(self) -> None:
         """Let plans follow each other quickly: there are many chances to kill somebody between them."""
-        url, wish = f"{self._replicas[0].url}/api/v1/pools/default/settings", {"ratelimit_s": _RATELIMIT_S}
+        url, wish = f"{self._voda.url}/api/v1/pools/default/settings", {"ratelimit_s": _RATELIMIT_S}
         timeout = aiohttp.ClientTimeout(total=_READY_S)
         async with self._session.patch(url, json=wish, headers=self._headers, timeout=timeout) as answer:
             answer.raise_for_status()
 
     @asynccontextmanager
     async def _clients(self) -> AsyncIterator[None]:
-        clients = await asyncio.to_thread(
-            Clients, self._folder, [replica.url for replica in self._replicas], seed=self._seed
-        )
+        clients = await asyncio.to_thread(Clients, self._folder, self._voda.url, seed=self._seed)
         try:
             yield
             await asyncio.to_thread(clients.end, _CLIENTS_S)
@@ -100,73 +95,63 @@ class Scene:
             clients.kill()
 
     async def _restart_everything(self) -> None:
-        await asyncio.gather(*(replica.kill() for replica in self._replicas))
+        await self._voda.kill()
         if self._servers.restart is not None:
             await self._servers.restart()
-        for replica in self._replicas:
-            replica.start()
+        self._voda.start()
 
     async def _until_ready(self) -> None:
-        """Wait until every replica is ready; one that asks to be started again is.
+        """Wait until voda is ready; where it asks to be started again, it is.
 
         Raises:
-            RuntimeError: one is not ready in time.
+            RuntimeError: it is not ready in time.
         """
-        late = now() + _READY_S
-        for replica in self._replicas:
-            while not await replica.is_ready(self._session):
-                if now() > late or len(replica.odd_ends) >= _ODD_ENDS:
-                    why = "; ".join(replica.odd_ends[-1:]) or f"{_READY_S:g} s after everything was well again"
-                    raise RuntimeError(f"{replica.name} is not ready: {why}")
-                replica.start()
-                await asyncio.sleep(_POLL_S)
+        late, voda = now() + _READY_S, self._voda
+        while not await voda.is_ready(self._session):
+            if now() > late or len(voda.odd_ends) >= _ODD_ENDS:
+                why = "; ".join(voda.odd_ends[-1:]) or f"{_READY_S:g} s after everything was well again"
+                raise RuntimeError(f"voda is not ready: {why}")
+            voda.start()
+            await asyncio.sleep(_POLL_S)
 
     async def _calm(self) -> None:
         """Return once there is a new plan, or after a while: there may be nothing to decide."""
         late, before, latest = now() + _CALM_S, await self._plans(), None
         while now() < late and (before is None or latest is None or latest <= before):
             await asyncio.sleep(_POLL_S)
-            for replica in self._replicas:
-                replica.start()
+            self._voda.start()
             latest = await self._plans()
             before = latest if before is None else before
 
     async def _plans(self) -> int | None:
         """Return how many plans there were; None while nobody says."""
-        for replica in self._replicas:
-            found = await self._get(replica, "/api/v1/pools/default/plan")
-            if found is not None:
-                return int(found["number"])
-        return None
+        found = await self._get("/api/v1/pools/default/plan")
+        return None if found is None else int(found["number"])
 
     async def _until_quiet(self) -> int:
         """Wait until all jobs ended; return how many have not."""
         late, live = now() + _QUIET_S, -1
         while now() < late and live:
             await asyncio.sleep(_POLL_S)
-            for replica in self._replicas:
-                replica.start()
-                found = await self._get(replica, "/api/v1/jobs?phase=live&limit=1")
-                live = found["total"] if found is not None else live
+            self._voda.start()
+            found = await self._get("/api/v1/jobs?phase=live&limit=1")
+            live = found["total"] if found is not None else live
         return live
 
     async def _unended(self, live: int) -> list[str]:
         """Say how many jobs have not ended, and of some what can be seen."""
         told = [f"{live} jobs have not ended {_QUIET_S:g} s after everything was well again"]
-        for replica in self._replicas:
-            found = await self._get(replica, f"/api/v1/jobs?phase=live&limit={_MOST_TOLD}")
-            if found is not None:
-                return told + [self._story(job) for job in found["items"]]
-        return told
+        found = await self._get(f"/api/v1/jobs?phase=live&limit={_MOST_TOLD}")
+        return told + [self._story(job) for job in found["items"]] if found is not None else told
 
     def _story(self, job: Mapping[str, Any]) -> str:
         seen = traces(self._folder / "home", job["job_id"])
         return f"{job['job_id']} is {job['phase']} on {job['replicas']} ({job['reason']}): {seen}"
 
-    async def _get(self, replica: Replica, path: str) -> Any:
+    async def _get(self, path: str) -> Any:
         timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
         try:
-            async with self._session.get(replica.url + path, headers=self._headers, timeout=timeout) as answer:
+            async with self._session.get(self._voda.url + path, headers=self._headers, timeout=timeout) as answer:
                 return await answer.json() if answer.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None

@@ -34,7 +34,7 @@ class Servers:
     """Where the log is, and what may happen to it."""
 
     url: str
-    """As replicas are given it, through the links; empty = the file in their folder."""
+    """As voda is given it, through the links; empty = the file in its folder."""
     direct_url: str
     """The same without links, for the export."""
     ills: Sequence[Ill] = ()

@@ -1,4 +1,4 @@
-"""What this machine shows of a job that does not end, while the replicas still run: a finding that explains itself.
+"""What this machine shows of a job that does not end, while voda still runs: a finding that explains itself.
 
 Rule: it reads what is there and changes nothing; what cannot be read is left out.
 """
@@ -18,7 +18,7 @@ def traces(home: Path, job_id: str) -> str:
     """Return the job's record, its replicas' own files and its processes, in one line.
 
     Args:
-        home: of the replicas of voda.
+        home: of voda.
         job_id: of a job that should have ended.
     """
     folder = home / "jobs" / job_id / ".voda"

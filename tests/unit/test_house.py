@@ -3,6 +3,7 @@
 import ast
 
 from tools import house
+from tools.imports import imports_of
 
 _PUBLIC = "users of voda.client import it by the name of the API, and the client knows nothing of the domain"
 SAME_NAME = {
@@ -42,3 +43,22 @@ def test_modules_when_counted_have_at_most_400_lines() -> None:
 
 def test_functions_when_counted_have_at_most_sixty_lines() -> None:
     assert [name for count, name in house.longest_functions() if count > MOST_LINES] == []
+
+
+def test_imports_when_one_is_in_a_function_or_on_the_way_are_loaded_and_those_for_types_only_close_a_circle() -> None:
+    sources = {
+        "a.__init__": "from a import open_door",
+        "a.open_door": "",
+        "a.b": "def f():\n    from c import it",
+        "c": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.b",
+    }
+    imports = imports_of({name: ast.parse(source) for name, source in sources.items()})
+    assert imports.reach("a.b") == {"a", "a.open_door", "a.b", "c"}
+    assert imports.reach("c") == {"c"}
+    assert imports.circles() == [["a.b", "c"]]
+
+
+def test_class_names_when_of_the_same_words_are_one_group_but_for_a_collection_beside_its_record() -> None:
+    names = [("x", "CardShare"), ("y", "SharedCards"), ("x", "PodClaim"), ("x", "PodClaims"), ("x", "Job")]
+    classes = house.Classes({each: ast.ClassDef(each[1], [], [], [], []) for each in names}, {})
+    assert classes.equal_words() == [["CardShare", "SharedCards"]]

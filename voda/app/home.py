@@ -1,13 +1,13 @@
 """The folder of this machine's voda: its log, its lock, its secrets, and where the command line finds the server.
 
-Rule: one `voda up` at a time works on a folder, or any number of replicas, of which one leads. The kernel drops the
-lock with the process, however that ends; it is not filelock's, because replicas share it and it names its holder.
+Rule: one voda at a time works on a folder. The kernel drops the lock with the process, however that ends; it is not
+filelock's, because it names its holder.
 """
 
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from voda.domain.errors import AlreadyExists, InvalidInput, StoreNotWritable
 from voda.files import sync, take_rights, unsafe_folder, write_whole
 
 _PASSABLE: Final = stat.S_IXGRP | stat.S_IXOTH
-_PRIVATE: Final = ("admin.token", "tokens.json", "secret", "lock", "log.place", "cluster.id")
+_PRIVATE: Final = ("admin.token", "tokens.json", "secret", "lock", "log.place")
 
 
 class ServerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,7 +46,6 @@ class Home:
         self._lock = folder / "lock"
         self._server = folder / "server.json"
         self._place = folder / "log.place"
-        self._identity = folder / "cluster.id"
 
     def make(self) -> None:
         """Create the folder for its owner alone, where it is missing.
@@ -106,8 +105,8 @@ class Home:
         return path.absolute().parent == self.folder.absolute()
 
     @contextmanager
-    def locked(self, *, is_shared: bool = False) -> Iterator[None]:
-        """Lock the folder for the length of the block, alone or together with others that share the lock.
+    def locked(self) -> Iterator[None]:
+        """Lock the folder for the length of the block.
 
         Raises:
             AlreadyExists: another process holds the lock.
@@ -119,7 +118,7 @@ class Home:
         except OSError as error:
             raise StoreNotWritable(f"{self._lock} cannot be written: {error.strerror}") from error
         try:
-            self._take(handle, is_shared=is_shared)
+            self._take(handle)
             yield
         finally:
             os.close(handle)
@@ -130,7 +129,10 @@ class Home:
         Raises:
             InvalidInput: they belong to another log; with this one, voda would stop them all.
         """
-        if (bound := self._first_line(self._place, log)) != log:
+        bound = write_once(self._place, log)
+        # The process that wrote it may have died before it was sure to last, and the log rests on it.
+        sync(self.folder)
+        if bound != log:
             raise InvalidInput(
                 f"the jobs in {self.folder} belong to the log {bound}, got {log}: go on with that one, name another"
                 f" folder with --home, or remove {self._place} once none of its jobs runs"
@@ -150,36 +152,15 @@ class Home:
         # Everybody who reaches the folder may know the address, whatever umask voda runs with.
         self._server.chmod(0o644)
 
-    def is_served(self) -> bool:
-        try:
-            os.kill(msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid, 0)
-        except (OSError, msgspec.MsgspecError):
-            return False
-        return True
-
     def withdraw(self, pid: int) -> None:
         """Remove the published server if it is of this process."""
         with suppress(OSError, msgspec.MsgspecError):
             if msgspec.json.decode(self._server.read_bytes(), type=ServerFile).pid == pid:
                 self._server.unlink(missing_ok=True)
 
-    def identity(self, new: Callable[[], str]) -> str:
-        """Return the id of this folder, and so of the machine whose processes its jobs are; `new` makes one where there
-        is none.
-        """
-        return self._first_line(self._identity, new())
-
-    def _first_line(self, path: Path, text: str) -> str:
-        """Return the line of a file that keeps what was written first."""
-        line = write_once(path, text)
-        # The process that wrote it may have died before it was sure to last, and the log rests on it.
-        sync(path.parent)
-        return line
-
-    def _take(self, handle: int, *, is_shared: bool) -> None:
-        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    def _take(self, handle: int) -> None:
         try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
             raise AlreadyExists(

@@ -59,8 +59,6 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0 = any that is free."""
-    api_url: str = ""
-    """Where jobs report; empty: to the process that started them."""
     slots: int | None = None
     """CPU slots where there is no GPU; by default one per core."""
     pool: str = "default"

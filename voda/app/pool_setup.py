@@ -3,7 +3,7 @@
 Rule: a setting that the log has already is not recorded again; a start without options changes nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -115,7 +115,6 @@ def pool_loop(  # noqa: PLR0913 - its ports
     telemetry: Telemetry,
     at_once: int = 1,
     folded: Live | None = None,
-    check_lead: Callable[[], None] = lambda: None,
 ) -> PoolLoop:
     """Return the loop of a pool, which leads nothing yet.
 
@@ -127,9 +126,8 @@ def pool_loop(  # noqa: PLR0913 - its ports
         telemetry: of the service.
         at_once: jobs whose actions are under way at a time.
         folded: see Controller.
-        check_lead: see Watcher.
     """
-    watcher = pool_watcher(pool, store, clock, check_lead=check_lead)
+    watcher = pool_watcher(pool, store, clock)
     return PoolLoop(
         clock=clock,
         cluster=cluster,
@@ -159,8 +157,6 @@ def _controller(pool: str, store: EventStore, clock: Clock, telemetry: Telemetry
     )
 
 
-def pool_watcher(
-    pool: str, store: EventStore, clock: Clock, *, check_lead: Callable[[], None] = lambda: None
-) -> Watcher:
+def pool_watcher(pool: str, store: EventStore, clock: Clock) -> Watcher:
     """Return the watcher that records what is observed of a pool's cluster."""
-    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}", check_lead=check_lead)
+    return Watcher(store=store, clock=clock, actor=f"cluster/{pool}")

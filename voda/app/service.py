@@ -1,9 +1,7 @@
 """The service on one machine: builds the adapters, runs everything together, and ends it in order.
 
-It runs alone on its folder, or as one of several replicas that share a folder and a log, whose store elects the leader.
-Each serves the API and follows the log; whatever acts on the machine or decides is in `MachineService.lead`. Jobs are
-processes that outlive the replica that started them, so the next leader takes them over. Rule: nothing is decided here;
-what is built here is only wired.
+Jobs are processes that outlive the voda that started them, so the next one takes them over. Rule: nothing is decided
+here; what is built here is only wired.
 """
 
 import asyncio
@@ -16,11 +14,9 @@ from voda import __version__, config
 from voda.accounts import Account, Accounts, unmapped_uid
 from voda.api.listener import serving, serving_socket
 from voda.api.server import application
-from voda.app.election import LOG_TIMEOUTS
 from voda.app.forecaster import Forecaster
 from voda.app.home import Home, ServerFile
 from voda.app.interpreters import refuse_unusable
-from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import (
     Machine,
@@ -47,18 +43,16 @@ from voda.cluster.local.exec.commands import LocalCommands
 from voda.cluster.local.isolation.cgroups import find_cgroups
 from voda.cluster.local.isolation.user_folders import has_user_folders
 from voda.cluster.local.outputs import LocalOutputs
-from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
-from voda.domain.errors import InvalidInput, StoreNotWritable, TransientError
+from voda.domain.errors import InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import Event
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.factory import display_name, lease_of, open_store
+from voda.log.factory import display_name, open_store
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import DurableStore
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
-from voda.telemetry.gauges import leadership_gauges
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _log = logging.getLogger(__name__)
@@ -73,9 +67,6 @@ class MachineService:
         self.url = ""
         self.options = options
         self.home = home
-        self.leadership: Leadership | None = None
-        """Of a replica; None where the process is alone."""
-        self.durable = store
         self.telemetry = PrometheusTelemetry()
         self.store = InstrumentedStore(ArchiveBackedStore(store, config.archive()), self.telemetry)
         self.log_health = LogHealth(self.store, str(options.log or home.log), self.telemetry)
@@ -102,8 +93,6 @@ class MachineService:
 
     def failure(self) -> str:
         """Return why the service is not ready, one sentence; empty when it is."""
-        if self.leadership is not None and not self.leadership.is_leading:
-            return self.leadership.failure or self.log_health.failure
         for loop in self.loops:
             if loop.failure or not loop.is_leading:
                 return loop.failure or self._starting
@@ -117,8 +106,6 @@ class MachineService:
             f"log {(self.options.log and display_name(self.options.log)) or self.home.log}",
         ]
         lines += sorted({self.keeper.promise(pool) for pool in self.pools})
-        if self.leadership is not None:
-            lines.append(f"replica {self.leadership.me}, one of those that share {self.home.folder}")
         if self.access.has_tokens:
             needed = "for programs over TCP" if self.socket else "the command line finds it by itself"
             lines.append(f"token {self.home.folder / 'admin.token'} ({needed})")
@@ -148,7 +135,7 @@ class MachineService:
         return {
             **trusted,
             **spec.environment,
-            "VODA_API_URL": self.options.api_url or self.url,
+            "VODA_API_URL": self.url,
             "VODA_JOB_TOKEN": self.access.job_token(spec.job_id),
         }
 
@@ -196,15 +183,14 @@ class MachineService:
             ServerFile(url=self.url, pid=os.getpid(), version=__version__, certificate=certificate, socket=socket)
         )
 
-    async def lead(self, leader: str, epoch: int | None = None) -> None:
-        """Decide, and act on this machine, until cancelled; in one process at a time, after `settle`.
+    async def lead(self, leader: str) -> None:
+        """Decide, and act on this machine, until cancelled; after `settle`.
 
         Args:
-            leader: identity of the leader.
-            epoch: to lead in; None = the next one of each pool.
+            leader: identity of this process in the log.
 
         Raises:
-            ExceptionGroup: of Fenced where another process took over.
+            ExceptionGroup: of Fenced where another process leads on the same log.
         """
         account = None if self.users is None else self.job_account
         clusters = self.machine.clusters(self.clock, self.spec, self.environment, self.keeper.output_bytes, account)
@@ -217,15 +203,12 @@ class MachineService:
                 self._starting = f"starting: the jobs of pool {pool} are being looked for"
                 # The view has read the log by now: a cluster forgets jobs that the log does not know.
                 stack.push_async_callback(cluster.close)
-                await cluster.open(epoch)
+                await cluster.open()
             self.clusters, self._starting = [*clusters.values()], "starting: the log is being read"
             if self.options.halts_on_exit:
-                watched = [
-                    (cluster, pool_watcher(pool, self.store, self.clock, check_lead=cluster.fence.check))
-                    for pool, cluster in clusters.items()
-                ]
+                watched = [(cluster, pool_watcher(pool, self.store, self.clock)) for pool, cluster in clusters.items()]
                 stack.push_async_callback(halt_all, watched)
-            await self._work(clusters.values(), snapshots, leader, epoch)
+            await self._work(clusters.values(), snapshots, leader)
 
     async def settle(self) -> None:
         """Record the settings that the options ask for and the log does not have.
@@ -253,15 +236,13 @@ class MachineService:
                 f"live jobs of other users ({named}) would run as root: start without --single-user and --no-tokens"
             )
 
-    async def _work(
-        self, clusters: Iterable[LocalCluster], snapshots: Snapshots, leader: str, epoch: int | None
-    ) -> None:
+    async def _work(self, clusters: Iterable[LocalCluster], snapshots: Snapshots, leader: str) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(snapshots.run())
             group.create_task(self.log_health.verify())
             group.create_task(self.keeper.run())
             for loop in self.loops:
-                group.create_task(loop.run(leader, epoch))
+                group.create_task(loop.run(leader))
             for cluster in clusters:
                 group.create_task(cluster.run())
             if self.options.metrics_folder is not None:
@@ -271,13 +252,7 @@ class MachineService:
 
     def _loop(self, pool: str, cluster: LocalCluster) -> PoolLoop:
         return pool_loop(
-            pool,
-            cluster,
-            store=self.store,
-            clock=self.clock,
-            telemetry=self.telemetry,
-            folded=self.view.live,
-            check_lead=cluster.fence.check,
+            pool, cluster, store=self.store, clock=self.clock, telemetry=self.telemetry, folded=self.view.live
         )
 
     def _drop_loops(self) -> None:
@@ -312,48 +287,6 @@ async def running(options: MachineOptions) -> AsyncIterator[MachineService]:
 
 
 @asynccontextmanager
-async def replica(options: MachineOptions, me: str) -> AsyncIterator[MachineService]:
-    """Run one replica for the length of the block; leading, it hands over at its end.
-
-    Args:
-        options: the same for all replicas, but for the port.
-        me: identity of this process; no other process uses it.
-
-    Raises:
-        AlreadyExists: a `voda up` without replicas works on the folder.
-        InvalidInput: an option is wrong, or the log belongs to another machine or folder.
-        VodaError: the log cannot be used; see open_store.
-    """
-    refuse_contradictions(options)
-    home = Home(options.home)
-    home.make()
-    with home.locked(is_shared=True):
-        async with serving_from(options, home) as (service, group):
-            leadership = service.leadership = _leadership(service, me)
-            # The command line asks the leader; a follower must not take its place, or its end would hide the leader.
-            if not home.is_served():
-                service.publish()
-
-            async def lead(epoch: int) -> None:
-                service.publish()
-                try:
-                    await service.settle()
-                except (TransientError, StoreNotWritable) as error:
-                    # Another replica may reach the log; this one serves on, and campaigns again.
-                    _log.warning("leadership given up epoch=%d reason=%s", epoch, error)
-                    return
-                await service.lead(me, epoch)
-
-            leading = group.create_task(leadership.run(lead))
-            try:
-                yield service
-            finally:
-                home.withdraw(os.getpid())
-                # The API answers until then: halted programs report how far they got.
-                await cancel_and_wait(leading)
-
-
-@asynccontextmanager
 async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tuple[MachineService, asyncio.TaskGroup]]:
     """Serve the API and follow the log for the length of the block; the group takes further tasks."""
     async with AsyncExitStack() as stack:
@@ -377,15 +310,3 @@ async def serving_from(options: MachineOptions, home: Home) -> AsyncIterator[tup
         stack.callback(lambda: [task.cancel() for task in tasks])
         tune_garbage_collector()
         yield service, group
-
-
-def _leadership(service: MachineService, me: str) -> Leadership:
-    async def machine() -> str:
-        return service.home.identity(service.clock.new_id)
-
-    epochs = LeaderEpochs(service.store, service.clock, machine)
-    telemetry, lease = service.telemetry, lease_of(service.durable, clock=service.clock)
-    leadership = Leadership(lease, epochs, me, timings=LOG_TIMEOUTS, telemetry=telemetry)
-    telemetry.show("election")
-    telemetry.read(lambda: leadership_gauges(is_leading=leadership.is_leading, epoch=leadership.epoch))
-    return leadership

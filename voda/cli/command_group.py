@@ -17,6 +17,7 @@ from rich_click.rich_command import RichCommand, RichGroup
 from rich_click.rich_context import RichContext
 from rich_click.rich_help_formatter import RichHelpFormatter
 
+from voda.cli.former import FORMER
 from voda.cli.parameters import called, click_parameters
 from voda.domain.errors import closest
 
@@ -37,6 +38,7 @@ class HandWrapped(RichCommand):
         except click.NoSuchOption as error:
             if not (name := error.option_name).startswith("--"):
                 raise
+            _refuse_former(ctx, name)
             known = [one[2:] for param in self.get_params(ctx) for one in param.opts if one.startswith("--")]
             meant = [one for one in known if one.startswith(name[2:])] or filter(
                 None, [closest(name[2:], known, alike=_ALIKE)]
@@ -78,8 +80,16 @@ class CommandGroup(RichGroup):
         name = args[0]
         if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
+        _refuse_former(ctx, name)
         meant = self.other_words.get(name) or closest(name, self.list_commands(ctx))
         raise click.UsageError(f"No such command {name!r}.{_suggestion(filter(None, [meant]))}", ctx)
+
+
+def _refuse_former(ctx: click.Context, word: str) -> None:
+    """Raise UsageError, the sentence that says what to do instead, where voda had this command or option once."""
+    path = [*ctx.command_path.split()[1:], word]
+    if (instead := FORMER.get(" ".join(path))) is not None:
+        raise click.UsageError(f"There is no {' '.join(path)!r} any more: {instead}.", ctx)
 
 
 def _suggestion(meant: Iterable[str]) -> str:

@@ -20,9 +20,9 @@ from voda.placement import PLACERS, Placer
 from voda.planner.done_replicas import cells_with_done, with_done, without_done
 from voda.planner.eligibility import eligible_view
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
+from voda.planner.gpus_for_pods import SpareGpus, serve_requests
 from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
-from voda.planner.requested_cards import SpareCards, serve_requests
 from voda.planner.share_jobs import place_shares
 from voda.planner.start_backoff import with_backed_off_last
 from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
@@ -155,7 +155,7 @@ class Registries(Struct, frozen=True, kw_only=True):
 DEFAULT = Registries()
 
 
-def spare_cards(view: ClusterState, now: float, registries: Registries = DEFAULT) -> SpareCards | None:
+def spare_for_pods(view: ClusterState, now: float, registries: Registries = DEFAULT) -> SpareGpus | None:
     """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it; None: its
     policy lets no job shrink.
     """
@@ -163,7 +163,7 @@ def spare_cards(view: ClusterState, now: float, registries: Registries = DEFAULT
         return None
     eligible, _, _ = _eligible(view, now)
     possible, _ = feasible_view(eligible)
-    return SpareCards(possible)
+    return SpareGpus(possible)
 
 
 def redecide(

@@ -3,7 +3,7 @@
 Rule: it records every observation, expected or not.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from voda.clock import Clock
 from voda.cluster.port import Notice
@@ -19,19 +19,10 @@ class Watcher:
         store: the log.
         clock: of the service.
         actor: of the facts.
-        check_lead: called before each append; it raises Fenced where another one watches the cluster by now.
     """
 
-    def __init__(
-        self,
-        *,
-        store: EventStore,
-        clock: Clock,
-        actor: str = "watcher",
-        check_lead: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, *, store: EventStore, clock: Clock, actor: str = "watcher") -> None:
         self._store = store
-        self._check_lead = check_lead
         self._clock = clock
         self._actor = actor
 
@@ -48,10 +39,8 @@ class Watcher:
         return Fact(data=notice, event_id=self._clock.new_id(), recorded_at=self._clock.now(), actor=self._actor)
 
     async def append(self, fact: Fact) -> None:
-        self._check_lead()
         await self._store.append(fact.data.stream, ANY_VERSION, [fact])
 
     async def append_all(self, facts: Sequence[Fact]) -> None:
         """Append facts of different streams, all or none."""
-        self._check_lead()
         await self._store.append_all([Append(fact.data.stream, ANY_VERSION, [fact], 0) for fact in facts])

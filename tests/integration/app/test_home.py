@@ -3,8 +3,6 @@
 import os
 import pwd
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +29,6 @@ def test_lock_when_held_keeps_others_out_and_names_the_holder(tmp_path: Path) ->
         pass
     with Home(tmp_path).locked():
         pass
-
-
-def test_lock_when_shared_keeps_out_those_alone_who_share_nothing(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.make()
-    with (
-        home.locked(is_shared=True),
-        Home(tmp_path).locked(is_shared=True),
-        pytest.raises(AlreadyExists),
-        Home(tmp_path).locked(),
-    ):
-        pass
-    with home.locked(), pytest.raises(AlreadyExists), Home(tmp_path).locked(is_shared=True):
-        pass
-
-
-def test_folder_keeps_the_identity_that_it_was_given_first(tmp_path: Path) -> None:
-    names = iter(("one", "two"))
-    assert [Home(tmp_path).identity(lambda: next(names)) for _ in range(2)] == ["one", "one"]
-    assert [path.name for path in tmp_path.iterdir()] == ["cluster.id"]
 
 
 def test_home_when_made_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -81,17 +59,6 @@ def test_server_when_published_is_read_whole_and_withdrawn(tmp_path: Path) -> No
     home.withdraw(7)
     home.withdraw(7)
     assert not (tmp_path / "server.json").exists()
-
-
-def test_server_is_served_as_long_as_the_process_written_down_lives(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    assert not home.is_served()
-    home.publish(ServerFile(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
-    assert home.is_served()
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    home.publish(ServerFile(url="http://127.0.0.1:1", pid=ended.pid, version="1"))
-    assert not home.is_served()
 
 
 def test_home_when_its_jobs_belong_to_another_log_is_refused(tmp_path: Path) -> None:

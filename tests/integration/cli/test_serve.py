@@ -101,9 +101,13 @@ def refused(folder: Path, *options: str) -> str:
 def test_serve_when_there_is_no_cluster_says_how_to_name_one(tmp_path: Path) -> None:
     assert "name a kubeconfig (--kubeconfig or KUBECONFIG), or run voda in the cluster" in refused(tmp_path)
     assert "there is no kubeconfig nowhere" in refused(tmp_path, "--kubeconfig", "nowhere")
-    assert "expected kubernetes, or machine; one process for this machine is `voda up`" in refused(
-        tmp_path, "--cluster", "slurm"
-    )
+
+
+def test_serve_when_it_is_given_a_cluster_as_once_says_what_serves_this_machine(tmp_path: Path) -> None:
+    status, said = serve(tmp_path, "--cluster", "machine")
+    assert status == 2
+    assert "There is no 'serve --cluster' any more: " in said
+    assert "for this machine run `voda up`" in said
 
 
 def test_serve_when_its_settings_cannot_be_meant_says_which(tmp_path: Path) -> None:

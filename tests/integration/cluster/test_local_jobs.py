@@ -317,10 +317,10 @@ async def test_deadline_when_the_job_was_halted_meanwhile_counts_anew(ground: Gr
     await ground.until_workers()
     await ground.resize("a", 1)
     # As the timer of the first start does.
-    ground.cluster._context.take_turn(job._check_deadline)
+    job._check_deadline()
     assert (await ground.cluster.observe()).ended == {}
     job.record.resumed_at -= 60.0
-    ground.cluster._context.take_turn(job._check_deadline)
+    job._check_deadline()
     await ground.until_told(WorkerExited(job_id="a", workers=(0,), cause="failed"))
 
 

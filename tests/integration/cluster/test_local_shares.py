@@ -95,7 +95,7 @@ async def test_parts_when_voda_crashed_are_still_held_by_the_jobs_that_run(tmp_p
         await ground.start(a_share_job("a", f"{TELLS}; {FOREVER}", 600))
         await ground.until_logged("600", job_id="a", replica="worker-0")
         await ground.cluster.close()
-        await ground.open(2)
+        await ground.open()
         assert await held(ground) == {"a": (0,)}
         assert await ground.workers("a") == (0,)
         await ground.start(a_share_job("b", FOREVER, 600))
@@ -114,7 +114,7 @@ async def test_part_of_a_gpu_that_is_not_there_any_more_is_of_none_that_there_is
         await ground.until_logged("GPU-00 600", job_id="a", replica="worker-0")
         await ground.cluster.close()
         ground.devices = gpus()[1:]
-        await ground.open(2)
+        await ground.open()
         assert await held(ground) == {"a": (1,)}
         await ground.start(a_torch_job("whole", f"echo $CUDA_VISIBLE_DEVICES; {FOREVER}", grace_s=0.5))
         await ground.until_logged("1\n", job_id="whole", replica="worker-0")

@@ -24,8 +24,7 @@ class _Watch:
 
     def told(self) -> list[tuple[bool, int]]:
         """Look, and return what was told so far: whether it is silent, and its workers before the change."""
-        with self._ground.cluster.fence.turn():
-            self._watch.look({job_id: job.state for job_id, job in self._ground.cluster.jobs.items()})
+        self._watch.look({job_id: job.state for job_id, job in self._ground.cluster.jobs.items()})
         silent = [fact for fact in self._ground.notices() if isinstance(fact, JobSilent)]
         return [(fact.since is not None, fact.workers_before) for fact in silent]
 

@@ -4,8 +4,6 @@ import sys
 from pathlib import Path
 
 from voda.app.machine import MachineOptions
-from voda.application.backend import CallerLimits
-from voda.cli.commands.service.serve import MachineClusterArguments, ReplicaArguments, machine_options
 from voda.cli.execution import with_voda_on_path
 
 BIN = Path(sys.executable).parent
@@ -22,10 +20,3 @@ def test_time_limits_of_commands_are_options_of_the_service() -> None:
     options = MachineOptions(home=Path(), environment={}, command_idle_s=5.0, command_s=9.0)
     limits = options.caller_limits()
     assert (limits.command_idle_s, limits.command_s) == (5.0, 9.0)
-
-
-def test_time_limits_of_commands_are_options_of_a_replica_on_a_machine() -> None:
-    options = machine_options(ReplicaArguments(), MachineClusterArguments(exec_idle=5.0, exec_time=9.0))
-    assert (options.command_idle_s, options.command_s) == (5.0, 9.0)
-    default, usual = machine_options(ReplicaArguments(), MachineClusterArguments()), CallerLimits()
-    assert (default.command_idle_s, default.command_s) == (usual.command_idle_s, usual.command_s)

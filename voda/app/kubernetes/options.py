@@ -1,4 +1,4 @@
-"""The settings file of `voda serve --cluster kubernetes`, which a ConfigMap may hold: its parts, and how it is read.
+"""The settings file of `voda serve`, which a ConfigMap may hold: its parts, and how it is read.
 
 Rules: a field that is left out has the default here; docs/settings.md describes every field. An impossible setting is
 refused in one sentence with the path of the first field that is wrong, before anything is opened or asked; what only

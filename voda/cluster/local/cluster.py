@@ -1,15 +1,13 @@
 """The local cluster: jobs run as processes of this Linux machine, which is its only node.
 
 Rules: `observe` shows every worker that holds a device, ending ones too; all that is needed to go on after a crash lies
-in the jobs' folders, so training outlives this process, and the next voda takes it over; a leader that another one has
-followed changes nothing (see fence.py).
+in the jobs' folders, so training outlives this process, and the next voda takes it over.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +17,6 @@ from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, LocalClusterConfig, 
 from voda.cluster.local.device_claims import claim_of_left, pod_of
 from voda.cluster.local.devices import Slots
 from voda.cluster.local.exit_policy import restart_in_s
-from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord, job_ids, marked_job_ids
 from voda.cluster.local.isolation.job_environment import write_package
 from voda.cluster.local.job import LocalJob
@@ -47,24 +44,18 @@ class LocalCluster:
         self.node, self.slots = config.node.name, Slots(config.devices)
         self.jobs: dict[str, LocalJob] = {}
         self._notices: asyncio.Queue[Observation] = asyncio.Queue()
-        self.fence = Fence(config.folder, config.node.pool)
-        self._context = LocalContext(config=config, slots=self.slots, fence=self.fence, tell=self._notices.put_nowait)
+        self._context = LocalContext(config=config, slots=self.slots, tell=self._notices.put_nowait)
         self._health = NodeHealth(self._context)
         self._watches = (SilenceWatch(self._context), InnerFailures(self._context))
 
-    async def open(self, epoch: int | None = None) -> None:
-        """Take over the jobs that run, and learn which ended meanwhile; a former leader of the pool is refused then.
-
-        Args:
-            epoch: of the leadership; None: no other process can lead.
+    async def open(self) -> None:
+        """Take over the jobs that run, and learn which ended meanwhile.
 
         Raises:
-            Fenced: another process leads in a later epoch.
             OSError: the folder cannot be made or read.
         """
         context, folder = self._context, self._config.folder
         folder.mkdir(parents=True, exist_ok=True)
-        await self.fence.take(self._config.clock.new_id(), epoch)
         context.boot_id = process_table.boot_id()
         await self._probe_transport()
         try:
@@ -78,13 +69,12 @@ class LocalCluster:
         unrecorded = {*marked - dict(found).keys(), *(job_id for job_id, record in found if isinstance(record, str))}
         unrecorded = {job_id for job_id in unrecorded if self._config.jobs(job_id) is not None}
         left = {job_id: await asyncio.to_thread(self._folder(job_id).find_processes) for job_id in unrecorded}
-        with self.fence.turn():
-            for job_id, record in found:
-                self._add_found(job_id, record, left.get(job_id, ()))
-            for job_id in left.keys() & marked - dict(found).keys():
-                self._add_new(job_id, left[job_id])
+        for job_id, record in found:
+            self._add_found(job_id, record, left.get(job_id, ()))
+        for job_id in left.keys() & marked - dict(found).keys():
+            self._add_new(job_id, left[job_id])
         for job_id, job in tuple(self.jobs.items()):
-            with self.fence.turn(), log_unexpected("adopt", job_id):
+            with log_unexpected("adopt", job_id):
                 _take_over(job)
             # So that the API answers between two jobs.
             await asyncio.sleep(0)
@@ -94,29 +84,20 @@ class LocalCluster:
         self._context.cancel_timers()
         for job in self.jobs.values():
             job.close()
-        self.fence.close()
 
     async def run(self) -> None:
         """Watch the GPUs' health, where there are GPUs, and which jobs are silent or fail inside, and find the
         accounts of the jobs taken over.
-
-        Raises:
-            Fenced: another one leads the pool.
         """
         while True:
             await self._find_missing_accounts()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEALTH_EVERY_S):
-                    await self._context.is_fenced.wait()
-            self.fence.check()
+            await asyncio.sleep(HEALTH_EVERY_S)
             await self._health.look()
-            with self.fence.turn():
-                for watch in self._watches:
-                    watch.look({job_id: job.state for job_id, job in self.jobs.items()})
+            for watch in self._watches:
+                watch.look({job_id: job.state for job_id, job in self.jobs.items()})
 
     async def observe(self) -> Observed:
-        with self.fence.turn():
-            self._forget()
+        self._forget()
         jobs, now = {job_id: job.record for job_id, job in self.jobs.items()}, self._context.now()
         return Observed(
             nodes={self._config.node.name: self._health.node},
@@ -144,15 +125,14 @@ class LocalCluster:
                 problem = str(error)
         may_kill = _may_kill(action, is_known=action.job_id in self.jobs)
         left = await _find_left(self._context, self._folder(action.job_id, account)) if may_kill else ()
-        with self.fence.turn():
-            if problem:
-                self._fail(action.job_id, problem, left)
-                return
-            try:
-                self._carry_out(action, account, left)
-            except OSError as error:
-                raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
-            self._forget()
+        if problem:
+            self._fail(action.job_id, problem, left)
+            return
+        try:
+            self._carry_out(action, account, left)
+        except OSError as error:
+            raise ClusterUnavailable(f"job {action.job_id}: its folder cannot be used: {error}") from error
+        self._forget()
 
     def _carry_out(self, action: Action, account: Account | None, left: Sequence[MarkedProcess]) -> None:
         match action:
@@ -218,7 +198,7 @@ class LocalCluster:
         return job
 
     def _folder(self, job_id: str, account: Account | None = None) -> JobFolder:
-        return JobFolder(self._config.folder, job_id, account=account, before_change=self.fence.expect_turn)
+        return JobFolder(self._config.folder, job_id, account=account)
 
     def _add_found(self, job_id: str, record: LocalJobRecord | str, left: Sequence[MarkedProcess]) -> None:
         if isinstance(record, str):
@@ -274,10 +254,9 @@ class LocalCluster:
             except ClusterUnavailable as error:
                 _log.warning("job_id=%s is not started again yet: %s", job_id, error)
                 return
-            with self.fence.turn():
-                if problem:
-                    self._fail(job_id, problem)
-                job.settle()
+            if problem:
+                self._fail(job_id, problem)
+            job.settle()
 
     async def _probe_transport(self) -> None:
         context, config = self._context, self._config

@@ -16,12 +16,11 @@ from typing import Final, TypeVar
 from voda.accounts import Account
 from voda.clock import Clock
 from voda.cluster.local.devices import Device, GpuMonitor, Slots
-from voda.cluster.local.fence import Fence
 from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.isolation.cgroups import Cgroups, group_name
 from voda.cluster.local.rendezvous import Agent, Transport
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec, run_spec_of
-from voda.domain.errors import ActionRefused, Fenced
+from voda.domain.errors import ActionRefused
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.retention import OUTPUT_BYTES
@@ -81,7 +80,6 @@ class LocalContext:
 
     config: LocalClusterConfig
     slots: Slots
-    fence: Fence
     tell: Callable[[Observation], None]
     transport: Transport = "rank"
     agent: Agent = field(default_factory=Agent)
@@ -91,8 +89,6 @@ class LocalContext:
     run_specs: dict[str, tuple[JobSpec, RunSpec]] = field(default_factory=dict)
     """job id -> the spec that the log had last, and what it runs."""
     timers: set[asyncio.TimerHandle] = field(default_factory=set)
-    is_fenced: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once something was not done because another leads the pool."""
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_MOST_THREADS, "voda-look"))
     """Read what may hang, as what /proc says of a process that hangs itself: the API has threads of its own."""
 
@@ -117,20 +113,12 @@ class LocalContext:
     def now(self) -> float:
         return self.config.clock.now()
 
-    def take_turn(self, act: Callable[[], None]) -> None:
-        """Do something as the leader of the pool; nothing is done once another one leads."""
-        try:
-            with self.fence.turn():
-                act()
-        except Fenced:
-            self.is_fenced.set()
-
     def after(self, pause_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Do something after a pause, unless the cluster is closed by then."""
 
         def due() -> None:
             self.timers.discard(handle)
-            self.take_turn(act)
+            act()
 
         handle = asyncio.get_running_loop().call_later(max(0.0, pause_s), due)
         self.timers.add(handle)
@@ -152,7 +140,7 @@ class LocalContext:
                 then(reading.result() if is_read else None)
 
         limit = self.after(within_s, done)
-        reading.add_done_callback(lambda _: self.take_turn(done))
+        reading.add_done_callback(lambda _: done())
 
     def cancel_timers(self) -> None:
         for handle in self.timers:

@@ -16,7 +16,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -159,21 +159,13 @@ _Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
 
 
 class JobFolder:
-    def __init__(
-        self,
-        jobs: Path,
-        job_id: str,
-        *,
-        account: Account | None = None,
-        before_change: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, jobs: Path, job_id: str, *, account: Account | None = None) -> None:
         """Name the folder without creating it.
 
         Args:
             jobs: the folder of all jobs.
             job_id: of the job.
             account: of the job; without it, what lies there shows whose it is.
-            before_change: called before anything of the job is changed; it raises where that must not be.
 
         Raises:
             ActionRefused: the job's id is no name of a folder.
@@ -183,7 +175,6 @@ class JobFolder:
         self.uid = user_of_folder(jobs, job_id) if account is None else account.uid
         """Of the user whose job it is; None: of the user who runs voda."""
         kept = f"{RECORDS}/{job_id}" if self.is_users else job_id
-        self.before_change = before_change
         self.path = jobs / job_id
         self.mpi = jobs / kept / "mpi"
         self.replicas = jobs / kept / ".voda" / "replicas"
@@ -200,7 +191,6 @@ class JobFolder:
         Raises:
             UnsafeFile: something else is there, or the folder is another's.
         """
-        self.before_change()
         if account is not None:
             make_user_folders(self.path.parent, self.path.name, account)
         elif self.is_users:
@@ -212,7 +202,6 @@ class JobFolder:
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
         """Write the record; `durably` waits for the disk."""
-        self.before_change()
         self.files.write(_RECORD, msgspec.json.encode(record), durably=durably, mode=0o600 if self.is_users else None)
 
     def load(self) -> LocalJobRecord | None:
@@ -228,14 +217,12 @@ class JobFolder:
 
     def forget(self) -> None:
         """Rename the record, so that the job is not found again; outputs and checkpoints stay."""
-        self.before_change()
         # What the job put in its place is no record, and says nothing to the next voda.
         with suppress(UnsafeFile, IsADirectoryError, NotADirectoryError):
             self.files.rename(_RECORD, "last.json")
 
     def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
         """Let processes of a replica start, on these devices; those of run 0 enter by themselves (see rsh_agent.py)."""
-        self.before_change()
         home = f"{_REPLICAS}/{replica}"
         self.files.make(home, mode=(0o700 if run else 0o711) if self.is_users else None)
         if self.uid is not None and run == 0:
@@ -247,7 +234,6 @@ class JobFolder:
 
     def revoke(self, replica: str) -> None:
         """Let no more processes of a replica start."""
-        self.before_change()
         self.files.remove(f"{_REPLICAS}/{replica}/grant")
 
     def is_locked(self, replica: str) -> bool:
@@ -259,7 +245,6 @@ class JobFolder:
     @contextmanager
     def lock(self, replica: str) -> Iterator[bool]:
         """Hold a replica's lock during the block; yield False if another process has it."""
-        self.before_change()
         self.files.make(f"{_REPLICAS}/{replica}")
         with self.files.opened(lock_path(replica), os.O_RDWR | os.O_CREAT) as file:
             yield try_lock(file)
@@ -290,7 +275,6 @@ class JobFolder:
         Raises:
             UnsafeFile: it is no regular file.
         """
-        self.before_change()
         handle = self.files.open(log_path(replica), os.O_RDWR | os.O_CREAT | os.O_APPEND)
         if self.uid is not None:
             os.fchown(handle, self.uid, -1)
@@ -307,7 +291,6 @@ class JobFolder:
 
     def kill(self, found: Iterable[MarkedProcess], replica: str = "") -> Sequence[int]:
         """Kill the processes that were found of the job, of one replica or all, and return their ids."""
-        self.before_change()
         return kill_found(found, replica)
 
     def replica_names(self) -> list[str]:

@@ -174,7 +174,6 @@ class JobReplicas:
         """Tell replicas to end, those that run; None: all."""
         for name in tuple(self._running if names is None else names):
             if name in self._running:
-                self._state.context.fence.expect_turn()
                 self._running[name].stop()
 
     def close(self) -> None:
@@ -198,8 +197,7 @@ class JobReplicas:
 
     def _watch(self, replica: ReplicaProcess) -> None:
         self._running[replica.name] = replica
-        take_turn = self._state.context.take_turn
-        replica.watch(lambda ended, status: take_turn(lambda: self._on_end(ended, status)))
+        replica.watch(self._on_end)
 
     def _on_end(self, replica: ReplicaProcess, status: int | None) -> None:
         self._running.pop(replica.name, None)

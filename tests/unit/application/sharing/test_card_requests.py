@@ -9,7 +9,6 @@ from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
 from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story
-from voda.application.sharing.claims import card_requests
 from voda.application.sharing.claims.claimants import Claimants
 from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
@@ -103,20 +102,7 @@ async def test_request_in_vain_is_withdrawn_and_made_again_ever_more_seldom(monk
         assert len(await facts(it, ShareRequested)) == 3
 
 
-async def test_only_so_many_requests_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_requests, "MOST_OPEN", 2)
-    async with a_story({"n1": 8}) as it:
-        await train(it, least=1, most=8)
-        withhold(it, monkeypatch)
-        for number in range(5):
-            await it.submit(f"p{number}")
-        await it.world.until(lambda: requests(it) > 0)
-        await it.wait(20)
-        assert requests(it) == 2
-
-
-async def test_pods_that_no_node_can_help_keep_nobody_from_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_requests, "MOST_OPEN", 2)
+async def test_pods_that_no_node_can_help_keep_nobody_from_a_request() -> None:
     async with a_story({"n1": 2}) as it:
         await train(it, least=1, most=2)
         for number in range(5):
@@ -138,7 +124,7 @@ async def test_worker_that_takes_its_time_to_leave_is_waited_for() -> None:
         assert len(await facts(it, ShareRequested)) == 1
 
 
-async def test_card_that_is_given_up_goes_to_the_pod_that_requested_it_before_older_ones(
+async def test_oldest_pods_request_gpus_one_of_each_node_and_others_wait_for_room_beside_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with a_story({"n1": 2, "n2": 2}) as it:
@@ -148,13 +134,12 @@ async def test_card_that_is_given_up_goes_to_the_pod_that_requested_it_before_ol
             await it.submit(name)
             # Pods are as old as Kubernetes says, in whole seconds.
             await it.wait(1)
-        await it.world.until(lambda: requests(it) == 5, what="all pods have requested cards")
-        nodes = {fact.pod: fact.node for fact in await facts(it, ShareRequested)}
-        assert list(nodes.values()) == ["n2", "n2", "n1", "n1", "n2"]
-        # The cards of n2 have room for four of them, and three requested them.
-        withhold(it, monkeypatch, {"n1"})
-        await it.world.until(lambda: len(it.recorded()) == 4)
-        assert {"a", "b", "e"} < it.recorded().keys()
+        await it.wait(5)
+        # Two of them fit on one GPU.
+        assert {fact.pod: fact.node for fact in await facts(it, ShareRequested)} == {"ns/a": "n2", "ns/c": "n1"}
+        withhold(it, monkeypatch, ())
+        await it.world.until(lambda: len(it.recorded()) == 5, what="all have GPUs")
+        assert planned(it) == 1
         assert not await facts(it, ShareRequestWithdrawn)
 
 

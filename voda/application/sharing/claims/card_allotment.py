@@ -136,33 +136,20 @@ class CardAllotment:
         self._accounts = {name: closed.account(name, each) for name, each in nodes.items()}
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
         self.refused: list[RefusedClaimant] = []
-        self._short: list[tuple[str, Claimant]] = []
-        """Node and pod that has requested cards there, and found too few."""
         self._refusals: dict[_Asked, tuple[str, Sequence[str]]] = {}
         """Many pods ask for the same, in the same words: what they are told, and the nodes where they could be."""
 
-    def choose_on(self, node: str, claimant: Claimant) -> ChosenCards | None:
-        """Return cards of a node for a pod that has requested some there; None: there is no room."""
-        known = self._nodes.get(node)
-        if known is None or self._is_left_out(node, claimant) or not selects(claimant.pod, known):
-            return None
-        # Of many nodes hardly one has room: which ones have not is seen at once.
-        if _may_fit(claimant, self._accounts[node]) and (chosen := self._choose([node], claimant)) is not None:
-            return chosen
-        self._short.append((node, claimant))
-        return None
+    def keep_requested(self, node: str, claimant: Claimant) -> None:
+        """Keep whole GPUs of a node from younger pods, for one that has requested some, of which too few are free yet.
 
-    def keep_requested(self) -> None:
-        """Keep whole cards from pods that have requested none, for those whose node has too few of them yet.
-
-        Cards come free one after the other, and whoever needs one alone would always be faster.
+        They come free one after the other, and whoever needs one alone would always be faster.
         """
-        for node, claimant in self._short:
-            needed = sum(max(1, each.devices) for each in claimant.requests.values())
-            if kept := _whole(self._accounts[node])[:needed]:
-                whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
-                self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
-        self._short.clear()
+        if node not in self._accounts:
+            return
+        needed = sum(max(1, each.devices) for each in claimant.requests.values())
+        if kept := _whole(self._accounts[node])[:needed]:
+            whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
+            self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
 
     def choose(self, claimant: Claimant) -> ChosenCards | str:
         """Return node and cards of a pod, or why there are none, one sentence."""
@@ -179,9 +166,6 @@ class CardAllotment:
         """Return the nodes where a pod could be, were there room."""
         left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
         return [name for name, node in self._nodes.items() if name not in left_out and selects(claimant.pod, node)]
-
-    def _is_left_out(self, name: str, claimant: Claimant) -> bool:
-        return name in claimant.avoided or name in claimant.too_small or name in self._cramped(claimant)
 
     def _choose(self, names: Sequence[str], claimant: Claimant) -> ChosenCards | None:
         self._chooser.follow(self._accounts, claimant.request)
@@ -255,18 +239,6 @@ def _obstacle(claimant: Claimant, text: str, name: str, node: OpenNode) -> str:
 
 def _is_large_enough(claimant: Claimant, node: OpenNode) -> bool:
     return all(amount <= node.amounts.get(resource, amount) for resource, amount in claimant.amounts.items())
-
-
-def _may_fit(claimant: Claimant, account: SharingNode) -> bool:
-    """Return whether each part that a pod asks for fits on some card, were it the only one."""
-    free = account.free()
-    return all(
-        any(
-            left.is_whole or (not each.devices and left.milli >= each.milli and left.memory_mib >= each.memory_mib)
-            for left in free
-        )
-        for each in claimant.requests.values()
-    )
 
 
 def _whole(account: SharingNode) -> Sequence[int]:

@@ -4,7 +4,7 @@ Rule: nothing is written; what is odd about one pod keeps nobody else from its c
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,46 +54,26 @@ class CardRound:
     """Pods that get no cards, and why."""
 
     async def look_at(self, waiting: Collection[Pod]) -> None:
-        """Look at the pods, the oldest first."""
-        for number, (pod, node) in enumerate(self._turns(waiting)):
-            if not node:
-                self.allotment.keep_requested()
+        """Look at the pods, the oldest first; those that the API server refused come last."""
+        pods = sorted(waiting, key=lambda pod: self.failures.is_last(pod.metadata.uid))
+        for number, pod in enumerate(pods):
             if number % _PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if len(self.chosen) + len(self.under_way) >= _MOST_AT_ONCE:
                 break
-            if pod.metadata.uid in self.chosen:
-                continue
             with log_unexpected("choosing cards", pod.metadata.key):
-                self._decide(pod, node)
+                self._decide(pod)
 
-    def _turns(self, waiting: Collection[Pod]) -> Sequence[tuple[Pod, str]]:
-        """Return the pods in their order, each with the node that it may get cards of; empty: any.
-
-        First those that have requested cards, as they did, and only of that node: else an older pod takes what was
-        given up for another one, whose own request nothing serves then.
-        """
-        pods = sorted(waiting, key=lambda pod: self.failures.is_last(pod.metadata.uid))
-        requests = self.claimants.shares.requests()
-        first = sorted((pod for pod in pods if pod.metadata.uid in requests), key=self._requested_at)
-        return [(pod, requests[pod.metadata.uid]) for pod in first] + [(pod, "") for pod in pods]
-
-    def _requested_at(self, pod: Pod) -> float:
-        uid, shares = pod.metadata.uid, self.claimants.shares
-        return shares.nodes[shares.requests()[uid]].requests[uid].requested_at
-
-    def _decide(self, pod: Pod, only_on: str) -> None:
-        found = self._answer(pod, only_on)
+    def _decide(self, pod: Pod) -> None:
+        found = self._answer(pod)
         if isinstance(found, ChosenCards):
             self.chosen[pod.metadata.uid] = found
-        elif only_on or found is None:
-            return
         elif isinstance(found, UnusedCards):
             self.unused.append(found)
-        else:
+        elif found is not None:
             self.reasons.append((pod, found))
 
-    def _answer(self, pod: Pod, only_on: str) -> ChosenCards | UnusedCards | str | None:
+    def _answer(self, pod: Pod) -> ChosenCards | UnusedCards | str | None:
         """Return the cards of a pod, or why it gets none; None: there is nothing to do about it now."""
         uid = pod.metadata.uid
         is_due, is_hopeless = self.failures.is_due(uid, self.now), self.failures.is_hopeless(uid, self.now)
@@ -115,7 +95,10 @@ class CardRound:
             return self._answer_of_holder(meant, is_hopeless=is_hopeless)
         if self.tries.is_unseen(pod):
             return unseen_reason(pod)
-        return self.allotment.choose_on(only_on, claimant) if only_on else self.allotment.choose(claimant)
+        found = self.allotment.choose(claimant)
+        if isinstance(found, str) and (node := self.claimants.shares.requests().get(uid)) is not None:
+            self.allotment.keep_requested(node, claimant)
+        return found
 
     def _answer_of_holder(self, meant: ChosenCards, *, is_hopeless: bool) -> ChosenCards | UnusedCards | str | None:
         """Return what becomes of a pod that has cards in the log."""

@@ -18,8 +18,8 @@ from voda.cluster.kubernetes.state.claim_requests import asked_of_cards, nodes_t
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.domain.errors import InvalidInput
-from voda.planner.decide import spare_cards
-from voda.planner.requested_cards import SpareCards
+from voda.planner.decide import spare_for_pods
+from voda.planner.gpus_for_pods import SpareGpus
 from voda.projections.shares import ShareAccounts
 
 _LIMITING: Final = ("cpu", "memory")
@@ -116,12 +116,12 @@ class Claimants:
                 )
         return found
 
-    def spare_cards(self, now: float) -> Sequence[SpareCards]:
+    def spare_for_pods(self, now: float) -> Sequence[SpareGpus]:
         """Return what jobs can spare of each pool's cards: none where virtual clusters share it, or no job shrinks."""
         cluster = self.accounts.backend.view.live.cluster
         pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
-        found = (spare_cards(cluster.state(pool), now) for pool in there)
+        found = (spare_for_pods(cluster.state(pool), now) for pool in there)
         return [each for each in found if each is not None]
 
     def gives_cards_up(self, node: str) -> bool:

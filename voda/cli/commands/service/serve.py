@@ -1,4 +1,4 @@
-"""`voda serve`: schedules a cluster, or this machine, as one of several replicas."""
+"""`voda serve`: schedules a Kubernetes cluster, as one of several replicas."""
 
 import os
 import socket
@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from voda.cli.command_group import command
-from voda.cli.execution import RunningService, configure_logging, run_until_signal, with_voda_on_path
-from voda.cli.options import (
-    EXEC_IDLE_S,
-    EXEC_TIME_S,
-    ExecIdleOption,
-    ExecTimeOption,
-    MachinePoolOption,
-    SlotsOption,
-    VerboseOption,
-)
+from voda.cli.execution import RunningService, configure_logging, run_until_signal
+from voda.cli.options import VerboseOption
 from voda.cli.parameters import Option
 from voda.domain.errors import InvalidInput
 
@@ -25,12 +17,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from voda.app.kubernetes.options import KubernetesOptions
-    from voda.app.machine import MachineOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesArguments:
-    PANEL: ClassVar = "Kubernetes (--cluster kubernetes)"
+    PANEL: ClassVar = "Kubernetes"
 
     config: Annotated[Path | None, Option("--config", help="Settings file, YAML: docs/settings.md.")] = None
     kubeconfig: Annotated[
@@ -40,21 +31,8 @@ class KubernetesArguments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineClusterArguments:
-    PANEL: ClassVar = "This machine (--cluster machine)"
-
-    slots: SlotsOption = None
-    pool: MachinePoolOption = "default"
-    api_url: Annotated[
-        str, Option("--api-url", help="Where jobs report to: a load balancer; by default this replica.")
-    ] = ""
-    exec_idle: ExecIdleOption = EXEC_IDLE_S
-    exec_time: ExecTimeOption = EXEC_TIME_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaArguments:
-    """Options of every cluster; empty or None = as configured."""
+    """Empty or None = as configured."""
 
     home: Annotated[Path | None, Option("--home", help="Folder of log and tokens; else as configured.")] = None
     log: Annotated[
@@ -70,16 +48,12 @@ class ReplicaArguments:
 @command("serve")
 def serve(
     *,
-    cluster: Annotated[
-        str, Option("--cluster", help="What is scheduled: kubernetes, or the processes of this machine.")
-    ] = "kubernetes",
     kubernetes: KubernetesArguments,
-    machine: MachineClusterArguments,
     replica: ReplicaArguments,
     verbose: VerboseOption = False,
 ) -> None:
     """Schedule the plain Jobs, JobSets, TrainJobs, MPIJobs and PyTorchJobs of a
-    Kubernetes cluster, or the jobs of this machine, as one of several replicas.
+    Kubernetes cluster, as one of several replicas. For this machine: voda up.
 
     One replica leads; all of them serve the API. What is not given here is as the
     settings file says, or has its default. Jobs train on when it ends, even by
@@ -89,25 +63,9 @@ def serve(
     Examples:
       voda serve --config /etc/voda/voda.yaml
       voda serve --kubeconfig ~/.kube/config --home ./voda --host 127.0.0.1
-      voda serve --cluster machine --log postgresql://voda@db/voda --port 8471
     """
     configure_logging(verbose=verbose)
-    match cluster:
-        case "kubernetes":
-            if machine != MachineClusterArguments():
-                raise InvalidInput(
-                    "--slots, --pool, --api-url, --exec-idle and --exec-time are of --cluster machine; see"
-                    " docs/settings.md"
-                )
-            _run(_on_kubernetes(replica, kubernetes))
-        case "machine":
-            if kubernetes != KubernetesArguments():
-                raise InvalidInput("--config, --kubeconfig and --context are of --cluster kubernetes")
-            _run(_on_this_machine(replica, machine))
-        case _:
-            raise InvalidInput(
-                f"--cluster {cluster}: expected kubernetes, or machine; one process for this machine is `voda up`"
-            )
+    _run(_on_kubernetes(replica, kubernetes))
 
 
 def _on_kubernetes(
@@ -150,34 +108,6 @@ def _settings(replica: ReplicaArguments, file: Path | None) -> "KubernetesOption
         )
     log, home = replica.log or options.log or config.log(), str(replica.home or options.home)
     return checked(replace(options, log=log, home=home, listen=listen))
-
-
-def _on_this_machine(
-    replica: ReplicaArguments, machine: MachineClusterArguments
-) -> "AbstractAsyncContextManager[RunningService]":
-    from voda.app import service as app
-
-    return app.replica(machine_options(replica, machine), _identity())
-
-
-def machine_options(replica: ReplicaArguments, machine: MachineClusterArguments) -> "MachineOptions":
-    """Return what the arguments make of this machine."""
-    from voda import config
-    from voda.app.machine import DEFAULT_PORT, MachineOptions
-
-    return MachineOptions(
-        home=replica.home or config.home_folder(),
-        environment=with_voda_on_path(config.environment()),
-        log=replica.log or config.log(),
-        host=replica.host or "127.0.0.1",
-        port=DEFAULT_PORT if replica.port is None else replica.port,
-        slots=machine.slots,
-        pool=machine.pool,
-        api_url=machine.api_url,
-        command_idle_s=machine.exec_idle,
-        command_s=machine.exec_time,
-        has_tokens=not replica.no_tokens,
-    )
 
 
 def _identity(name: str = "") -> str:

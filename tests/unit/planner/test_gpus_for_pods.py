@@ -14,9 +14,9 @@ from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, ShareRequest, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
-from voda.planner.decide import decide, spare_cards
+from voda.planner.decide import decide, spare_for_pods
 from voda.planner.feasibility import feasible_view
-from voda.planner.requested_cards import SpareCards, serve_requests
+from voda.planner.gpus_for_pods import SpareGpus, serve_requests
 from voda.planner.virtual_clusters.cell_plan import Placed
 from voda.policies import POLICIES
 
@@ -58,7 +58,7 @@ def a_pool(
 def spared(state: ClusterState) -> int:
     """Return how many whole cards jobs can spare for requests."""
     possible, _ = feasible_view(state)
-    return sum(each.cards for each in SpareCards(possible).served.values())
+    return sum(each.gpus for each in SpareGpus(possible).served.values())
 
 
 def planned(state: ClusterState) -> Plan:
@@ -145,11 +145,11 @@ def test_node_is_chosen_where_the_fewest_whole_cards_are_needed_and_most_can_be_
     one = a_pool(running("a", workers=2), requests={}, shared={"u0": (0, HALF)})
     nodes = {**one.nodes, "n2": a_node("n2", gpus=8, devices=(CARD,) * 8)}
     state = replace(one, nodes=nodes, shares={**one.shares, "n2": SharingNode(devices=(CARD,) * 8)})
-    spare = SpareCards(state)
-    assert spare.node_for({"c": HALF}, ["n1", "n2"]) == "n1"
-    assert spare.node_for({"c": GpuRequest(milli=600)}, ["n1", "n2"]) == "n2"
-    assert spare.node_for({"c": GpuRequest(milli=600)}, ["n1"]) == "n1"
-    assert spare.node_for({"c": GpuRequest(memory_mib=17_000)}, ["n1", "n2"]) == ""
+    spare = SpareGpus(state)
+    assert spare.choose({"c": HALF}, ["n1", "n2"]) == ("n1", 0)
+    assert spare.choose({"c": GpuRequest(milli=600)}, ["n1", "n2"]) == ("n2", 1)
+    assert spare.choose({"c": GpuRequest(milli=600)}, ["n1"]) == ("n1", 1)
+    assert spare.choose({"c": GpuRequest(memory_mib=17_000)}, ["n1", "n2"]) is None
     assert spare.take("n1", {"c": HALF}) == 0
 
 
@@ -180,14 +180,12 @@ def two_tiers(requests: Mapping[str, ShareRequest]) -> ClusterState:
     return a_pool(lo, hi, requests=requests, cards=8)
 
 
-def test_request_that_would_displace_a_job_keeps_no_other_from_its_card() -> None:
-    three = a_request(GpuRequest(devices=Gpus(3)), at=50.0)
+def test_requests_for_which_a_job_would_lose_its_place_are_not_served_but_the_oldest_alone_where_none_would() -> None:
+    three, one = (a_request(GpuRequest(devices=Gpus(count)), at=60.0) for count in (3, 1))
     assert sizes(planned(two_tiers({"big": three}))) == {"lo": 3, "hi": 5}
-    small = {f"s{number}": a_request(HALF, at=60.0 + number) for number in range(2)}
-    assert sizes(planned(two_tiers(small))) == {"lo": 2, "hi": 5}
-    assert sizes(planned(two_tiers({"big": three, **small}))) == {"lo": 2, "hi": 5}
-    ones = {f"o{number}": a_request(GpuRequest(devices=Gpus(1)), at=50.0 + number) for number in range(3)}
-    assert sizes(planned(two_tiers(ones))) == {"lo": 1, "hi": 5}
+    assert sizes(planned(two_tiers({"first": a_request(HALF, at=50.0), "big": three}))) == {"lo": 2, "hi": 5}
+    assert sizes(planned(two_tiers({"first": a_request(HALF, at=50.0), "second": one}))) == {"lo": 1, "hi": 5}
+    assert sizes(planned(two_tiers({"big": three, "last": a_request(HALF, at=70.0)}))) == {"lo": 3, "hi": 5}
 
 
 def test_request_that_cannot_be_served_costs_one_decision_more() -> None:
@@ -214,8 +212,8 @@ def test_no_job_starts_on_what_a_large_worker_leaves_beside_a_part() -> None:
 
 def test_policy_that_lets_no_job_shrink_spares_nothing() -> None:
     state = a_pool(running("train", workers=4), requests={"u1": a_request(HALF)})
-    assert spare_cards(state, 100.0) is not None
-    assert spare_cards(replace(state, settings=replace(state.settings, policy="fifo")), 100.0) is None
+    assert spare_for_pods(state, 100.0) is not None
+    assert spare_for_pods(replace(state, settings=replace(state.settings, policy="fifo")), 100.0) is None
 
 
 JOBS = st.lists(
@@ -266,6 +264,6 @@ def test_no_job_that_runs_loses_its_place_for_a_pod_whatever_the_policy(
 
 def test_request_is_served_as_long_as_its_node_has_what_it_asks_for() -> None:
     requests = {"u1": a_request(HALF, at=50.0), "u2": a_request(TWO, at=60.0)}
-    assert SpareCards(a_pool(running("train", workers=4), requests=requests)).served.keys() == {"u1", "u2"}
-    assert SpareCards(a_pool(running("train", workers=4, least=2), requests=requests)).served.keys() == {"u1"}
-    assert not SpareCards(a_pool(running("train", workers=4), requests=requests, is_schedulable=False)).served
+    assert SpareGpus(a_pool(running("train", workers=4), requests=requests)).served.keys() == {"u1", "u2"}
+    assert SpareGpus(a_pool(running("train", workers=4, least=2), requests=requests)).served.keys() == {"u1"}
+    assert not SpareGpus(a_pool(running("train", workers=4), requests=requests, is_schedulable=False)).served

@@ -1,6 +1,6 @@
-"""One replica of voda as a process that is killed, stopped and started again; and what it said while it lived.
+"""voda as a process that is killed, stopped and started again; and what it said while it lived.
 
-Rule: a replica that ends although nobody killed it is told apart: that is a finding, not an accident.
+Rule: a process that ends although nobody killed it is told apart: that is a finding, not an accident.
 """
 
 import asyncio
@@ -19,11 +19,10 @@ _PROBE_S = 3.0
 _LAST_BYTES = 2_000
 
 
-class Replica:
-    """A process of voda on a port of its own, which it keeps."""
+class Voda:
+    """A `voda up` on a port that it keeps."""
 
-    def __init__(self, name: str, url: str, command: Sequence[str], environment: Mapping[str, str], said: Path) -> None:
-        self.name = name
+    def __init__(self, url: str, command: Sequence[str], environment: Mapping[str, str], said: Path) -> None:
         self.url = url
         self.odd_ends: list[str] = []
         """How it ended by itself, where it should not have."""
@@ -80,7 +79,7 @@ class Replica:
         try:
             await asyncio.to_thread(process.wait, within_s)
         except subprocess.TimeoutExpired:
-            self.odd_ends.append(f"{self.name} did not end within {within_s:g} s of SIGTERM")
+            self.odd_ends.append(f"it did not end within {within_s:g} s of SIGTERM")
             process.kill()
             await asyncio.to_thread(process.wait, _KILLED_S)
             self._process = None
@@ -94,7 +93,7 @@ class Replica:
         if status == TRY_AGAIN:
             self.ends_to_try_again += 1
         else:
-            self.odd_ends.append(f"{self.name} ended by itself with status {status}: {self._last_words()}")
+            self.odd_ends.append(f"it ended by itself with status {status}: {self._last_words()}")
 
     async def is_ready(self, session: aiohttp.ClientSession) -> bool:
         """Return whether it says that it does its work."""
