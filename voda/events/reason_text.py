@@ -63,7 +63,11 @@ from voda.events.cell_text import cards_text, cells_text, part_text, request_tex
 from voda.events.node_text import nodes_text
 from voda.text import counted, number_are, span
 
-_ORDERS: Final[Mapping[Order, str]] = {"submission": "first submitted first", "time_left": "least time left first"}
+_ORDERS: Final[Mapping[Order, str]] = {
+    "submission": "first submitted first",
+    "time_left": "least time left first",
+    "service": "least served first",
+}
 _Apart = Stuck | Drained
 """Causes that are no answer to why it is so many workers."""
 

@@ -5,7 +5,8 @@ from typing import Literal
 from voda.domain.gpus import Gpus
 from voda.domain.reasons.base import ReasonPart
 
-Order = Literal["submission", "time_left"]
+Order = Literal["submission", "time_left", "service"]
+"""First submitted, least time left or least served first."""
 
 
 class InOrder(ReasonPart, frozen=True, kw_only=True):
