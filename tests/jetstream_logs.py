@@ -10,7 +10,6 @@ import pytest
 
 from tests.builders import a_fact, seal
 from tests.nats import NatsServer
-from voda.domain.errors import LogDamaged
 from voda.events.envelope import Head
 from voda.log.append_plan import GroupPlan, plan_copy
 from voda.log.jetstream.store import JetStreamStore
@@ -49,9 +48,7 @@ async def ids(store: JetStreamStore, *, stream: str | None = None) -> list[str]:
     return [event.event_id for event in await store.read(0, 100_000, stream=stream)]
 
 
-def batches_of(count: int, *, fails_at: int | None = None) -> Iterator[GroupPlan]:
-    """Yield so many events of a log, one at a time; raise LogDamaged where one is to fail."""
+def batches_of(count: int) -> Iterator[GroupPlan]:
+    """Yield so many events of a log, one at a time."""
     for number in range(1, count + 1):
-        if number == fails_at:
-            raise LogDamaged("the input ends here")
         yield plan_copy([seal(a_fact(str(number)), stream=f"job.{number}", head=Head(), epoch=0, position=number)])

@@ -1,7 +1,7 @@
 """What every store that outlives its process promises beside EventStore, on every one there is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -136,32 +136,6 @@ async def test_tail_yields_what_is_taken_over(store: DurableStore) -> None:
         assert [(await anext(tail)).position for _ in range(4)] == [1, 2, 3, 4]
 
 
-async def test_restore_fills_an_empty_log_and_no_other(store: DurableStore) -> None:
-    log = await another(10)
-    await store.restore(iter(await plans(log)))
-    assert await store.ends() == await log.ends()
-    with pytest.raises(InvalidInput, match="not empty: it has 10 events"):
-        await store.restore(iter(await plans(log)))
-
-
-async def test_restore_that_fails_on_the_way_leaves_the_log_empty(store: DurableStore, open_log: Open) -> None:
-    async def parts() -> Sequence[GroupPlan]:
-        return await plans(await another(10))
-
-    found = await parts()
-
-    def batches() -> Iterator[GroupPlan]:
-        yield found[0]
-        raise InvalidInput("the file is damaged")
-
-    with pytest.raises(InvalidInput, match="the file is damaged"):
-        await store.restore(batches())
-    again = await open_log()
-    assert await again.ends() == (0, {})
-    await again.restore(iter(found))
-    assert await again.position() == 10
-
-
 async def test_copy_of_pages_of_several_sizes_is_the_log_with_its_snapshots(store: DurableStore) -> None:
     log = await another(PAGE + 7, streams=11)
     await log.snapshots.save(a_snapshot("live", PAGE + 7, b"state", heads=await log.heads()))
@@ -250,8 +224,6 @@ async def test_log_that_forgot_everything_keeps_its_place(store: DurableStore, o
     assert await again.read(5, 10) == []
     with pytest.raises(LogArchived):
         await again.read(0, 10)
-    with pytest.raises(InvalidInput, match="not empty"):
-        await again.restore(iter(()))
     assert (await verify_log(again)).is_intact
     assert await again.append("job.0", 2, [a_fact("next")]) == 6
     assert (await verify_log(store)).is_intact

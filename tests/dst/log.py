@@ -74,7 +74,7 @@ class SharedLog:
         store = MemoryStore()
         # It waits for nothing, so it needs no loop.
         with suppress(StopIteration):
-            store.restore(iter([append_plan.plan_copy(self.sealed)])).send(None)
+            store.take_over(append_plan.plan_copy(self.sealed), after=0).send(None)
         return store
 
     def _keep(self, plan: append_plan.GroupPlan) -> None:

@@ -134,7 +134,7 @@ def _tried(trial: Trial) -> Verdict:
 async def _proven(world: World) -> str:
     """Return what is wrong with the log as a whole: its chain, or a plan that comes out differently."""
     store = MemoryStore()
-    await store.restore(iter([plan_copy(world.log.sealed)]))
+    await store.take_over(plan_copy(world.log.sealed), after=0)
     found = await verify_log(store)
     if not found.is_intact:
         return f"chain: {found.problem}"

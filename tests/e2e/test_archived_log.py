@@ -75,7 +75,7 @@ def test_service_starts_and_works_on_an_archived_log_and_tells_of_what_is_in_the
     run(first, "old")
     before = first.get("/api/v1/jobs/old/explain")["decisions"]
     first.stop()
-    told = json.loads(place.voda("log", "archive", place.log, place.archive, "--before", 1_000_000, "-o", "json"))
+    told = json.loads(place.voda("log", "trim", place.log, place.archive, "--before", 1_000_000, "-o", "json"))
     assert told["events"] == told["base"] > 5
 
     second = place.up()
@@ -89,7 +89,7 @@ def test_service_starts_and_works_on_an_archived_log_and_tells_of_what_is_in_the
 
     # Under its feet: a running service finds what it is asked for where it went.
     third = place.up()
-    place.voda("log", "archive", place.log, place.archive, "--before", 1_000_000)
+    place.voda("log", "trim", place.log, place.archive, "--before", 1_000_000)
     assert positions(third)[: len(seen)] == seen
     run(third, "newer")
     assert "new" in place.voda("explain", place.log, "new")
@@ -103,7 +103,7 @@ def test_service_without_the_archive_works_and_says_what_it_lacks(place: Place) 
     first.ask("POST", "/api/v1/jobs", manifest("waits", "true", least=3, most=3))
     until_it_is(first, "waits", "Waiting")
     first.stop()
-    place.voda("log", "archive", place.log, place.archive, "--before", 1_000_000)
+    place.voda("log", "trim", place.log, place.archive, "--before", 1_000_000)
     place.archive.rename(place.folder / "elsewhere")
 
     second = place.up()

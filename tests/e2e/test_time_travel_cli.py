@@ -12,7 +12,7 @@ from voda.cli import EXIT_PERMANENT, build_app, main
 from voda.log.factory import open_store
 
 LOGS = Path(__file__).parents[1] / "replay" / "logs"
-LOG = str(LOGS / "elastic-fifo.jsonl")
+LOG = str(LOGS / "elastic-fifo")
 
 
 def voda(*arguments: str) -> Result:
@@ -85,7 +85,7 @@ def test_replay_until_shows_nodes_and_jobs_without_padding() -> None:
 
 def test_replay_at_the_end_tells_how_well_times_were_predicted(tmp_path: Path) -> None:
     voda("simulate", "--workload", "voda-exp/run_1", "--out", str(tmp_path))
-    log = str(tmp_path / "elastic-fifo" / "log.jsonl")
+    log = str(tmp_path / "elastic-fifo" / "log")
     assert "Time of an epoch on one replica, predicted at submission against measured:" in voda("replay", log).output
     estimates = json.loads(voda("replay", log, "-o", "json").output)["estimates"]
     assert estimates["vgg16"]["jobs"] > 0

@@ -97,8 +97,7 @@ def outcome(path: Path) -> str:
 def test_users_read_nothing_of_voda_in_its_folder(machine: Machine) -> None:
     home = machine.home
     machine.voda("token", "create", "ada")
-    machine.voda("log", "backup", str(home / "voda.db"), str(home / "backup"))
-    machine.voda("log", "export", str(home / "voda.db"), "-o", str(home / "voda.jsonl.gz"))
+    machine.voda("log", "copy", str(home / "voda.db"), str(home / "backup"))
     segments = sorted((home / "backup").iterdir())
     assert segments
     paths = [
@@ -107,7 +106,6 @@ def test_users_read_nothing_of_voda_in_its_folder(machine: Machine) -> None:
         *(home / name for name in PRIVATE),
         home / "backup",
         *segments,
-        home / "voda.jsonl.gz",
     ]
     assert all(path.exists() for path in paths), paths
     for name in ("daemon", "nobody"):

@@ -1,7 +1,6 @@
 """A log in NATS JetStream, among other writers, servers that die or freeze, and settings that would lose events."""
 
 import asyncio
-import io
 import os
 import shutil
 import subprocess
@@ -10,13 +9,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
-from msgspec.structs import replace
 
 from tests import jetstream_logs
 from tests.builders import a_fact, a_snapshot, seal
 from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
-from tests.nats import NatsServer, serving
+from tests.nats import PASSWORD, USER, NatsServer, serving
+from tests.sqlite_logs import fill
 from tests.waiting import until_it_is
 from voda.domain.errors import (
     InvalidInput,
@@ -28,8 +28,7 @@ from voda.domain.errors import (
     VersionConflict,
 )
 from voda.events.envelope import ANY_VERSION, Event, Fact, Head
-from voda.log.archive.archive import Archive
-from voda.log.archive.copy import export_log, restore_archive
+from voda.log.archive.copy import copy_log
 from voda.log.archive.verify import verify_log
 from voda.log.factory import display_name, open_log, open_store, sqlite_path
 from voda.log.jetstream import state as state_module
@@ -473,9 +472,8 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
         for number in range(100):
             await store.append(f"job.{number % 3}", ANY_VERSION, [a_fact(str(number))])
     async with opened(url) as store:
-        for kind in ("ids", "places"):
-            for key in await store._log.marks.blobs.keys(kind):
-                await store._log.marks.blobs.drop(key)
+        for key in await store._log.marks.blobs.keys("segment"):
+            await store._log.marks.blobs.drop(key)
         assert await store.append("job.new", ANY_VERSION, [a_fact("7")]) == 8
         assert await ids(store, stream="job.1") == [str(number) for number in range(1, 100, 3)]
 
@@ -483,45 +481,14 @@ async def test_segments_that_are_lost_are_made_again_from_the_events(url: str) -
 # ---- copies and archive
 
 
-async def test_import_that_fails_leaves_the_log_empty_and_usable(url: str, store: JetStreamStore) -> None:
-    async with opened(url) as reader:
-        seen = asyncio.ensure_future(taken(reader.tail(0), 1))
-        with pytest.raises(LogDamaged, match="the input ends here"):
-            await store.restore(batches_of(10, fails_at=6))
-        assert (await reader.position(), await ids(reader), await reader.heads()) == (0, [], {})
-        assert await store.append("job.a", 0, [a_fact("first")]) == 1
-        assert await seen == ["first"]
-        await reader.refuse_cut()
-        assert (await verify_log(reader)).events == 1
-    with pytest.raises(InvalidInput, match="not empty: it has 1 events"):
-        await store.restore(batches_of(2))
-
-
-async def test_import_that_was_broken_off_is_not_seen_and_may_be_repeated(url: str, store: JetStreamStore) -> None:
-    record = await store._log.marks.read_record()
-    await store._log.marks.write_record(replace(record, importing=b"dead"))
-    (plan,) = batches_of(1)
-    await store._writer.write_import(plan, after=0, prev=b"", origin=b"dead")
-    async with opened(url) as other:
-        assert (await other.position(), await ids(other)) == (0, [])
-        with pytest.raises(StoreUnavailable, match="an import into it is under way, or was broken off"):
-            await other.append("job.a", 0, [a_fact("1")])
-        await other.restore(batches_of(5))
-        assert await ids(other) == ["1", "2", "3", "4", "5"]
-    assert await ids(store) == ["1", "2", "3", "4", "5"]
-    assert await store.append("job.a", 0, [a_fact("6")]) == 6
-
-
-async def test_log_carried_to_nats_and_back_is_the_same_to_the_byte(store: JetStreamStore, tmp_path: Path) -> None:
+async def test_log_carried_to_nats_and_back_is_the_same_to_the_byte(store: JetStreamStore) -> None:
     memory = MemoryStore()
     for number in range(50):
         await memory.append(f"job.{number % 3}", -1, [a_fact(str(number), at=number / 3)], epoch=number // 20)
-    first, second = tmp_path / "first.jsonl", io.BytesIO()
-    with first.open("wb") as file:
-        await export_log(memory, file)
-    assert (await restore_archive(Archive.open_export(first), store)).events == 50
-    await export_log(store, second)
-    assert first.read_bytes() == second.getvalue()
+    back = MemoryStore()
+    assert (await copy_log(memory, store)).events == 50
+    assert (await copy_log(store, back)).events == 50
+    assert await back.read_sealed(0, 100) == await memory.read_sealed(0, 100)
     assert (await verify_log(store)).problem == ""
 
 
@@ -646,6 +613,46 @@ async def _unprotected(url: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_stream_that_answers_no_reader_is_named_and_mended_by_migrate(url: str, read_only: bool) -> None:
+    await change(url, allow_direct=False)
+    with pytest.raises(InvalidInput, match=r"expected allow_direct=true, got false; run 'voda log migrate nats://"):
+        await open_store(url, read_only=read_only)
+    await JetStreamStore.migrate(url)
+    await (await open_store(url, read_only=read_only)).close()
+
+
+_RIGHTS = """
+authorization {{ users: [
+  {{ user: {user}, password: {password}, permissions: {{
+    publish: ["$JS.API.>", "voda.events", "voda_marks.>"], subscribe: ["_INBOX.>", "voda_grown"] }} }}
+  {{ user: other, password: {password}, permissions: {{ publish: {{ deny: ["voda.events", "voda_marks.>"] }} }} }}
+] }}
+"""
+
+
+@pytest.mark.slow
+async def test_log_needs_the_rights_that_are_documented_and_nobody_else_may_publish_to_it() -> None:
+    with serving(more=_RIGHTS.format(user=USER, password=PASSWORD)) as server:
+        url = server.url("voda")
+        await JetStreamStore.migrate(url)
+        async with opened(url) as store:
+            assert await store.append("job.a", 0, [a_fact("1")]) == 1
+            assert await taken(store.tail(0), 1) == ["1"]
+            other = await nats.connect(f"nats://other:{PASSWORD}@127.0.0.1:{server.nodes[0].port}")
+            refused = asyncio.get_running_loop().create_future()
+
+            async def on_error(error: Exception) -> None:
+                refused.set_result(str(error))
+
+            other._error_cb = on_error
+            await other.publish("voda.events", b"theirs")
+            async with asyncio.timeout(WAIT_S):
+                assert "permissions violation" in (await refused).lower()
+            await other.close()
+            assert await store.append("job.a", 1, [a_fact("2")]) == 2
+
+
 async def test_stream_of_another_application_is_left_alone(nats_server: NatsServer) -> None:
     url = nats_server.url()
     async with await NatsConnection.open(parse_url(url)) as connection:
@@ -736,15 +743,7 @@ def test_commands_take_a_log_in_nats(nats_server: NatsServer, tmp_path: Path) ->
         return done.stdout
 
     voda("log", "migrate", url)
-    exported = tmp_path / "log.jsonl"
-    asyncio.run(_export_some(exported))
-    voda("log", "import", str(exported), url)
-    assert "3 events in 1 streams and 0 snapshots are what was written" in voda("log", "verify", url)
+    asyncio.run(fill(tmp_path / "log.db", 3))
+    voda("log", "copy", str(tmp_path / "log.db"), url)
+    assert "3 events in 2 streams and 0 snapshots are what was written" in voda("log", "verify", url)
     assert len(voda("events", url, "-o", "json").splitlines()) >= 3
-
-
-async def _export_some(path: Path) -> None:
-    memory = MemoryStore()
-    await memory.append("job.a", 0, [a_fact(str(number)) for number in range(3)])
-    with path.open("wb") as file:
-        await export_log(memory, file)

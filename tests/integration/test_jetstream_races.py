@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from tests import jetstream_logs
 from tests.builders import a_fact
-from tests.jetstream_logs import SEGMENT, batches_of, ids, opened
-from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable, StoreUnavailable
+from tests.jetstream_logs import SEGMENT, ids, opened
+from voda.domain.errors import LogDamaged, StoreNotWritable, StoreUnavailable
 from voda.events.envelope import ANY_VERSION, Head
-from voda.log.append_plan import GroupPlan
 from voda.log.archive.verify import verify_log
 from voda.log.jetstream import state as state_module
 from voda.log.jetstream.store import JetStreamStore
@@ -187,116 +185,6 @@ async def test_process_that_comes_back_after_the_rest_was_archived_goes_on(url: 
         await store.forget(Base(position=3, heads={"job.a": head}, folder="/archive"))
         assert await away.ends() == await store.ends()
         assert await away.append("job.a", 5, [a_fact("6")]) == 6
-
-
-# ---- import
-
-
-async def test_import_begun_but_not_written_costs_nothing_that_was_appended_since(store: JetStreamStore) -> None:
-    await store._log.marks.write_record(replace(await store._log.marks.read_record(), importing=b"dead"))
-    await store.append("job.a", 0, [a_fact("kept")])
-    with pytest.raises(InvalidInput, match="not empty: it has 1 events"):
-        await store.restore(batches_of(3))
-    assert await ids(store) == ["kept"]
-
-
-async def test_importer_that_was_overtaken_leaves_the_others_import_alone(url: str, store: JetStreamStore) -> None:
-    async with opened(url) as slow:
-        loop = asyncio.get_running_loop()
-        begun, overtaken = asyncio.Event(), asyncio.Event()
-        write = slow._writer.write_import
-
-        async def slowly(plan: GroupPlan, **options: Any) -> Any:
-            group = await write(plan, **options)
-            begun.set()
-            await overtaken.wait()
-            return group
-
-        slow._writer.write_import = slowly  # type: ignore[method-assign]
-        importing = loop.create_task(slow.restore(batches_of(3)))
-        async with asyncio.timeout(60):
-            await begun.wait()
-            await store.restore(batches_of(5))
-            await store.append("job.a", 0, [a_fact("6")])
-            overtaken.set()
-            with pytest.raises(StoreUnavailable):
-                await importing
-        assert await ids(store) == ["1", "2", "3", "4", "5", "6"]
-
-
-async def test_import_that_counts_although_nobody_answered_is_not_undone(
-    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = store._log.marks.write_record
-    written: list[object] = []
-
-    async def unheard(record: Any) -> None:
-        await write(record)
-        written.append(record)
-        if len(written) == 2:
-            async with opened(url) as other:
-                await other.append("job.a", 0, [a_fact("4")])
-            raise StoreUnavailable("no answer")
-
-    monkeypatch.setattr(store._log.marks, "write_record", unheard)
-    await store.restore(batches_of(3))
-    assert await ids(store) == ["1", "2", "3", "4"]
-
-
-async def test_writer_that_saw_an_import_fail_appends_again(url: str, store: JetStreamStore) -> None:
-    await store.position()
-    async with opened(url) as importer:
-
-        def batches() -> Iterator[GroupPlan]:
-            yield from batches_of(2)
-            raise InvalidInput("the input ends here")
-
-        write = importer._writer.write_import
-
-        async def watched(plan: GroupPlan, **options: Any) -> Any:
-            group = await write(plan, **options)
-            with pytest.raises(StoreUnavailable, match="under way"):
-                await store.append("job.a", 0, [a_fact("1")])
-            return group
-
-        importer._writer.write_import = watched  # type: ignore[method-assign]
-        with pytest.raises(InvalidInput, match="the input ends here"):
-            await importer.restore(batches())
-    assert await store.append("job.a", 0, [a_fact("1")]) == 1
-    assert await ids(store) == ["1"]
-
-
-async def test_import_undone_but_not_purged_keeps_nobody_from_appending(
-    url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.position()
-    async with opened(url) as importer:
-        api = importer._log.stream.api
-
-        async def no_purge(what: str, body: object = None) -> Any:
-            if what == "PURGE":
-                raise StoreUnavailable("no answer")
-            return await api(what, body)
-
-        monkeypatch.setattr(importer._log.stream, "api", no_purge)
-        with pytest.raises(StoreUnavailable):
-            await importer.restore(batches_of(3, fails_at=2))
-    assert await store.append("job.a", 0, [a_fact("1")]) == 1
-    assert await ids(store) == ["1"]
-
-
-async def test_import_whose_record_was_lost_is_not_undone_once_others_have_appended(
-    url: str, store: JetStreamStore
-) -> None:
-    await store.restore(batches_of(3))
-    await store.append("job.a", 0, [a_fact("4")])
-    record = await store._log.marks.read_record()
-    # As if the server had lost the end of the other stream.
-    await store._log.marks.write_record(replace(record, importing=record.imported, imported=b""))
-    async with opened(url) as other:
-        with pytest.raises(LogDamaged, match="the record that it was complete is missing"):
-            await other.restore(batches_of(3))
-    assert (await store._log.stream.state())["messages"] == 4
 
 
 async def test_process_that_only_reads_keeps_few_checkpoints(

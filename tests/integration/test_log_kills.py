@@ -1,4 +1,4 @@
-"""Copy, backup, restore and archive, killed with SIGKILL at any moment, again and again: nothing is lost, and what
+"""Copies and trims, killed with SIGKILL at any moment, again and again: nothing is lost, and what
 comes of it in the end is the same, byte for byte, as if nothing had happened.
 """
 
@@ -19,7 +19,7 @@ from voda.events.envelope import ANY_VERSION, Sealed
 from voda.log.archive import copy
 from voda.log.archive.archive import Archive, verify_archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.archive.copy import back_up, copy_log, restore_archive
+from voda.log.archive.copy import copy_log, copy_to_folder
 from voda.log.archive.retention import archive_log
 from voda.log.archive.verify import HashChain, verify_log
 from voda.log.factory import open_log, open_store
@@ -62,19 +62,8 @@ def _copy(source: str, target: str) -> None:
 def _back_up(source: str, folder: str) -> None:
     async def run() -> None:
         log = await open_log(source)
-        await back_up(log, Path(folder))
+        await copy_to_folder(log, Path(folder))
         await log.close()
-
-    _in_small_steps()
-    asyncio.run(run())
-
-
-def _restore(folder: str, target: str) -> None:
-    async def run() -> None:
-        store = await open_store(target)
-        if await store.position() == 0:
-            await restore_archive(Archive.open(Path(folder)), store)
-        await store.close()
 
     _in_small_steps()
     asyncio.run(run())
@@ -166,8 +155,11 @@ def killed_at_random(work: Work, target: Callable[[int], Sequence[object]], chec
     return current
 
 
-def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path) -> None:
-    whole = events(log)
+@pytest.mark.parametrize("is_from_a_folder", [False, True])
+def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path, is_from_a_folder: bool) -> None:
+    whole, source = events(log), log
+    if is_from_a_folder:
+        finished(started(_back_up, log, source := tmp_path / "backup"))
 
     def place(number: int) -> Path:
         return tmp_path / f"copy{number}.db"
@@ -177,7 +169,7 @@ def test_copy_killed_again_and_again_is_the_log(log: Path, tmp_path: Path) -> No
             found = events(place(number))
             assert found == whole[: len(found)]
 
-    last = killed_at_random(_copy, lambda number: (log, place(number)), check)
+    last = killed_at_random(_copy, lambda number: (source, place(number)), check)
     assert all(events(place(number)) == whole for number in range(last + 1))
     assert asyncio.run(_verified(place(last))) == ""
 
@@ -233,22 +225,6 @@ def test_backup_killed_again_and_again_is_the_same_folder(log: Path, tmp_path: P
     assert events(place(last)) == events(log)
 
 
-def test_restore_killed_again_and_again_is_all_or_nothing(log: Path, tmp_path: Path) -> None:
-    whole, folder = events(log), tmp_path / "backup"
-    _back_up_as_it_is(log, folder)
-
-    def place(number: int) -> Path:
-        return tmp_path / f"restored{number}.db"
-
-    def check(number: int) -> None:
-        if place(number).exists():
-            assert events(place(number)) in ([], whole)
-
-    last = killed_at_random(_restore, lambda number: (folder, place(number)), check)
-    assert all(events(place(number)) == whole for number in range(last + 1))
-    assert asyncio.run(_verified(place(last))) == ""
-
-
 def test_archive_killed_again_and_again_loses_nothing(log: Path, tmp_path: Path) -> None:
     whole, content = events(log), log.read_bytes()
 
@@ -269,15 +245,6 @@ def test_archive_killed_again_and_again_loses_nothing(log: Path, tmp_path: Path)
         assert events(found, folder) == whole
         assert asyncio.run(_base(found)) == EVENTS - KEPT
     assert asyncio.run(_verified(place(last)[0])) == ""
-
-
-def _back_up_as_it_is(log: Path, folder: Path) -> None:
-    async def run() -> None:
-        opened = await open_log(log)
-        await back_up(opened, folder)
-        await opened.close()
-
-    asyncio.run(run())
 
 
 async def _verified(place: str | Path) -> str:

@@ -1,23 +1,17 @@
 """A log in PostgreSQL, among other writers, lost connections, and databases that are not ready for it."""
 
-# ruff: noqa: ASYNC240 - a test may wait for its own disk
-
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 from sqlalchemy import text
 
-from tests.builders import a_fact, seal
+from tests.builders import a_fact
 from tests.postgres import Server, plain
-from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
-from voda.events.envelope import Head
-from voda.log.append_plan import GroupPlan, plan_copy
-from voda.log.archive.archive import Archive
-from voda.log.archive.copy import export_log, restore_archive
+from voda.domain.errors import InvalidInput, LogTooNew, NotALog, StoreNotWritable, StoreUnavailable
+from voda.log.archive.copy import copy_log
 from voda.log.archive.verify import verify_log
 from voda.log.factory import open_store
 from voda.log.memory import MemoryStore
@@ -160,19 +154,6 @@ async def test_writer_frozen_with_the_lock_in_its_hand_stops_the_others_only_for
     await frozen.close()
 
 
-@pytest.mark.slow
-async def test_long_import_may_wait_for_its_input(url: str) -> None:
-    def batches() -> Iterator[GroupPlan]:
-        yield plan_copy([seal(a_fact("1"), stream="job.a", head=Head(), epoch=0, position=1)])
-        time.sleep(3.0)
-        yield plan_copy([seal(a_fact("2"), stream="job.b", head=Head(), epoch=0, position=2)])
-
-    store = await open_store(url, timeout_s=2.0)
-    await store.restore(batches())
-    assert await store.position() == 2
-    await store.close()
-
-
 # ---- databases that are not ready
 
 
@@ -256,27 +237,8 @@ async def test_log_carried_from_store_to_store_is_the_same_to_the_byte(store: Du
     for number in range(50):
         await memory.append(f"job.{number % 3}", -1, [a_fact(str(number), at=number / 3)], epoch=number // 20)
     sqlite = await open_store(tmp_path / "log.db")
-    exports = [await _exported(memory, tmp_path / "0.jsonl")]
-    for number, target in enumerate((sqlite, store), start=1):
-        export = Archive.open_export(tmp_path / f"{number - 1}.jsonl")
-        assert (await restore_archive(export, target)).events == 50
-        exports.append(await _exported(target, tmp_path / f"{number}.jsonl"))
+    for source, target in ((memory, sqlite), (sqlite, store)):
+        assert (await copy_log(source, target)).events == 50
         assert (await verify_log(target)).is_intact
+        assert await target.read_sealed(0, 100) == await memory.read_sealed(0, 100)
     await sqlite.close()
-    assert exports == exports[:1] * 3
-
-
-async def test_import_of_a_damaged_export_leaves_the_database_empty(store: DurableStore, tmp_path: Path) -> None:
-    memory = MemoryStore()
-    await memory.append("job.a", 0, [a_fact(str(number)) for number in range(3000)])
-    text = await _exported(memory, tmp_path / "log.jsonl")
-    (tmp_path / "cut.jsonl").write_bytes(text[:-5000])
-    with pytest.raises(LogDamaged, match="position 29"):
-        await restore_archive(Archive.open_export(tmp_path / "cut.jsonl"), store)
-    assert (await store.position(), await store.heads()) == (0, {})
-
-
-async def _exported(store: DurableStore | MemoryStore, path: Path) -> bytes:
-    with path.open("wb") as file:
-        await export_log(store, file)
-    return path.read_bytes()

@@ -1,8 +1,8 @@
 """Stored logs, decided on again: the plans of today against the golden ones, and recorded ones that were altered.
 
-The logs were made by `voda simulate -w tests/replay/logs/jobs.csv --nodes 2x4 --ratelimit 5 --seed 3`, the one of
-elastic-tiresias with `--node-mtbf 4000 --node-repair 200`; they are never made again. The golden plans are rewritten
-by `pytest --update-golden`, and a change of theirs needs a sentence in the commit.
+The logs were made by `voda simulate -w tests/replay/logs/jobs.csv --nodes 2x4 --ratelimit 5 --seed 3`, all but those of
+elastic-fifo and tiresias with `--node-mtbf 4000 --node-repair 200`; they are never made again. The golden plans are
+rewritten by `pytest --update-golden`, and a change of theirs needs a sentence in the commit.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from voda.events.types import AnyFact, JobQueueLevelChanged, JobSubmitted, PlanA
 from voda.log.factory import open_log
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
+from voda.policies import POLICIES
 from voda.timetravel.verify import Verification, plans_again, verify
 
 LOGS = Path(__file__).parent / "logs"
-STORED = ("elastic-fifo", "elastic-tiresias", "tiresias")
 
 
 async def rewritten(log: EventStore, change: Callable[[Event], AnyFact]) -> MemoryStore:
@@ -36,9 +36,9 @@ async def rewritten(log: EventStore, change: Callable[[Event], AnyFact]) -> Memo
     return store
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", POLICIES)
 async def test_plans_when_decided_again_are_the_golden_ones(name: str, update_golden: bool) -> None:
-    store = await open_log(LOGS / f"{name}.jsonl")
+    store = await open_log(LOGS / name)
     lines = [
         msgspec.json.encode({"position": event.position, "plan": plan}, order="sorted").decode()
         async for event, plan in plans_again(store)
@@ -56,7 +56,7 @@ async def test_verify_when_a_plan_was_altered_names_it_and_its_job() -> None:
             return replace(fact, placed={**fact.placed, "alpha-2": ("node-02", "node-02")})
         return fact
 
-    altered = await rewritten(await open_log(LOGS / "elastic-fifo.jsonl"), move)
+    altered = await rewritten(await open_log(LOGS / "elastic-fifo"), move)
     found = await verify(altered)
     assert found.difference is not None
     assert (found.difference.position, found.difference.job_id, found.difference.what) == (13, "alpha-2", "placement")
@@ -72,13 +72,13 @@ async def test_verify_when_only_a_reason_was_altered_names_the_job() -> None:
             return replace(fact, reasons={"beta-2": Waits(needs=Gpus(99))})
         return fact
 
-    found = await verify(await rewritten(await open_log(LOGS / "elastic-fifo.jsonl"), excuse))
+    found = await verify(await rewritten(await open_log(LOGS / "elastic-fifo"), excuse))
     assert found.difference is not None
     assert (found.difference.job_id, found.difference.what) == ("beta-2", "reason")
 
 
 async def test_verify_when_a_queue_change_was_altered_names_the_job() -> None:
-    log = await open_log(LOGS / "tiresias.jsonl")
+    log = await open_log(LOGS / "tiresias")
     moved = next(event for event in await log.read(0, 10_000) if isinstance(event.data, JobQueueLevelChanged))
 
     def promote(event: Event) -> AnyFact:
@@ -98,7 +98,7 @@ async def test_verify_when_another_policy_was_in_force_than_the_plan_says_names_
         fact = event.data
         return replace(fact, policy="srjf") if isinstance(fact, PolicyChanged) else fact
 
-    found = await verify(await rewritten(await open_log(LOGS / "elastic-fifo.jsonl"), other))
+    found = await verify(await rewritten(await open_log(LOGS / "elastic-fifo"), other))
     assert found.difference is not None
     assert (found.difference.what, found.difference.recorded) == ("policy", "elastic-fifo")
 
@@ -108,7 +108,7 @@ async def test_verify_when_the_policy_is_unknown_says_so() -> None:
         fact = event.data
         return replace(fact, policy="magic") if isinstance(fact, PolicyChanged) else fact
 
-    altered = await rewritten(await open_log(LOGS / "elastic-fifo.jsonl"), unheard_of)
+    altered = await rewritten(await open_log(LOGS / "elastic-fifo"), unheard_of)
     with pytest.raises(InvalidInput, match="magic"):
         await verify(altered)
 
@@ -119,7 +119,7 @@ async def test_verify_when_the_log_is_empty_finds_nothing_to_verify() -> None:
 
 async def test_verify_when_another_writer_wrote_between_basis_and_plan_uses_the_basis() -> None:
     store = MemoryStore()
-    for event in await (await open_log(LOGS / "elastic-fifo.jsonl")).read(0, 10_000):
+    for event in await (await open_log(LOGS / "elastic-fifo")).read(0, 10_000):
         is_third = isinstance(event.data, PlanAdopted) and event.data.number == 3
         if is_third:
             late = Fact(data=JobSubmitted(spec=a_spec("late")), event_id="late", recorded_at=event.recorded_at)

@@ -15,6 +15,7 @@ from voda.domain.job import Phase
 from voda.domain.state import Estimate, Settings
 from voda.events.envelope import Fact
 from voda.events.types import JobSubmitted
+from voda.log.archive.copy import copy_log
 from voda.log.factory import open_log
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
@@ -35,7 +36,9 @@ LOGS = Path(__file__).parent / "logs"
 
 
 async def stored(name: str = "elastic-fifo") -> EventStore:
-    return await open_log(LOGS / f"{name}.jsonl")
+    store = MemoryStore()
+    await copy_log(await open_log(LOGS / name), store)
+    return store
 
 
 async def place(store: EventStore, moment: str) -> LogPlace:

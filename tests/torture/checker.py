@@ -1,8 +1,8 @@
 """Proves from what a torture left behind that nothing was lost, doubled, made up or reordered; a program of its own.
 
-python -m tests.torture.checker JOURNAL... --log EXPORT.jsonl [--voda PROGRAM] [--home FOLDER] [-o VERDICT.json]
+python -m tests.torture.checker JOURNAL... --log FOLDER [--voda PROGRAM] [--home FOLDER] [-o VERDICT.json]
 
-Rule: it reads the journals and the exported log, and imports nothing of voda. `voda log verify` and `voda replay
+Rule: it reads the journals and the copy of the log, and imports nothing of voda. `voda log verify` and `voda replay
 --verify` are run as programs, as two more witnesses. Exit status: 0 all claims hold, 1 one is broken, 2 no evidence:
 files that cannot be read, or journals in which nothing was acknowledged.
 """
@@ -119,7 +119,7 @@ def _report(findings: Findings, figures: Mapping[str, int]) -> str:
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.torture.checker", description=__doc__)
     parser.add_argument("journals", nargs="*", type=Path, metavar="JOURNAL", help="of a client, JSON lines")
-    parser.add_argument("--log", type=Path, required=True, metavar="EXPORT", help="what `voda log export` wrote")
+    parser.add_argument("--log", type=Path, required=True, metavar="FOLDER", help="what `voda log copy` wrote")
     parser.add_argument("--voda", default="", metavar="PROGRAM", help="let this voda verify the log, too")
     parser.add_argument("--home", type=Path, metavar="FOLDER", help="look for processes of its jobs on this machine")
     parser.add_argument("--output", "-o", type=Path, metavar="VERDICT", help="write what was found as JSON")

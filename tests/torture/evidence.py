@@ -1,12 +1,14 @@
-"""What a torture leaves behind, as the checker reads it: the exported log and the journals of the clients.
+"""What a torture leaves behind, as the checker reads it: a copy of the log and the journals of the clients.
 
 Rule: nothing of voda is imported here or in any module that the checker imports; JSON and SHA-256 are the standard
 library's, so that a mistake in voda's own reading cannot hide behind itself.
 """
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +56,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """An export as it lies there, and what is wrong with its lines."""
+    """A copy of the log as it lies there, and what is wrong with its lines."""
 
     entries: Sequence[Entry]
-    header: Mapping[str, Any]
+    last: int
+    """Position of the last event, as the headers say."""
     problems: Sequence[str]
 
 
@@ -110,23 +113,30 @@ class Operation:
 
 
 def read_log(path: Path) -> Log:
-    """Read an export, however damaged."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    header = _decoded(lines[0]) if lines else None
-    if header is None or (header.get("format"), header.get("after")) != ("voda-segment", 0):
-        return Log((), {}, [f"{path.name} is no exported log"])
+    """Read the segments in a folder, however damaged."""
     entries: list[Entry] = []
     problems: list[str] = []
-    for number, line in enumerate(lines[1:], start=2):
-        found = _LINE.fullmatch(line)
-        event = _decoded(found[3]) if found else None
-        if found and event is not None:
-            entries.append(Entry(int(found[1]), found[2].decode(), found[3], event))
-        else:
-            problems.append(f"line {number} is no event")
-    if len(entries) < header.get("last", 0):
-        problems.append("there are fewer events than the header says: the tail is cut")
-    return Log(entries, header, problems)
+    last = 0
+    segments = sorted(path.glob("voda-*.jsonl.gz"))
+    for segment in segments:
+        try:
+            lines = gzip.decompress(segment.read_bytes()).splitlines(keepends=True)
+        except (OSError, EOFError, zlib.error) as error:
+            return Log(entries, last, [*problems, f"{segment.name} cannot be unpacked: {error}"])
+        header = _decoded(lines[0]) if lines else None
+        if header is None or (header.get("format"), header.get("after")) != ("voda-segment", len(entries)):
+            return Log(entries, last, [*problems, f"{segment.name} is no segment that follows"])
+        for number, line in enumerate(lines[1:], start=2):
+            found = _LINE.fullmatch(line)
+            event = _decoded(found[3]) if found else None
+            if found and event is not None:
+                entries.append(Entry(int(found[1]), found[2].decode(), found[3], event))
+            else:
+                problems.append(f"{segment.name}: line {number} is no event")
+        last = header.get("last", 0)
+        if len(entries) < last:
+            problems.append(f"{segment.name}: there are fewer events than the header says: the tail is cut")
+    return Log(entries, last, problems if segments else [f"{path.name} is no copy of a log"])
 
 
 def read_journal(path: Path) -> tuple[Sequence[Operation], Sequence[str]]:

@@ -38,7 +38,7 @@ def is_chained(log: Log) -> Iterator[str]:
         if entry.event.get("prev") != prev:
             yield f"position {entry.position}: it does not follow the event before it in {entry.stream}"
         heads[entry.stream] = (version + 1, entry.hash)
-    if log.header and log.header.get("last") != len(log.entries):
+    if log.last != len(log.entries):
         yield "the header is not that of these events"
 
 

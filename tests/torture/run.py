@@ -1,6 +1,6 @@
 """One torture of one store, from the first start to the verdict.
 
-Rule: whatever was found lies in one folder in the end: journals, the exported log, what was done and when, what voda
+Rule: whatever was found lies in one folder in the end: journals, a copy of the log, what was done and when, what voda
 said, and the verdict.
 """
 
@@ -81,7 +81,7 @@ async def torture(wanted: Wanted, told: Callable[[Tally], None]) -> Outcome:
         stack.push_async_callback(_leave_nothing, made, folder / "home")
         scene = Scene(folder, servers, made, session, seed=wanted.seed)
         tally, trouble = await scene.play(kills=wanted.kills, seconds=wanted.seconds, told=told)
-        await asyncio.to_thread(run_voda, "log", "export", servers.direct_url, "-o", str(folder / "log.jsonl"))
+        await asyncio.to_thread(run_voda, "log", "copy", servers.direct_url, str(folder / "log"))
         verdict = await asyncio.to_thread(_checked, folder)
     findings = {**verdict["findings"], "voda lives until it is killed": trouble}
     return Outcome(
@@ -110,7 +110,7 @@ def _checked(folder: Path) -> Mapping[str, Any]:
     """Run the checker, a program of its own, and return its verdict."""
     verdict = folder / "verdict.json"
     words = [sys.executable, "-m", "tests.torture.checker", *map(str, sorted((folder / "journals").glob("*.jsonl")))]
-    words += ["--log", str(folder / "log.jsonl"), "--voda", voda(), "--home", str(folder / "home"), "-o", str(verdict)]
+    words += ["--log", str(folder / "log"), "--voda", voda(), "--home", str(folder / "home"), "-o", str(verdict)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_CHECK_S, check=False)
     (folder / "verdict.txt").write_text(done.stdout + done.stderr)
     if not verdict.exists():

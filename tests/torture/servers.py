@@ -36,7 +36,7 @@ class Servers:
     url: str
     """As voda is given it, through the links; empty = the file in its folder."""
     direct_url: str
-    """The same without links, for the export."""
+    """The same without links, for the copy of the log."""
     ills: Sequence[Ill] = ()
     restart: Callable[[], Awaitable[None]] | None = None
     """Kills and starts whatever keeps the log."""

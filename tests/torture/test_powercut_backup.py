@@ -28,7 +28,7 @@ import asyncio, os, sys
 from pathlib import Path
 from voda import files
 from voda.log.archive import archive
-from voda.log.archive.copy import back_up
+from voda.log.archive.copy import copy_to_folder
 from voda.log.factory import open_log
 
 if sys.argv[3] == "killed":
@@ -38,7 +38,7 @@ if sys.argv[3] == "killed":
 
 async def run():
     log = await open_log(sys.argv[1])
-    await back_up(log, Path(sys.argv[2]), until=int(sys.argv[4]))
+    await copy_to_folder(log, Path(sys.argv[2]), until=int(sys.argv[4]))
     await log.close()
 
 asyncio.run(run())

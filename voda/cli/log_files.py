@@ -1,23 +1,21 @@
-"""What the commands that read or carry a log share: the words of their arguments, opening a log, and writing a file."""
+"""What the commands that read or carry a log share: the words of their arguments, and opening a log."""
 
-import gzip
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from voda.cli.parameters import Option
-from voda.domain.errors import InvalidInput, LogDamaged, StoreNotWritable
+from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
     from voda.log.store import DurableStore, EventStore
     from voda.timetravel.moment import LogPlace
 
-LOG = "An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL."
+LOG = "An SQLite file, a folder that 'voda log copy' wrote, or a postgresql:// or nats:// URL."
 OWN_LOG = f"{LOG} By default that of this machine's voda up."
-WHOLE_LOG = "An SQLite file, a folder of segments, an exported .jsonl file, or a postgresql:// or nats:// URL."
 ARCHIVE = "Folder of the log's archive; by default VODA_ARCHIVE, else where the log was archived to."
 MOMENT = (
     "a position (42), a time (2026-01-31T12:00:00Z), or a span after the first or before the last event (+1h, -10m)"
@@ -60,7 +58,8 @@ def _refuse_unreadable(log: str) -> None:
 
 def is_log(text: str) -> bool:
     """Return whether the user means a log, and no job, by this."""
-    return "://" in text or text.endswith((".db", ".jsonl")) or os.path.isfile(text)
+    # A job may be called like a folder that is here.
+    return "://" in text or text.endswith(".db") or os.path.isfile(text) or any(Path(text).glob("voda-*.jsonl.gz"))
 
 
 def _warn(error: LogDamaged) -> None:
@@ -130,7 +129,7 @@ def whole_log(log: str, archive: Path | None, *, until: int | None = None) -> "A
 def _rescue(log: str, lost: int | None) -> str:
     if lost is None or lost <= 1:
         return ""
-    return f"; to save what is left: voda log backup {log} FOLDER --to-position {lost - 1} (docs/backup.md)"
+    return f"; to save what is left: voda log copy {log} FOLDER --to-position {lost - 1} (docs/backup.md)"
 
 
 async def place_of(store: "EventStore", moment: str) -> "LogPlace":
@@ -158,41 +157,3 @@ async def new_store(log: str) -> "AsyncIterator[DurableStore]":
             path.unlink()
         raise
     await store.close()
-
-
-def refuse_to_replace(output: Path, log: str, force: bool) -> None:
-    """Raise InvalidInput unless a file that is there may be replaced, and is not the log itself."""
-    from voda.log.factory import sqlite_path
-
-    if not force:
-        raise InvalidInput(f"{output} is there already: choose another file, or replace it with --force")
-    if not output.is_file():
-        raise InvalidInput(
-            f"{output} is no regular file: choose another, or leave --output out to write to the terminal"
-        )
-    path = sqlite_path(log)
-    if path and path.exists() and output.samefile(path):
-        raise InvalidInput(f"{output} is the log itself, which its export must not replace: choose another file")
-
-
-@contextmanager
-def exported_file(output: Path | None) -> Iterator[BinaryIO]:
-    """Open the file under another name, and give it its own only when it is complete."""
-    from voda.files import replaced_file
-    from voda.log.archive.segment import GZIP_LEVEL
-
-    if output is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    part = output.with_name(f"{output.name}.part")
-    try:
-        with replaced_file(output, durably=True, mode=0o600, draft=part) as file:
-            if output.suffix == ".gz":
-                # No time and no name in it: the same log makes the same file.
-                with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
-                    yield cast(BinaryIO, packed)
-            else:
-                yield file
-    except OSError as error:
-        raise StoreNotWritable(f"{output} cannot be written: {error.strerror}") from error

@@ -111,8 +111,6 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Node that voda was asked to drain -> why."""
     closed_nodes: Mapping[str, NodeRefusal] = {}
     """Nodes that have room for the workers there and for no others -> why (voda/planner/node_states.py)."""
-    fills_gaps: bool = True
-    """Whether others are offered what a job cannot use because it is scattered; not so in old plans."""
     cells: CellsSpec | None = None
     """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""
     cells_revision: int = 0

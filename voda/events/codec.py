@@ -1,12 +1,11 @@
 """Encodes facts to the bytes of an event, and decodes them. Only this module knows the form of an event in the log.
 
-Rules: a sealed body is never encoded again; it is stored, exported and imported byte for byte. An event of a type that
-was renamed is decoded under its present name. An upcaster takes the decoded data of (type, schema) and returns those of
-schema + 1; it is never removed.
+Rules: a sealed body is never encoded again; it is stored and copied byte for byte. Once voda is released, a schema that
+is raised gets an upcaster, which is never removed.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -20,102 +19,11 @@ from voda.events.types import AnyFact
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
-RENAMED: Mapping[str, str] = {
-    "job.priority_changed": "job.queue_level_changed",
-}
-"""Old type -> type of today, in the same schema."""
-_OF_TIRESIAS: Mapping[str, tuple[str, ...]] = {
-    "demote_gpu_s": ("tiresias", "elastic-tiresias"),
-    "promote_knob": ("tiresias", "elastic-tiresias"),
-    "compact_pending": ("elastic-tiresias",),
-}
-
-
-def _job_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Rename the fields of schema 1: accelerator, num_proc, min_num_proc, max_num_proc."""
-    words = {
-        "accelerator": "pool",
-        "num_proc": "requested_replicas",
-        "min_num_proc": "min_replicas",
-        "max_num_proc": "max_replicas",
-    }
-    return {**data, "spec": {words.get(field, field): value for field, value in data["spec"].items()}}
-
-
-def _job_submitted_2(data: dict[str, Any]) -> dict[str, Any]:
-    """Schema 2 named a queue, which no policy ever looked at."""
-    return {**data, "spec": {field: value for field, value in data["spec"].items() if field != "queue"}}
-
-
-def _job_submitted_3(data: dict[str, Any]) -> dict[str, Any]:
-    """Jobs of schema 3 waited for no other job, and were in no array."""
-    return data
-
-
-def _job_progressed_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Writers of schema 1 left out the seconds of an epoch during which the workers changed, as they saw it."""
-    return data
-
-
-def _plan_adopted_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Plans of schema 1 were decided without a look at priorities."""
-    cause = data["cause"]
-    return {**data, "cause": RENAMED.get(cause, cause), "respects_priority": False}
-
-
-def _plan_adopted_2(data: dict[str, Any]) -> dict[str, Any]:
-    """Plans of schema 2 left GPUs idle that were too scattered for the job that a policy gave them to."""
-    return {**data, "fills_gaps": False}
-
-
-def _plan_adopted_3(data: dict[str, Any]) -> dict[str, Any]:
-    """Plans of schema 3 knew of no cells: pools had no virtual clusters."""
-    return data
-
-
-def _policy_changed_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Schema 1 kept the parameters of both Tiresias policies among the settings of the pool."""
-    parameters: dict[str, dict[str, Any]] = {}
-    for parameter, policies in _OF_TIRESIAS.items():
-        value = data.get(f"tiresias_{parameter}")
-        if value is not None:
-            for policy in policies:
-                parameters.setdefault(policy, {})[parameter] = value
-    rest = {field: value for field, value in data.items() if not field.startswith("tiresias_")}
-    return {**rest, "parameters": parameters}
-
-
-def _node_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Up to schema 1 a node that was cordoned or not ready was left by its workers at once."""
-    node = data["node"]
-    is_left = not (node.get("is_ready", True) and node.get("is_schedulable", True))
-    return {**data, "node": {**node, "is_draining": True}} if is_left else data
-
-
-def _node_2(data: dict[str, Any]) -> dict[str, Any]:
-    """Nodes of schema 2 shared no cards."""
-    return data
-
-
-UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
-    ("job.submitted", 1): _job_submitted_1,
-    ("job.submitted", 2): _job_submitted_2,
-    ("job.submitted", 3): _job_submitted_3,
-    ("job.progressed", 1): _job_progressed_1,
-    ("node.joined", 1): _node_1,
-    ("node.joined", 2): _node_2,
-    ("node.changed", 1): _node_1,
-    ("node.changed", 2): _node_2,
-    ("plan.adopted", 1): _plan_adopted_1,
-    ("plan.adopted", 2): _plan_adopted_2,
-    ("plan.adopted", 3): _plan_adopted_3,
-    ("policy.changed", 1): _policy_changed_1,
-}
-
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+"""(type, schema) -> what makes the decoded data those of schema + 1."""
 
 _FACTS: dict[str, type[Data]] = {fact.TYPE: fact for fact in get_args(AnyFact)}
 _DECODERS = {(fact.TYPE, fact.SCHEMA): msgspec.json.Decoder(fact) for fact in _FACTS.values()}
-_FACTS.update({old: _FACTS[new] for old, new in RENAMED.items()})
 _encode = msgspec.json.Encoder(order=None).encode
 _from_timestamp = datetime.fromtimestamp
 
@@ -180,7 +88,7 @@ def body_of(sealed: Sealed) -> EventBody:
 
 
 def unseal(sealed: Sealed) -> Event:
-    """Return the event, upcast to the current type and schema.
+    """Return the event, upcast to the current schema.
 
     Raises:
         LogDamaged: the bytes are not what was written.
@@ -233,7 +141,11 @@ def _upcast(body: EventBody, position: int) -> Data:
     fact = refuse_newer(body, position)
     data: dict[str, Any] = msgspec.json.decode(body.data)
     for schema in range(body.schema, fact.SCHEMA):
-        data = UPCASTERS[fact.TYPE, schema](data)
+        if (upcaster := UPCASTERS.get((body.type, schema))) is None:
+            raise LogDamaged(
+                f"position {position} holds {body.type!r} in schema {schema}, which no released voda wrote", position
+            )
+        data = upcaster(data)
     return msgspec.convert(data, fact)
 
 

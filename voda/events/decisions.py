@@ -48,15 +48,11 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     """Jobs that had workers in the plan before and have none now."""
     reasons: Mapping[str, Reason] = {}
     """For every job placed or released, and for every job decided on for the first time."""
-    respects_priority: bool = True
-    """Whether jobs of higher priority went first; not so before schema 2."""
-    fills_gaps: bool = True
-    """Whether GPUs that were too scattered for one job were offered to others; not so before schema 3."""
     guaranteed: Mapping[str, tuple[str, ...]] = {}
     """job id -> type of the quota cell of each guaranteed worker, where they differ from the plan before; empty: none
-    is guaranteed any longer. Not before schema 4."""
+    is guaranteed any longer."""
     devices: Mapping[str, tuple[tuple[int, ...], ...]] = {}
-    """job id -> devices of each worker on its node, where they differ from the plan before. Not before schema 4."""
+    """job id -> devices of each worker on its node, where they differ from the plan before."""
 
     @property
     def stream(self) -> str:

@@ -1,4 +1,4 @@
-"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, an archive or an exported file; finds its Lease.
+"""Opens a log by its path or URL: SQLite, PostgreSQL, NATS JetStream, or a folder of segments; finds its Lease.
 
 Rules: what is not a voda log is refused in one sentence before anything is changed; a store's libraries are imported
 with the first log of its kind, because the import takes more than half of a start. The store that decides who leads is
@@ -18,11 +18,8 @@ from voda.domain.errors import InvalidInput, NotALog
 from voda.domain.lease import LeaseStore
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
-from voda.log.archive.copy import restore_archive
-from voda.log.archive.segment import is_export
 from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.lease.sqlite import SqliteLease
-from voda.log.memory import MemoryStore
 from voda.log.sql import sqlite_file
 from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
@@ -88,42 +85,34 @@ async def migrate_log(location: str | Path) -> None:
 
 
 async def open_log(location: str | Path, *, archive: Path | None = None) -> EventStore:
-    """Open a log for reading: a database, an archive, or an exported file (all of it in memory).
+    """Open a log for reading: a database or a folder of segments.
 
     A log whose end was lost is opened too: see refuse_cut.
 
     Args:
-        location: as in open_store, an export, or a folder of segments.
+        location: as in open_store, or a folder of segments.
         archive: folder of the log's archive; None = the one that VODA_ARCHIVE names, else the one that the log names.
     """
     path = sqlite_path(location)
-    if path is None or not (path.is_dir() or is_export(path)):
-        return ArchiveBackedStore(await open_store(location, read_only=True), archive or config.archive())
-    if path.is_dir():
+    if path is not None and path.is_dir():
         return SegmentStore(open_archive(path))
-    store = MemoryStore()
-    await restore_archive(Archive.open_export(path), store)
-    return store
+    return ArchiveBackedStore(await open_store(location, read_only=True), archive or config.archive())
 
 
 async def refuse_cut(store: EventStore) -> None:
     """Raise LogDamaged if the log that open_log returned once reached further than it does now.
 
-    A folder of segments cannot tell, and an exported file without its end is not opened.
+    A folder of segments cannot tell.
     """
     if isinstance(store, ArchiveBackedStore):
         await store.refuse_cut()
 
 
 def open_archive(path: Path) -> Archive:
-    """Open a folder that holds an archive or a backup, or an exported file; raises NotALog if it has no segments."""
-    if not path.is_dir():
-        return Archive.open_export(path)
+    """Open a folder of segments; raises NotALog if it has none."""
     archive = Archive.open(path)
     if not archive.segments:
-        raise NotALog(
-            f"{path} is a directory without segments of a log: expected a log, or what 'voda log backup' wrote"
-        )
+        raise NotALog(f"{path} is a directory without segments of a log: expected a log, or a copy of one")
     return archive
 
 

@@ -1,7 +1,7 @@
 """A log in memory: the store of simulations, and the reference for the contract suite."""
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
@@ -88,15 +88,6 @@ class MemoryStore(DurableStore):
             self._heads.update(heads)
             self._growth.wake()
         return max(self._ids[append.facts[-1].event_id] for append in appends)
-
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Take over the events of another log, all or nothing; raises InvalidInput if this log is not empty."""
-        if self._events.end:
-            raise InvalidInput(f"the log is not empty: it has {self._events.end} events")
-        for batch in list(batches):
-            self._keep(batch.rows)
-            self._heads.update(batch.heads)
-        self._growth.wake()
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         if stream is None:

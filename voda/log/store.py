@@ -237,13 +237,6 @@ class DurableStore(EventStore, Protocol):
 
     # ---- copies
 
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill the empty log with the events of another, byte for byte; if the iterator raises, the log stays empty.
-
-        Raises:
-            InvalidInput: the log is not empty.
-        """
-
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, byte for byte, all or none, durably.
 

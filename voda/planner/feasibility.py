@@ -51,11 +51,7 @@ def shortfall(view: ClusterState, replicas: Mapping[str, int], placement: Placem
         if (placed := len(placement.get(job_id, ()))) < size
     }
     waiting = _no_easier_to_place(view, reasons.keys() - placement.keys(), placement)
-    caps = {
-        job_id: (len(placement[job_id]), why)
-        for job_id, why in reasons.items()
-        if job_id in placement and (view.fills_gaps or view.jobs[job_id].refusals)
-    }
+    caps = {job_id: (len(placement[job_id]), why) for job_id, why in reasons.items() if job_id in placement}
     return Shortfall(
         reasons=reasons,
         left_out={job_id: reasons.get(job_id) or _no_room(view, job_id) for job_id in waiting},

@@ -80,16 +80,6 @@ def _place(
     return max(together, apart, key=lambda placement: _class_gpus(view, replicas, placement))
 
 
-def without_priorities(view: ClusterState) -> ClusterState:
-    """Return the view in which all jobs have the same priority: so plans were decided before priorities counted."""
-    if len(view.priorities) <= 1:
-        return view
-    return replace(
-        view,
-        jobs={job_id: replace(job, spec=replace(job.spec, priority=0)) for job_id, job in view.jobs.items()},
-    )
-
-
 def _classes(view: ClusterState) -> list[dict[str, Job]]:
     classes: dict[int, dict[str, Job]] = {priority: {} for priority in view.priorities}
     for job_id, job in view.jobs.items():

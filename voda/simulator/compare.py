@@ -5,7 +5,6 @@ Rule: every run starts from the same workload, seed and failures; only policy an
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +12,8 @@ from msgspec.structs import replace
 from voda.controller.follower import catch_up
 from voda.domain.errors import StoreNotWritable
 from voda.domain.state import ParameterValue
-from voda.log.archive.copy import export_log
+from voda.log.archive.archive import Archive
+from voda.log.archive.copy import copy_to_folder
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import check_parameters, parse_assignments
@@ -92,7 +92,7 @@ async def compare(
         )
         simulation = Simulation(workload, replace(options, settings=settings))
         run = await simulation.run(progress(contestant) if progress else None)
-        log = await _save_log(run, out / contestant.folder / "log.jsonl") if out else None
+        log = await _save_log(run, out / contestant.folder / "log") if out else None
         outcomes.append(await _outcome(run, contestant, log, ideal_s))
     return outcomes
 
@@ -117,15 +117,17 @@ async def _outcome(run: SimulationRun, contestant: ComparedRun, log: Path | None
     )
 
 
-async def _save_log(run: SimulationRun, path: Path) -> Path:
+async def _save_log(run: SimulationRun, folder: Path) -> Path:
+    _make_empty(folder)
+    await copy_to_folder(run.store, folder)
+    return folder
+
+
+def _make_empty(folder: Path) -> None:
+    """Make the folder, or delete the log of an earlier simulation."""
     try:
-        with _create(path) as file:
-            await export_log(run.store, file)
+        folder.mkdir(parents=True, exist_ok=True)
+        for segment in Archive.open(folder).segments:
+            segment.path.unlink()
     except OSError as error:
-        raise StoreNotWritable(f"{path}: the log cannot be written ({error.strerror or error})") from error
-    return path
-
-
-def _create(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("wb")
+        raise StoreNotWritable(f"{folder}: the log cannot be written ({error.strerror or error})") from error

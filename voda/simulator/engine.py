@@ -173,7 +173,7 @@ class Simulation:
 
     async def _begin(self) -> None:
         if self._initial.log:
-            await self._store.restore(iter([plan_copy(self._initial.log)]))
+            await self._store.take_over(plan_copy(self._initial.log), after=0)
         if state := self._initial.state:
             await self._store.snapshots.save(
                 Snapshot(name=Live.FORMAT, position=0, state=state, state_hash=sha256(state).hexdigest(), heads={})

@@ -16,6 +16,8 @@ from voda import __version__
 from voda.metrics import ALL, BUILD_INFO, Counter, Gauge, Histogram, Metric, Scope, Telemetry
 
 CONTENT_TYPE: Final = prometheus.CONTENT_TYPE_PLAIN_0_0_4
+# A series more for every counter and histogram, which says nothing that anybody asks.
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 ReadGauges = Callable[[], Iterable[Family]]
 """Returns gauges as they stand at this moment."""
 

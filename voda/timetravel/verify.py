@@ -8,18 +8,15 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
 from voda.domain.reasons.outcomes import QueueReason, Reason
-from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.event_text import per_node
 from voda.events.reason_text import queue_text, reason_text
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.decide import DEFAULT, Registries, redecide
-from voda.planner.priority import without_priorities
 from voda.policies import has_queues
 from voda.projections.live import Live
 from voda.timetravel.replay import events_between
@@ -76,7 +73,7 @@ async def plans_again(
         event, fact = batch[0], batch[0].data
         if isinstance(fact, PlanAdopted):
             await catch_up(store, [live], after=live.position, until=_based_on(event))
-            yield event, _decide_again(live, live.state(fact.pool), event, fact, registries)
+            yield event, _decide_again(live, event, fact, registries)
 
 
 async def _decisions(store: EventStore) -> AsyncIterator[Sequence[Event]]:
@@ -130,26 +127,14 @@ def _based_on(event: Event) -> int:
 def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
     fact = batch[0].data
     if isinstance(fact, PlanAdopted):
-        recomputed = _recomputed(live, batch[0], fact, registries)
-        return _plan_difference(live, batch[0].position, fact, recomputed)
+        return _plan_difference(live, batch[0].position, fact, _decide_again(live, batch[0], fact, registries))
     assert not isinstance(fact, LeaderElected)
     return _queue_difference(live, batch, registries)
 
 
-def _recomputed(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
-    """Return what is decided in the plan's place, by the rules that the plan was decided by."""
-    state = live.state(fact.pool)
-    state = replace(state if fact.respects_priority else without_priorities(state), fills_gaps=fact.fills_gaps)
-    again = _decide_again(live, state, event, fact, registries)
-    if again is None:
-        return None
-    return replace(again, respects_priority=fact.respects_priority, fills_gaps=fact.fills_gaps)
-
-
-def _decide_again(
-    live: Live, state: ClusterState, event: Event, fact: PlanAdopted, registries: Registries
-) -> PlanAdopted | None:
-    return redecide(state, live.cluster.undecided(fact.pool), registries, event.recorded_at, cause=fact.cause)
+def _decide_again(live: Live, event: Event, fact: PlanAdopted, registries: Registries) -> PlanAdopted | None:
+    state, undecided = live.state(fact.pool), live.cluster.undecided(fact.pool)
+    return redecide(state, undecided, registries, event.recorded_at, cause=fact.cause)
 
 
 def _plan_difference(

@@ -13,7 +13,7 @@ from voda.cli.options import ServerOptions
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound, TransientError
 from voda.events.types import JobCanceled, JobCompleted, JobProgressed, WorkerStarted
 
-LOG = str(Path(__file__).parents[2] / "replay" / "logs" / "elastic-fifo.jsonl")
+LOG = str(Path(__file__).parents[2] / "replay" / "logs" / "elastic-fifo")
 
 
 def test_describe_tells_everything_about_a_job(server: Server) -> None:

@@ -12,7 +12,7 @@ from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream import state as state_module
-from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, SegmentIds, boundary_before, positions_of
+from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, boundary_before, positions_of
 from voda.log.jetstream.marks import name_of, token
 from voda.log.jetstream.messages import Group, GroupAssembler, OutgoingGroup, encode_group
 from voda.log.jetstream.state import LogState
@@ -146,7 +146,7 @@ def test_message_that_is_none_of_a_log_is_damage() -> None:
 def test_message_of_a_newer_voda_is_refused() -> None:
     (data,) = group(1, 1, after=0).parts
     with pytest.raises(LogTooNew, match="format 2"):
-        GroupAssembler(0).take(1, data.replace(b"\x9a\x01", b"\x9a\x02", 1))
+        GroupAssembler(0).take(1, data.replace(b"\x99\x01", b"\x99\x02", 1))
 
 
 def test_group_too_large_for_all_its_messages_is_refused() -> None:
@@ -176,7 +176,7 @@ def test_state_folded_is_the_state_written() -> None:
     two.write(second, rows(13, 2), heads)
     assert (one.position, one.sequence, one.group, one.heads) == (two.position, two.sequence, two.group, two.heads)
     assert one.recent.ids == two.recent.ids
-    assert one.recent.places() == two.recent.places()
+    assert one.recent.segment() == two.recent.segment()
     assert one.recent.boundary(13) == GroupBoundary(12, last + 1)
 
 
@@ -197,8 +197,8 @@ def test_state_of_a_checkpoint_goes_on_as_if_it_had_never_ended(monkeypatch: pyt
         one.fold(counted(group(13, 1, after=1, prev=first.name)))
     assert (again.position, again.heads, again.segments) == (state.position, state.heads, [(0, 1, 12)])
     assert again.recent.ids == state.recent.ids == {"e13": 13}
-    assert boundary_before(closed.places, 7) == GroupBoundary(0, 1)
-    assert list(positions_of(closed.places, "job.7")) == [7]
+    assert boundary_before(closed.segment, 7) == GroupBoundary(0, 1)
+    assert list(positions_of("job.7", closed.segment.streams, 0)) == [7]
 
 
 @given(st.lists(st.lists(st.text(max_size=4), min_size=1, max_size=8), max_size=12))
@@ -207,7 +207,9 @@ def test_every_id_of_every_segment_is_a_candidate_where_it_stands(segments: list
     for number, names in enumerate(segments):
         distinct = [f"{number}.{name}".encode("utf-8", "replace").decode() for name in dict.fromkeys(names)]
         distinct = list(dict.fromkeys(distinct))
-        index.add(SegmentIds.of(after, distinct))
+        recent = OpenSegment(after)
+        recent.add(GroupBoundary(after, 1), [("job.a", name) for name in distinct])
+        index.add(recent.segment())
         stood.update({name: after + 1 + offset for offset, name in enumerate(distinct)})
         after += len(distinct)
     assert {name: tuple(at) for name, at in index.candidates([*stood, "new"]).items()} == {
@@ -224,7 +226,7 @@ def test_groups_of_recent_events_are_found() -> None:
         GroupBoundary(100, 7),
         GroupBoundary(102, 9),
     ]
-    assert list(positions_of(recent.places(), "job.a")) == [101, 103]
+    assert list(positions_of("job.a", recent.streams, recent.after)) == [101, 103]
 
 
 def test_group_that_is_cut_otherwise_has_another_name() -> None:

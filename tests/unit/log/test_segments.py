@@ -18,7 +18,7 @@ from voda.events.envelope import ANY_VERSION
 from voda.log.archive import copy
 from voda.log.archive.archive import Archive, open_to_add, verify_archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
-from voda.log.archive.copy import back_up, copy_log, restore_archive
+from voda.log.archive.copy import copy_log, copy_to_folder
 from voda.log.archive.retention import archive_log, behind_snapshots, older_than
 from voda.log.archive.segment import SegmentHeader, header_of, pack_segment
 from voda.log.archive.verify import HashChain, verify_log
@@ -80,13 +80,13 @@ def test_log_split_anywhere_is_put_together_again(ends: list[int]) -> None:
         archive = await segmented(log, folder, ends)
         assert verify_archive(archive, chain := HashChain()).is_intact
         assert chain.heads == await log.heads()
-        await restore_archive(Archive.open(folder), again)
+        await copy_log(SegmentStore(Archive.open(folder)), again)
         assert await again.read_sealed(0, EVENTS) == await log.read_sealed(0, EVENTS)
         assert await SegmentStore(archive).read(0, EVENTS) == await log.read(0, EVENTS)
         for position in (*ends, EVENTS // 2):
             assert archive.chain(position).position == position
             part = MemoryStore()
-            await restore_archive(archive, part, until=position)
+            await copy_log(SegmentStore(archive), part, until=position)
             assert archive.chain(position).heads == await part.heads()
 
     with TemporaryDirectory() as name:
@@ -198,11 +198,11 @@ def test_header_says_what_is_within(folder: Path) -> None:
 
 async def test_backup_adds_what_is_missing_and_changes_nothing_else(tmp_path: Path) -> None:
     log = await a_log()
-    first = await back_up(log, tmp_path / "b")
+    first = await copy_to_folder(log, tmp_path / "b")
     before = {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
-    assert (await back_up(log, tmp_path / "b")).events == 0
+    assert (await copy_to_folder(log, tmp_path / "b")).events == 0
     await log.append("job.0", ANY_VERSION, [a_fact("new")])
-    second = await back_up(log, tmp_path / "b")
+    second = await copy_to_folder(log, tmp_path / "b")
     assert (first.events, second.events, second.position) == (EVENTS, 1, EVENTS + 1)
     after = {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
     assert before.items() < after.items()
@@ -211,21 +211,21 @@ async def test_backup_adds_what_is_missing_and_changes_nothing_else(tmp_path: Pa
 
 async def test_backup_closes_a_segment_when_it_is_long_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy, "SEGMENT_EVENTS", 15)
-    await back_up(await a_log(), tmp_path)
+    await copy_to_folder(await a_log(), tmp_path)
     assert [(one.first, one.last) for one in Archive.open(tmp_path).segments] == [(1, 15), (16, 30), (31, 40)]
 
 
 async def test_backup_of_another_log_or_of_a_restored_one_changes_nothing(tmp_path: Path) -> None:
     log = await a_log()
-    await back_up(log, tmp_path)
+    await copy_to_folder(log, tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(InvalidInput, match="is at position 40, but the log ends at 39"):
-        await back_up(await a_log(39), tmp_path)
+        await copy_to_folder(await a_log(39), tmp_path)
     other = await a_log(30)
     for number in range(30, 50):
         await other.append(f"job.{number % 3}", ANY_VERSION, [a_fact(f"other{number}")])
     with pytest.raises(InvalidInput, match=r"by position 31 they have parted \(the log has version 11 of stream job.0"):
-        await back_up(other, tmp_path)
+        await copy_to_folder(other, tmp_path)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -242,22 +242,17 @@ async def test_copy_to_a_log_that_went_its_own_way_says_where_they_parted() -> N
 
 async def test_two_who_back_up_to_one_folder_take_turns(tmp_path: Path) -> None:
     log = await a_log()
-    with open_to_add(tmp_path), pytest.raises(StoreUnavailable, match="another process writes a backup there"):
-        await back_up(log, tmp_path)
-    await back_up(log, tmp_path)
+    with open_to_add(tmp_path), pytest.raises(StoreUnavailable, match="another process writes to it"):
+        await copy_to_folder(log, tmp_path)
+    await copy_to_folder(log, tmp_path)
 
 
 async def test_backup_into_a_file_or_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="is a file, expected a folder"):
-        await back_up(await a_log(), tmp_path / "file")
+        await copy_to_folder(await a_log(), tmp_path / "file")
     with pytest.raises(InvalidInput, match="does not exist; create it first"):
-        await back_up(await a_log(), tmp_path / "no" / "where")
-
-
-async def test_restore_beyond_the_end_is_refused(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match="ends at position 40, expected at least 41"):
-        await restore_archive(Archive.open(folder), MemoryStore(), until=41)
+        await copy_to_folder(await a_log(), tmp_path / "no" / "where")
 
 
 # ---- a log and its archive
@@ -291,11 +286,11 @@ async def test_log_archived_step_by_step_and_read_meanwhile_is_one(tmp_path: Pat
 
 async def test_backup_and_archive_share_a_folder(tmp_path: Path) -> None:
     log = await a_log()
-    await back_up(log, tmp_path / "a")
+    await copy_to_folder(log, tmp_path / "a")
     await archive_log(log, tmp_path / "a", until=13)
     assert (await log.base()).position == 13
     await log.append("job.0", ANY_VERSION, [a_fact("next")])
-    await back_up(log, tmp_path / "a")
+    await copy_to_folder(log, tmp_path / "a")
     assert Archive.open(tmp_path / "a").position == 41
     assert len(await ArchiveBackedStore(log).read_sealed(0, 100)) == 41
 

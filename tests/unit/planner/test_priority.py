@@ -17,7 +17,6 @@ from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.priority import place as placed_by_priority
-from voda.planner.priority import without_priorities
 from voda.policies import POLICIES
 
 
@@ -100,7 +99,6 @@ def test_job_of_higher_priority_when_the_free_gpus_are_scattered_gets_a_node_of_
     plan = decided(view)
     assert len(plan.placement["high"]) == 1
     assert set(plan.placement["low-1"] + plan.placement["low-2"]) == {"n1", "n2"} - set(plan.placement["high"])
-    assert "high" not in decided(without_priorities(view)).placement
 
 
 def test_placement_when_everybody_finds_room_moves_nobody_for_a_priority() -> None:

@@ -3,6 +3,7 @@
 Rule: built without voda, so that checker and story share no mistake of it.
 """
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +25,16 @@ class Story:
     facts: list[Record] = field(default_factory=list)
     journals: dict[str, list[Record]] = field(default_factory=dict)
     edits: list[Callable[[list[bytes]], None]] = field(default_factory=list)
-    """Done to the lines of the export."""
+    """Done to the lines of the log's segment."""
 
     def written(self, folder: Path) -> tuple[Path, Sequence[Path]]:
-        """Write export and journals, and return their paths."""
-        lines = _exported(self.facts)
+        """Write log and journals, and return their paths."""
+        lines = _lines(self.facts)
         for edit in self.edits:
             edit(lines)
-        log = folder / "log.jsonl"
-        log.write_bytes(b"".join(lines))
+        log = folder / "log"
+        log.mkdir(exist_ok=True)
+        (log / "voda-000000000001-000000000017-00.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
         paths = []
         for client, records in self.journals.items():
             paths.append(folder / f"{client}.jsonl")
@@ -94,7 +96,7 @@ def a_sound_story() -> Story:
     return story
 
 
-def _exported(facts: Sequence[Record]) -> list[bytes]:
+def _lines(facts: Sequence[Record]) -> list[bytes]:
     heads: dict[str, Record] = {}
     lines: list[bytes] = []
     for position, fact in enumerate(facts, start=1):

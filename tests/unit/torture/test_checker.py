@@ -3,7 +3,6 @@
 Rule: every claim has a damage that breaks it; a checker that cannot fail proves nothing.
 """
 
-import io
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobCompleted, JobSubmitted, LeaderElected, NodeJoined
-from voda.log.archive.copy import export_log
+from voda.log.archive.copy import copy_to_folder
 from voda.log.memory import MemoryStore
 
 
@@ -96,10 +95,8 @@ async def test_checker_when_voda_exports_a_log_can_read_it(tmp_path: Path) -> No
         epoch = 1 if fact is leader else 0
         sealed_fact = Fact(data=fact, event_id=f"e{number}", recorded_at=1_700_000_000.0 + number)
         await store.append(fact.stream, ANY_VERSION, [sealed_fact], epoch=epoch)
-    file = io.BytesIO()
-    await export_log(store, file)
-    (tmp_path / "log.jsonl").write_bytes(file.getvalue())
-    log = read_log(tmp_path / "log.jsonl")
+    await copy_to_folder(store, tmp_path / "log")
+    log = read_log(tmp_path / "log")
     assert len(log.entries) == 4
     broken = {claim for claim, what in judged(log, []).items() if what}
     assert broken == {INVENTED}

@@ -1,4 +1,4 @@
-"""The segments of a log: a folder that is its archive or backup, or the single file of an export.
+"""The segments of a log: a folder that is its archive, or a copy of it.
 
 Rule: segments are only added to a folder. A segment appears under its name when it is complete and on the disk, and one
 process at a time adds segments.
@@ -18,7 +18,6 @@ from voda.log.append_plan import GroupPlan
 from voda.log.archive.segment import (
     SegmentFile,
     events_of,
-    export_segment,
     header_of,
     pack_segment,
     parse_segment_name,
@@ -37,7 +36,7 @@ class Archive:
 
     def __init__(self, path: Path, segments: Sequence[SegmentFile]) -> None:
         self.path = path
-        """Of their folder, or of the exported file."""
+        """Of their folder."""
         self.segments = segments
         """One after the other, from position 1 on."""
 
@@ -54,10 +53,6 @@ class Archive:
             _refuse_misfit(folder, end, segment)
             end = segment.last
         return cls(folder, segments)
-
-    @classmethod
-    def open_export(cls, path: Path) -> "Archive":
-        return cls(path, [export_segment(path)])
 
     @property
     def place(self) -> str:
@@ -95,8 +90,7 @@ class Archive:
         end = self.position if until is None else until
         previous = ""
         for segment in self.segments:
-            # An empty export has a header to be proven.
-            if (segment.last > chain.position and segment.after < end) or not segment.last:
+            if segment.last > chain.position and segment.after < end:
                 rows = islice(
                     proven_events(segment, chain, previous), None if end >= segment.last else end - chain.position
                 )
@@ -161,7 +155,7 @@ def open_to_add(folder: Path) -> Iterator[Archive]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise StoreUnavailable(f"{folder}: another process writes a backup there ({error.strerror})") from error
+            raise StoreUnavailable(f"{folder}: another process writes to it ({error.strerror})") from error
         archive = Archive.open(folder)
         # A killed process may have left it.
         (folder / _PART).unlink(missing_ok=True)

@@ -55,7 +55,9 @@ class SegmentStore(EventStore):
         return await self.append_all(())
 
     async def append_all(self, appends: Sequence[Append]) -> int:
-        raise StoreNotWritable(f"{self.place} is an archive, which cannot be written: see 'voda log restore --help'")
+        raise StoreNotWritable(
+            f"{self.place} is an archive, which cannot be written: 'voda log copy' makes a log of it"
+        )
 
     async def read(self, after: int, limit: int, *, stream: str | None = None) -> Sequence[Event]:
         return [unseal(sealed) for sealed in await asyncio.to_thread(self._read, after, limit, stream)]

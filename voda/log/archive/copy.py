@@ -1,22 +1,22 @@
-"""Carries a log: to another store, to a folder of segments, to a single segment (an export), and back.
+"""Copies a log to another store or to a folder of segments, or goes on with such a copy.
 
 Rule: nothing is added to a copy before it is proven to be the beginning of the log, by hashes alone and without reading
 what the copy has: the heads of all its streams, and the events that follow, lead to the heads of the log.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import GroupPlan, row_of
 from voda.log.archive.archive import SEGMENT_BYTES, SEGMENT_EVENTS, Archive, open_to_add
-from voda.log.archive.segment import FORMAT_VERSION, SegmentHeader, encode_header, encode_line
 from voda.log.archive.verify import PAGE, HashChain, Progress, compare_heads
 from voda.log.store import DurableStore, EventStore
 
@@ -38,137 +38,151 @@ class CopyResult(Struct, frozen=True, kw_only=True):
 
 
 async def copy_log(
-    source: EventStore, target: DurableStore, *, follow: bool = False, progress: Progress | None = None
+    source: EventStore,
+    target: DurableStore,
+    *,
+    until: int | None = None,
+    follow: bool = False,
+    progress: Progress | None = None,
 ) -> CopyResult:
-    """Copy the events that the target lacks; with `follow`, also new ones until cancelled.
+    """Add the events up to a position (None = the present end) that the target lacks, and the snapshots.
 
     Others may append to the source meanwhile, but not to the target.
 
+    Args:
+        follow: go on with new events until cancelled.
+        progress: gets the position that the copy has reached.
+
     Raises:
-        InvalidInput: the target is not the beginning of the source.
+        InvalidInput: the target is not the beginning of the source, or the source ends before the position.
         LogArchived: events that the target lacks are in the source's archive.
         LogDamaged: the source is not what was written, or the copy is not the source.
         VersionConflict: another process writes to the target.
     """
-    position, heads = await target.ends()
-    chain, begun = HashChain(position, heads), position
-    end, wanted = await source.ends()
-    await prove_prefix(source, chain, lambda position: event_at(target, position), end, wanted)
-    while True:
-        while chain.position < end:
-            page = await page_of(source, chain.position, end)
-            rows = [row_of(sealed, chain.step(sealed)) for sealed in page]
-            plan = GroupPlan(rows, {row[1]: chain.heads[row[1]] for row in rows}, [])
-            await target.take_over(plan, after=chain.position - len(rows))
-            if progress:
-                progress(chain.position, end)
-        compare_heads(wanted, chain, "the source")
-        end, wanted = await source.ends()
-        if chain.position >= end:
-            if not follow:
-                break
-            await asyncio.sleep(_LOOK_S)
-    reached, found = await target.ends()
-    compare_heads(found, chain, "the copy")
-    assert reached == chain.position, "a copy whose heads are right ends where it should"
-    snapshots = await _copy_snapshots(source, target, chain.position)
-    last = await event_at(target, reached)
-    return CopyResult(position=reached, events=reached - begun, hash=last.hash if last else "", snapshots=snapshots)
+    copy = StoreCopy(target, HashChain(*await target.ends()))
+    copied = await add_missing(source, copy, until=until, follow=follow, progress=progress)
+    return replace(copied, snapshots=await _copy_snapshots(source, target, copied.position))
 
 
-async def back_up(
+async def copy_to_folder(
     source: EventStore, folder: Path, *, until: int | None = None, progress: Progress | None = None
 ) -> CopyResult:
     """Add the events up to a position (None = the present end) that a folder of segments lacks; make the folder.
 
     Raises:
-        InvalidInput: the segments are not the beginning of the log.
-        LogArchived, LogDamaged: see copy_log.
+        InvalidInput, LogArchived, LogDamaged: see copy_log.
         StoreNotWritable, StoreUnavailable: the folder cannot be written, or another process does.
     """
     with open_to_add(folder) as archive:
         # A killed run, or a program that copied them here, may have left them unflushed.
         await asyncio.to_thread(archive.secure)
-        return await add_missing(source, archive, until=until, progress=progress)
+        return await add_missing(source, await folder_copy(archive), until=until, progress=progress)
 
 
-async def restore_archive(
-    archive: Archive, target: DurableStore, *, until: int | None = None, progress: Progress | None = None
-) -> CopyResult:
-    """Fill an empty log with the proven events of an archive or export, all up to a position (None = the end) or none.
+class Copy(Protocol):
+    """The place that a log is copied to."""
 
-    Raises:
-        InvalidInput: the log is not empty, or the archive ends before the position.
-        LogDamaged, LogTooNew: a segment is not what was written.
-    """
-    end = archive.position if until is None else until
-    if end > archive.position:
-        raise InvalidInput(f"{archive.path} ends at position {archive.position}, expected at least {end}")
-    chain = HashChain()
+    chain: HashChain
+    """Through all events of the copy."""
 
-    def groups() -> Iterator[GroupPlan]:
-        for plan in archive.groups(chain, end):
-            yield plan
-            if progress:
-                progress(chain.position, end)
+    async def at(self, position: int) -> Sealed | None:
+        """Return the copy's event at a position; None if it has none, or has archived it."""
 
-    await target.restore(groups())
-    _, heads = await target.ends()
-    compare_heads(heads, chain, "the restored log")
-    last = await event_at(target, end)
-    return CopyResult(position=end, events=end, hash=last.hash if last else "")
+    async def add(self, events: Sequence[Sealed]) -> None:
+        """Prove and take the events that follow; raises LogDamaged if they do not."""
+
+    async def flush(self) -> None:
+        """Bring all that was added to the disk."""
 
 
-async def export_log(source: EventStore, file: BinaryIO, *, progress: Progress | None = None) -> CopyResult:
-    """Write the log as it is now as one segment; raises LogDamaged in its middle at an event that was changed."""
-    end = await source.position()
-    # Without heads: the log's list of streams may be damaged, and an export of its sound events repairs that.
-    file.write(encode_header(SegmentHeader(version=FORMAT_VERSION, after=0, last=end, previous="", heads={})))
-    chain, digest = HashChain(), ""
-    while chain.position < end:
-        for sealed in await page_of(source, chain.position, end):
-            chain.step(sealed)
-            file.write(encode_line(sealed))
-            digest = sealed.hash
-        if progress:
-            progress(chain.position, end)
-    return CopyResult(position=end, events=end, hash=digest)
+class StoreCopy(Copy):
+    """A copy in a store."""
+
+    def __init__(self, store: DurableStore, chain: HashChain) -> None:
+        self.chain = chain
+        self._store = store
+
+    async def at(self, position: int) -> Sealed | None:
+        return await event_at(self._store, position)
+
+    async def add(self, events: Sequence[Sealed]) -> None:
+        rows = [row_of(sealed, self.chain.step(sealed)) for sealed in events]
+        plan = GroupPlan(rows, {row[1]: self.chain.heads[row[1]] for row in rows}, [])
+        await self._store.take_over(plan, after=self.chain.position - len(rows))
+
+    async def flush(self) -> None:
+        _, heads = await self._store.ends()
+        compare_heads(heads, self.chain, "the copy")
+
+
+class FolderCopy(Copy):
+    """A copy in a folder of segments."""
+
+    def __init__(self, archive: Archive, chain: HashChain) -> None:
+        self.chain = chain
+        self._archive = archive
+        self._waiting: list[Sealed] = []
+        self._waiting_bytes = 0
+
+    async def at(self, position: int) -> Sealed | None:
+        return await asyncio.to_thread(self._archive.at, position)
+
+    async def add(self, events: Sequence[Sealed]) -> None:
+        for sealed in events:
+            self._waiting.append(sealed)
+            self._waiting_bytes += len(sealed.body)
+            if len(self._waiting) >= SEGMENT_EVENTS or self._waiting_bytes >= SEGMENT_BYTES:
+                await self.flush()
+
+    async def flush(self) -> None:
+        if self._waiting:
+            await asyncio.to_thread(self._archive.add, self._waiting, self.chain)
+            self._waiting, self._waiting_bytes = [], 0
+
+
+async def folder_copy(archive: Archive) -> FolderCopy:
+    """Return the copy in a folder that was opened to add segments; the headers of its segments are believed."""
+    return FolderCopy(archive, await asyncio.to_thread(archive.chain))
 
 
 async def add_missing(
-    source: EventStore, archive: Archive, *, until: int | None = None, progress: Progress | None = None
+    source: EventStore,
+    copy: Copy,
+    *,
+    until: int | None = None,
+    follow: bool = False,
+    progress: Progress | None = None,
 ) -> CopyResult:
-    """Write the segments that an archive lacks; see back_up."""
-    begun = archive.position
-    chain = await asyncio.to_thread(archive.chain)
-    position, heads = await source.ends()
-    end = position if until is None else min(until, position)
+    """Add the events that a copy lacks; see copy_log."""
+    begun, (position, heads) = copy.chain.position, await source.ends()
+    if until is not None and until > position:
+        raise InvalidInput(f"the log ends at position {position}, expected at least {until}")
+    end = position if until is None else until
     # The log may be damaged behind `until`; the events before are saved all the same.
-    seen = min(max(end, chain.position), position)
-    known = heads if until is None and seen == position else None
-    await prove_prefix(source, chain, lambda at: asyncio.to_thread(archive.at, at), seen, known)
-    waiting: list[Sealed] = []
-    while (reached := chain.position + len(waiting)) < end:
-        for sealed in await page_of(source, reached, end):
-            waiting.append(sealed)
-            if _is_full(waiting):
-                await asyncio.to_thread(archive.add, waiting, chain)
-                waiting = []
+    seen = min(max(end, begun), position)
+    await prove_prefix(source, copy.chain, copy.at, seen, heads if until is None else None)
+    while True:
+        await _add_until(source, copy, end, progress)
+        if until is None:
+            compare_heads(heads, copy.chain, "the log")
+        if not follow:
+            break
+        await asyncio.sleep(_LOOK_S)
+        end, heads = await source.ends()
+    reached = copy.chain.position
+    last = await copy.at(reached)
+    return CopyResult(position=reached, events=reached - begun, hash=last.hash if last else "")
+
+
+async def _add_until(source: EventStore, copy: Copy, end: int, progress: Progress | None) -> None:
+    reached = copy.chain.position
+    while reached < end:
+        page = await page_of(source, reached, end)
+        await copy.add(page)
+        reached += len(page)
         if progress:
-            progress(chain.position + len(waiting), end)
-    if waiting:
-        await asyncio.to_thread(archive.add, waiting, chain)
-    if until is None and chain.position == position:
-        compare_heads(heads, chain, "the log")
-    last = await asyncio.to_thread(archive.at, archive.position)
-    return CopyResult(position=archive.position, events=archive.position - begun, hash=last.hash if last else "")
-
-
-def _is_full(events: Sequence[Sealed]) -> bool:
-    return len(events) >= SEGMENT_EVENTS or (
-        # Checked now and then only: bodies are small, as a rule.
-        len(events) % 100 == 0 and sum(len(sealed.body) for sealed in events) >= SEGMENT_BYTES
-    )
+            progress(reached, end)
+    await copy.flush()
 
 
 async def _copy_snapshots(source: EventStore, target: DurableStore, position: int) -> int:

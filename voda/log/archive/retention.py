@@ -1,4 +1,4 @@
-"""Archives the old events of a log: writes them to segments, proves the segments, then has the log forget the events.
+"""Trims a log: copies its old events to segments, proves the segments, then has the log forget the events.
 
 Rule: an event is in the log, or in a segment on the disk that was read back and compared with it; a crash between any
 two lines loses nothing, and a second run is harmless.
@@ -14,7 +14,7 @@ from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import body_of
 from voda.log.archive.archive import Archive, open_to_add
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
-from voda.log.archive.copy import add_missing, event_at
+from voda.log.archive.copy import add_missing, event_at, folder_copy
 from voda.log.archive.verify import HashChain, Progress
 from voda.log.store import Base, DurableStore
 
@@ -23,7 +23,7 @@ LoadState = Callable[[bytes], None]
 
 
 class ArchiveResult(Struct, frozen=True, kw_only=True):
-    """What one run of archiving did."""
+    """What one run of trimming did."""
 
     base: int
     """Position of the last event that is only in the archive."""
@@ -52,7 +52,7 @@ async def archive_log(
     if until > before.position:
         with open_to_add(folder) as archive:
             # Events that another archive folder holds are copied from there.
-            await add_missing(ArchiveBackedStore(store), archive, until=until, progress=progress)
+            await add_missing(ArchiveBackedStore(store), await folder_copy(archive), until=until, progress=progress)
             await asyncio.to_thread(archive.secure, before.position)
             chain = await _proven(store, archive, before, until)
             await store.forget(Base(position=until, heads=chain.heads, folder=archive.place))

@@ -1,8 +1,7 @@
-"""A segment: a part of a log, or all of it, as a file. Archives, backups, copies and exports consist of segments.
+"""A segment: a part of a log as a packed file. Copies and archives in folders consist of segments.
 
-Format: one line with the header, then one line per event with its body byte for byte; gzip unless it is an export
-without `.gz`. In a folder, a segment's name says which positions it holds and how the file's SHA-256 begins, and its
-header names the segment before it; an export is a single segment from position 1 on, under any name.
+Format: gzip; one line with the header, then one line per event with its body byte for byte. A segment's name says which
+positions it holds and how the file's SHA-256 begins, and its header names the segment before it.
 
 Rule: a segment, once written, is never changed, and a byte that is changed, cut or taken from another file is noticed.
 """
@@ -15,25 +14,22 @@ from contextlib import contextmanager
 from hashlib import file_digest, sha256
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew, NotALog
+from voda.domain.errors import InvalidInput, LogDamaged, LogTooNew
 from voda.events.codec import refuse_newer
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow, row_of
-from voda.log.archive.old_export import OLD_BEGINNING, read_trailer
 from voda.log.archive.verify import HashChain, compare_heads
 
 FORMAT = "voda-segment"
 FORMAT_VERSION = 1
-_EXPORT_BEGINNING = b'{"after":0,"format":"voda-segment"'
 _NAME = re.compile(r"voda-(\d{12,})-(\d{12,})-([0-9a-f]{16})\.jsonl\.gz")
 _DIGEST_DIGITS = 16
-_GZIP = b"\x1f\x8b"
-GZIP_LEVEL = 4
+_GZIP_LEVEL = 4
 """Half the time of the default for a twentieth more bytes."""
 
 
@@ -49,7 +45,7 @@ class SegmentHeader(Struct, frozen=True, kw_only=True):
     previous: str
     """Name of the segment before it; empty in the first."""
     heads: Mapping[str, Head]
-    """Of the streams that have events in it, after its last event; empty in an export, of which all events are read."""
+    """Of the streams that have events in it, after its last event."""
 
 
 class SegmentLine(Struct, frozen=True, kw_only=True, gc=False):
@@ -66,8 +62,8 @@ class SegmentFile(NamedTuple):
     path: Path
     first: int
     last: int
-    digest: str = ""
-    """First 16 digits of the file's SHA-256, as its name says; empty in an export."""
+    digest: str
+    """First 16 digits of the file's SHA-256, as its name says."""
 
     @property
     def name(self) -> str:
@@ -87,13 +83,7 @@ _decode_line = msgspec.json.Decoder(SegmentLine).decode
 # ---- writing
 
 
-def encode_header(header: SegmentHeader) -> bytes:
-    """Return the first line of a segment."""
-    return _encode(header) + b"\n"
-
-
-def encode_line(sealed: Sealed) -> bytes:
-    """Return the line of an event."""
+def _line(sealed: Sealed) -> bytes:
     return b'{"position":%d,"hash":"%b","event":%b}\n' % (sealed.position, sealed.hash.encode(), sealed.body)
 
 
@@ -113,7 +103,7 @@ def pack_segment(events: Sequence[Sealed], chain: HashChain, previous: str) -> t
     heads = {stream: chain.heads[stream] for stream in streams}
     header = SegmentHeader(version=FORMAT_VERSION, after=after, last=chain.position, previous=previous, heads=heads)
     # No time in it: the same events make the same file.
-    content = gzip.compress(encode_header(header) + b"".join(map(encode_line, events)), GZIP_LEVEL, mtime=0)
+    content = gzip.compress(_encode(header) + b"\n" + b"".join(map(_line, events)), _GZIP_LEVEL, mtime=0)
     digest = sha256(content).hexdigest()[:_DIGEST_DIGITS]
     return f"voda-{after + 1:012}-{chain.position:012}-{digest}.jsonl.gz", content
 
@@ -125,41 +115,6 @@ def parse_segment_name(path: Path) -> SegmentFile | None:
     """Return the segment that a file's name describes; None if the file is no segment."""
     found = _NAME.fullmatch(path.name)
     return SegmentFile(path, int(found[1]), int(found[2]), found[3]) if found else None
-
-
-def begins_as_export(data: bytes) -> bool:
-    """Return whether the first bytes of a file, unpacked, are those of an exported log."""
-    return data.startswith((_EXPORT_BEGINNING, OLD_BEGINNING))
-
-
-def is_export(path: Path) -> bool:
-    """Return whether the file is an exported log, by its first bytes."""
-    # To open a pipe would wait until another process writes to it.
-    if not path.is_file():
-        return False
-    try:
-        with _open(path) as file:
-            return begins_as_export(file.read(len(_EXPORT_BEGINNING)))
-    except (OSError, EOFError, zlib.error):
-        # export_segment says what is wrong with the file.
-        return False
-
-
-def export_segment(path: Path) -> SegmentFile:
-    """Return the single segment of an exported log; raises NotALog if the file is none."""
-    segment = SegmentFile(path, 1, 0)
-    try:
-        if path.exists() and not path.is_file():
-            raise NotALog(f"{path} is not an exported log: expected a regular file")
-        with _open(path) as file:
-            if not begins_as_export(beginning := file.read(len(_EXPORT_BEGINNING))):
-                expected = _EXPORT_BEGINNING.decode()
-                raise NotALog(f"{path} is not an exported log: expected {expected} at its beginning, got {beginning!r}")
-    except FileNotFoundError:
-        raise InvalidInput(f"{path}: there is no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(segment, error, 1) from error
-    return segment._replace(last=header_of(segment).last)
 
 
 # ---- reading
@@ -184,7 +139,7 @@ def proven_events(segment: SegmentFile, chain: HashChain, previous: str) -> Iter
         LogTooNew: a newer voda wrote it.
     """
     _check_digest(segment)
-    with _read(segment, chain) as (header, lines):
+    with _read(segment) as (header, lines):
         if header.previous != previous:
             raise _damaged(
                 segment, f"it follows {header.previous or 'nothing'}, but {previous or 'nothing'} is before it"
@@ -192,14 +147,10 @@ def proven_events(segment: SegmentFile, chain: HashChain, previous: str) -> Iter
         for line in islice(lines, chain.position - segment.after, None):
             yield _proven_event(line, str(segment.path), chain)
     if chain.position != segment.last:
-        what = f"it ends at position {chain.position}, expected {segment.last}"
-        raise _damaged(segment, what, min(chain.position, segment.last) + 1)
-    if segment.digest:
-        # The header has the heads of its own streams; the chain, those of all.
-        touched = {stream: chain.heads.get(stream, Head()) for stream in header.heads}
-        compare_heads(header.heads, HashChain(chain.position, touched), str(segment.path))
-    elif header.heads:
-        compare_heads(header.heads, chain, str(segment.path))
+        raise _damaged(segment, f"it ends at position {chain.position}, expected {segment.last}")
+    # The header has the heads of its own streams; the chain, those of all.
+    touched = {stream: chain.heads.get(stream, Head()) for stream in header.heads}
+    compare_heads(header.heads, HashChain(chain.position, touched), str(segment.path))
 
 
 def events_of(segment: SegmentFile) -> list[Sealed]:
@@ -213,38 +164,22 @@ def events_of(segment: SegmentFile) -> list[Sealed]:
     return [Sealed(line.position, bytes(line.event), line.hash) for line in found]
 
 
-def _open(path: Path) -> BinaryIO:
-    file = path.open("rb")
-    if file.peek(2)[:2] != _GZIP:
-        return file
-    file.close()
-    return cast(BinaryIO, gzip.open(path, "rb"))
-
-
 @contextmanager
-def _read(segment: SegmentFile, chain: HashChain | None = None) -> Iterator[tuple[SegmentHeader, Iterator[bytes]]]:
+def _read(segment: SegmentFile) -> Iterator[tuple[SegmentHeader, Iterator[bytes]]]:
     """Open a segment, and give its header and the lines of its events."""
     try:
-        with _open(segment.path) as file:
-            first = file.readline()
-            if first.startswith(OLD_BEGINNING):
-                last, heads = read_trailer(first, file, str(segment.path))
-                file.seek(len(first))
-                yield SegmentHeader(version=1, after=0, last=last, previous="", heads=heads), islice(file, last)
-            else:
-                yield _checked(first, segment), file
+        with gzip.open(segment.path, "rb") as file:
+            yield _checked(file.readline(), segment), file
     except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(segment, error, chain.position + 1 if chain else 1) from error
+        raise _unreadable(segment, error) from error
 
 
 def _check_digest(segment: SegmentFile) -> None:
-    if not segment.digest:
-        return
     try:
         with segment.path.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()[:_DIGEST_DIGITS]
     except OSError as error:
-        raise _unreadable(segment, error, segment.first) from error
+        raise _unreadable(segment, error) from error
     if digest != segment.digest:
         raise _damaged(segment, f"its bytes are not what was written (SHA-256 begins {digest})")
 
@@ -259,11 +194,8 @@ def _checked(line: bytes, segment: SegmentFile) -> SegmentHeader:
             f"{segment.path} was written by a newer voda (format {header.version}, this version knows up to"
             f" {FORMAT_VERSION}): upgrade voda to read it"
         )
-    if segment.digest and (header.after, header.last) != (segment.after, segment.last):
+    if (header.after, header.last) != (segment.after, segment.last):
         raise _damaged(segment, f"it holds positions {header.after + 1} to {header.last}, which its name does not say")
-    # The name of an export proves nothing, so each byte of the header must be as it was written.
-    if not segment.digest and (header.version != FORMAT_VERSION or line != encode_header(header)):
-        raise _damaged(segment, "the first line is not as it was written")
     return header
 
 
@@ -278,15 +210,11 @@ def _proven_event(text: bytes, name: str, chain: HashChain) -> EventRow:
         body = chain.step(sealed)
     except LogDamaged as error:
         raise LogDamaged(f"{name}: {error}", error.position) from error
-    if text != encode_line(sealed):
-        raise LogDamaged(f"{name}: position {position}: the line is not as it was written", position)
     refuse_newer(body, position)
     return row_of(sealed, body)
 
 
-def _damaged(segment: SegmentFile, what: str, position: int = 0) -> LogDamaged:
-    if not segment.digest:
-        return LogDamaged(f"{segment.path}: position {position or 1}: {what}", position or 1)
+def _damaged(segment: SegmentFile, what: str) -> LogDamaged:
     return LogDamaged(
         f"{segment.path}: positions {segment.first} to {segment.last}: {what};"
         " put a copy of this file from another backup in its place",
@@ -294,7 +222,7 @@ def _damaged(segment: SegmentFile, what: str, position: int = 0) -> LogDamaged:
     )
 
 
-def _unreadable(segment: SegmentFile, error: Exception, position: int) -> LogDamaged | InvalidInput:
+def _unreadable(segment: SegmentFile, error: Exception) -> LogDamaged | InvalidInput:
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return InvalidInput(f"{segment.path} cannot be read: {error.strerror or error}")
-    return _damaged(segment, f"it cannot be unpacked ({error})", position)
+    return _damaged(segment, f"it cannot be unpacked ({error})")

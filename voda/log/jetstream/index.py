@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -22,29 +22,15 @@ _HASH_BYTES = 8
 _Hashes = NDArray[np.uint64]
 
 
-class SegmentIds(Struct, frozen=True, array_like=True):
-    """Hashes of a segment's event ids, sorted, with the events' offsets."""
+class IndexSegment(Struct, frozen=True, array_like=True):
+    """Some 65,536 events of the log, one after the other."""
 
     after: int
-    """Position before the segment's first event."""
+    """Position before the first event."""
     hashes: bytes
-    """Shape (events,), uint64."""
+    """Shape (events,), uint64: of their ids, sorted."""
     offsets: bytes
-    """Shape (events,), uint32: position - after - 1."""
-
-    @classmethod
-    def of(cls, after: int, ids: Iterable[str]) -> Self:
-        """Return the hashes of all ids, which are in the order of their positions."""
-        hashes = hashes_of(ids)
-        order = np.argsort(hashes, kind="stable")
-        return cls(after, hashes[order].tobytes(), order.astype(np.uint32).tobytes())
-
-
-class SegmentLayout(Struct, frozen=True, array_like=True):
-    """The streams of a segment's events, and the sequences of its groups."""
-
-    after: int
-    """Position before the segment's first event."""
+    """Shape (events,), uint32: position - after - 1 of each hash."""
     streams: bytes
     """Shape (events,), uint32: hashes of their streams' names."""
     positions: bytes
@@ -86,12 +72,17 @@ class OpenSegment:
         found = bisect_right(self._positions, position) - 1
         return GroupBoundary(self._positions[found] - 1, self._sequences[found])
 
-    def segment(self) -> tuple[SegmentIds, SegmentLayout]:
-        """Return it in the form of a closed segment."""
-        return SegmentIds.of(self.after, self.ids), self.places()
+    @property
+    def streams(self) -> bytes:
+        """See IndexSegment."""
+        return self._streams.tobytes()
 
-    def places(self) -> SegmentLayout:
-        return SegmentLayout(self.after, self._streams.tobytes(), self._positions.tobytes(), self._sequences.tobytes())
+    def segment(self) -> IndexSegment:
+        """Return it in the form of a closed segment."""
+        hashes = hashes_of(self.ids)
+        order = np.argsort(hashes, kind="stable")
+        ids = hashes[order].tobytes(), order.astype(np.uint32).tobytes()
+        return IndexSegment(self.after, *ids, self.streams, self._positions.tobytes(), self._sequences.tobytes())
 
 
 class IdIndex:
@@ -105,9 +96,9 @@ class IdIndex:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def add(self, ids: SegmentIds) -> None:
-        hashes = np.frombuffer(ids.hashes, np.uint64)
-        self._segments.append((ids.after, hashes, np.frombuffer(ids.offsets, np.uint32)))
+    def add(self, segment: IndexSegment) -> None:
+        hashes = np.frombuffer(segment.hashes, np.uint64)
+        self._segments.append((segment.after, hashes, np.frombuffer(segment.offsets, np.uint32)))
         run = hashes
         while self._runs and len(self._runs[-1]) < 2 * len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
@@ -136,17 +127,16 @@ def hashes_of(ids: Iterable[str]) -> _Hashes:
     return np.frombuffer(b"".join(blake2b(name.encode(), digest_size=_HASH_BYTES).digest() for name in ids), np.uint64)
 
 
-def boundary_before(places: SegmentLayout, position: int) -> GroupBoundary:
+def boundary_before(segment: IndexSegment, position: int) -> GroupBoundary:
     """Return the boundary before the group of an event of a closed segment."""
-    positions = np.frombuffer(places.positions, np.uint64)
+    positions = np.frombuffer(segment.positions, np.uint64)
     found = int(np.searchsorted(positions, position, "right")) - 1
-    return GroupBoundary(int(positions[found]) - 1, int(np.frombuffer(places.sequences, np.uint64)[found]))
+    return GroupBoundary(int(positions[found]) - 1, int(np.frombuffer(segment.sequences, np.uint64)[found]))
 
 
-def positions_of(places: SegmentLayout, stream: str) -> NDArray[np.int64]:
-    """Return the positions that events of a stream may have, ascending."""
-    streams = np.frombuffer(places.streams, np.uint32)
-    return np.flatnonzero(streams == crc32(stream.encode())) + places.after + 1
+def positions_of(stream: str, streams: bytes, after: int) -> NDArray[np.int64]:
+    """Return the positions that events of a stream may have, ascending; see IndexSegment."""
+    return np.flatnonzero(np.frombuffer(streams, np.uint32) == crc32(stream.encode())) + after + 1
 
 
 def _contained(run: _Hashes, wanted: _Hashes) -> NDArray[np.bool_]:

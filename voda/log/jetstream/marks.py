@@ -22,7 +22,7 @@ from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.store import Base
 
-CHECKPOINT, IDS, PLACES, BASE = "checkpoint", "ids", "places", "base"
+CHECKPOINT, SEGMENT, BASE = "checkpoint", "segment", "base"
 _RECORD_FORMAT = 1
 _CHUNK_BYTES = 256 * 1024
 _AT_ONCE = 16
@@ -53,10 +53,6 @@ class LogStart(Struct, frozen=True, array_like=True):
     """Position of the last archived event."""
     sequence: int = 1
     """Of the first message."""
-    importing: bytes = b""
-    """Name of an import that is under way or was broken off; its events are not in the log yet."""
-    imported: bytes = b""
-    """Name of the import with which the log began."""
 
 
 class EndMark(Struct, frozen=True, array_like=True):

@@ -42,8 +42,6 @@ class GroupPart(Struct, frozen=True, array_like=True, gc=False):
     """Of the part's first event."""
     prev: bytes
     """Name of the last counting group before this one."""
-    origin: bytes
-    """Name of the import to which the group belongs; empty = it was appended."""
     bodies: list[bytes]
     hashes: list[bytes]
 
@@ -53,7 +51,6 @@ class Group(NamedTuple):
 
     name: bytes
     prev: bytes
-    origin: bytes
     sequence: int
     """Of its first message."""
     last_sequence: int
@@ -84,9 +81,7 @@ class OutgoingGroup(NamedTuple):
         return self.after + len(self.parts)
 
 
-def encode_group(
-    rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int, origin: bytes = b""
-) -> OutgoingGroup:
+def encode_group(rows: Sequence[EventRow], *, after: int, prev: bytes, limit_bytes: int) -> OutgoingGroup:
     """Return the messages that record the events as one group.
 
     Args:
@@ -116,7 +111,6 @@ def encode_group(
                 after + index,
                 chunk[0][0],
                 prev,
-                origin,
                 [row[6] for row in chunk],
                 [bytes.fromhex(row[7]) for row in chunk],
             )
@@ -164,12 +158,6 @@ class GroupAssembler:
         return _group(parts, sequence)
 
 
-def is_appended_behind(sequence: int, data: bytes) -> bool:
-    """Return whether a message was appended, not imported, by a writer that knew of events before it."""
-    part = _part(sequence, data)
-    return not part.origin and part.prev != NO_GROUP
-
-
 def _part(sequence: int, data: bytes) -> GroupPart:
     try:
         part = _decode(data)
@@ -190,9 +178,7 @@ def _group(parts: Sequence[GroupPart], last_sequence: int) -> Group:
         for part in parts
         for position, (body, digest) in enumerate(zip(part.bodies, part.hashes, strict=True), part.position)
     ]
-    return Group(
-        first.group, first.prev, first.origin, last_sequence - len(parts) + 1, last_sequence, first.position, sealed
-    )
+    return Group(first.group, first.prev, last_sequence - len(parts) + 1, last_sequence, first.position, sealed)
 
 
 def _chunks(rows: Sequence[EventRow], limit_bytes: int) -> Iterator[Sequence[EventRow]]:

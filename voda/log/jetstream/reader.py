@@ -12,16 +12,8 @@ import msgspec
 from voda.domain.errors import LogDamaged
 from voda.events.codec import body_of
 from voda.events.envelope import Sealed
-from voda.log.jetstream.index import (
-    GroupBoundary,
-    IdIndex,
-    OpenSegment,
-    SegmentIds,
-    SegmentLayout,
-    boundary_before,
-    positions_of,
-)
-from voda.log.jetstream.marks import IDS, PLACES, BlobKey
+from voda.log.jetstream.index import GroupBoundary, IdIndex, IndexSegment, OpenSegment, boundary_before, positions_of
+from voda.log.jetstream.marks import SEGMENT, BlobKey
 from voda.log.jetstream.messages import Group
 from voda.log.jetstream.synced_log import SyncedLog
 
@@ -31,13 +23,13 @@ _EVENT_BYTES = 1024
 """Of most events, with their overhead."""
 _NEAR = 64
 """Events of one stream that are no further apart are read in one go, with all between them."""
-_LAYOUTS_CACHED = 4
+_SEGMENTS_CACHED = 4
 _BOUNDARIES_CACHED = 64
-_Segment = tuple[int, int, int]
+_Key = tuple[int, int, int]
+"""Of a segment: see Checkpoint."""
 
 _log = logging.getLogger(__name__)
-_decode_ids = msgspec.msgpack.Decoder(SegmentIds).decode
-_decode_places = msgspec.msgpack.Decoder(SegmentLayout).decode
+_decode_segment = msgspec.msgpack.Decoder(IndexSegment).decode
 
 
 class EventReader:
@@ -153,7 +145,7 @@ class PositionIndex:
         self._log = log
         self._generation = log.generation
         self._ids = IdIndex()
-        self._layouts: dict[int, SegmentLayout] = {}
+        self._segments: dict[int, IndexSegment] = {}
         # Where readers stopped, and will go on.
         self._boundaries: dict[int, GroupBoundary] = {}
 
@@ -174,7 +166,7 @@ class PositionIndex:
             return state.recent.boundary(after + 1)
         for segment in reversed(state.segments):
             if segment[0] <= after < segment[2]:
-                return boundary_before(await self._layout(segment), after + 1)
+                return boundary_before(await self._segment(segment), after + 1)
         return GroupBoundary(log.marks.record.base, log.marks.record.sequence)
 
     def remember(self, boundary: GroupBoundary) -> None:
@@ -186,12 +178,13 @@ class PositionIndex:
     async def positions_of(self, stream: str, after: int) -> AsyncIterator[int]:
         """Yield the positions behind `after` that events of a stream may have, in order."""
         state = await self._log.sync()
-        recent = state.recent.places()
-        for segment in [segment for segment in state.segments if segment[2] > after]:
-            for position in positions_of(await self._layout(segment), stream):
+        recent = state.recent.streams, state.recent.after
+        for key in [key for key in state.segments if key[2] > after]:
+            segment = await self._segment(key)
+            for position in positions_of(stream, segment.streams, segment.after):
                 if position > after:
                     yield int(position)
-        for position in positions_of(recent, stream):
+        for position in positions_of(stream, *recent):
             if position > after:
                 yield int(position)
 
@@ -199,8 +192,7 @@ class PositionIndex:
         self._refresh()
         segments = self._log.state.segments
         while len(self._ids) < len(segments):
-            segment = segments[len(self._ids)]
-            self._ids.add(await self._ids_of(segment))
+            self._ids.add(await self._segment(segments[len(self._ids)]))
             segments = self._log.state.segments
         return self._ids
 
@@ -208,42 +200,30 @@ class PositionIndex:
         if self._generation != self._log.generation:
             self._generation = self._log.generation
             self._ids = IdIndex()
-            self._layouts.clear()
+            self._segments.clear()
             self._boundaries.clear()
 
-    async def _ids_of(self, segment: _Segment) -> SegmentIds:
-        for closed in self._log.closed:
-            if closed.last == segment[2]:
-                return closed.ids
-        data = await self._stored(IDS, segment)
-        return _decode_ids(data) if data else (await self._rebuilt(segment))[0]
-
-    async def _layout(self, segment: _Segment) -> SegmentLayout:
+    async def _segment(self, key: _Key) -> IndexSegment:
         self._refresh()
-        last = segment[2]
-        if last not in self._layouts:
-            self._layouts[last] = await self._layout_of(segment)
-            if len(self._layouts) > _LAYOUTS_CACHED:
-                del self._layouts[next(iter(self._layouts))]
-        return self._layouts[last]
+        last = key[2]
+        if last not in self._segments:
+            closed = next((one.segment for one in self._log.closed if one.last == last), None)
+            self._segments[last] = closed or await self._stored(last) or await self._rebuilt(key)
+            if len(self._segments) > _SEGMENTS_CACHED:
+                del self._segments[next(iter(self._segments))]
+        return self._segments[last]
 
-    async def _layout_of(self, segment: _Segment) -> SegmentLayout:
-        for closed in self._log.closed:
-            if closed.last == segment[2]:
-                return closed.places
-        data = await self._stored(PLACES, segment)
-        return _decode_places(data) if data else (await self._rebuilt(segment))[1]
-
-    async def _stored(self, kind: str, segment: _Segment) -> bytes | None:
+    async def _stored(self, last: int) -> IndexSegment | None:
         try:
-            return await self._log.marks.blobs.get(BlobKey(kind, "", segment[2]))
+            data = await self._log.marks.blobs.get(BlobKey(SEGMENT, "", last))
         except LogDamaged as error:
             _log.warning("segment made again place=%s reason=%s", self._log.place, error)
             return None
+        return _decode_segment(data) if data else None
 
-    async def _rebuilt(self, segment: _Segment) -> tuple[SegmentIds, SegmentLayout]:
+    async def _rebuilt(self, key: _Key) -> IndexSegment:
         """Make a segment again, without its archived events."""
-        first, sequence, last = segment
+        first, sequence, last = key
         # Read the base anew: events archived meanwhile would shift all positions.
         await self._log.marks.base()
         position = max(first, self._log.marks.record.base)

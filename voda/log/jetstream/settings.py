@@ -18,6 +18,7 @@ from voda.domain.errors import InvalidInput, LogTooNew, NotALog
 from voda.log.jetstream.messages import FORMAT
 from voda.log.jetstream.transport.client import STREAM_NOT_FOUND, translate_error
 from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.jetstream.transport.url import NatsLocation
 
 OLDEST_SERVER = (2, 11)
@@ -101,8 +102,7 @@ async def refuse_unsafe(connection: NatsConnection) -> None:
     """Raise InvalidInput if a setting of the streams may lose events, and warn of other risks."""
     name = connection.location.stream
     for stream, safe in ((name, _SAFE_LOG), (marks_of(name), _SAFE_MARKS)):
-        config = (await _api(connection, f"STREAM.INFO.{stream}"))["config"]
-        _refuse_foreign(connection, config)
+        config = await _readable(connection, stream)
         _refuse_settings(connection, config, safe)
         _refuse_replicas(connection, config)
     await _check_sync(connection.location)
@@ -112,7 +112,18 @@ async def refuse_foreign(connection: NatsConnection) -> None:
     """Raise unless the streams are a log that this version reads."""
     name = connection.location.stream
     for stream in (name, marks_of(name)):
-        _refuse_foreign(connection, (await _api(connection, f"STREAM.INFO.{stream}"))["config"])
+        await _readable(connection, stream)
+
+
+async def _readable(connection: NatsConnection, stream: str) -> dict[str, Any]:
+    config: dict[str, Any] = (await MessageStream(connection, stream).api("INFO"))["config"]
+    _refuse_foreign(connection, config)
+    if not config.get("allow_direct"):
+        raise InvalidInput(
+            f"{connection.place}: the stream {stream} answers no reader: expected allow_direct=true, got false; run"
+            f" 'voda log migrate {connection.place}'"
+        )
+    return config
 
 
 async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
@@ -122,7 +133,7 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mappin
         if error.err_code != STREAM_NOT_FOUND:
             raise translate_error(error, connection.place) from error
         wanted["num_replicas"] = connection.location.replicas or (_CLUSTER_REPLICAS if connection.is_cluster else 1)
-        await _api(connection, f"STREAM.CREATE.{wanted['name']}", wanted)
+        await MessageStream(connection, wanted["name"]).api("CREATE", wanted)
         return
     _refuse_foreign(connection, found)
     # An update must not change a setting that protects events, in either direction.
@@ -130,7 +141,7 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mappin
     replicas = connection.location.replicas or found["num_replicas"]
     changed = {**found, **wanted, "num_replicas": replicas}
     if changed != found:
-        await _api(connection, f"STREAM.UPDATE.{wanted['name']}", changed)
+        await MessageStream(connection, wanted["name"]).api("UPDATE", changed)
 
 
 def _log_settings(name: str) -> dict[str, Any]:
@@ -253,10 +264,3 @@ def _varz(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(f"{url}/varz", timeout=_MONITOR_S) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
-
-
-async def _api(connection: NatsConnection, what: str, body: object = None) -> dict[str, Any]:
-    try:
-        return await connection.api(what, body)
-    except APIError as error:
-        raise translate_error(error, connection.place) from error

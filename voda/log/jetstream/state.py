@@ -12,7 +12,7 @@ from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.codec import body_of, head_after
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import EventRow
-from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, OpenSegment, SegmentIds, SegmentLayout
+from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, IndexSegment, OpenSegment
 from voda.log.jetstream.messages import NO_GROUP, Group, OutgoingGroup
 
 FORMAT = 1
@@ -36,8 +36,7 @@ class Checkpoint(Struct, frozen=True, array_like=True):
 class ClosedSegment(Struct, frozen=True):
     """A segment of the index that is complete."""
 
-    ids: SegmentIds
-    places: SegmentLayout
+    segment: IndexSegment
     checkpoint: bytes
     """Empty if there are newer ones."""
     last: int
@@ -108,13 +107,13 @@ class LogState:
         return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
 
     def _close(self) -> ClosedSegment:
-        ids, places = self.recent.segment()
+        segment = self.recent.segment()
         self.segments = [*self.segments, (self.recent.after, self._first_sequence, self.position)]
         self.recent = OpenSegment(self.position)
         self._first_sequence = self.sequence + 1
         heads = {stream: (head.version, bytes.fromhex(head.hash), head.epoch) for stream, head in self.heads.items()}
         kept = Checkpoint(FORMAT, self.position, self.sequence, self.group, self.segments, heads)
-        return ClosedSegment(ids, places, _encode(kept), self.position)
+        return ClosedSegment(segment, _encode(kept), self.position)
 
     def _trimmed(self, group: Group) -> Group:
         """Leave out archived events: a log may begin within its first group."""
@@ -133,11 +132,6 @@ class LogState:
                 " acknowledged events were lost and others took their place; restore the log from a copy",
                 expected,
             )
-
-
-def encoded(part: SegmentIds | SegmentLayout) -> bytes:
-    """Return a part of a segment as it is stored."""
-    return _encode(part)
 
 
 def _misfit(sealed: Sealed, stream: str) -> LogDamaged:

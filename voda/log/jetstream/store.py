@@ -4,7 +4,7 @@ Rule: an append is answered once the stream has it, and a reader sees whole grou
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -19,7 +19,7 @@ from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, together
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream import settings
-from voda.log.jetstream.bounds import forget, refuse_cut, restore
+from voda.log.jetstream.bounds import forget, refuse_cut
 from voda.log.jetstream.marks import BlobKey
 from voda.log.jetstream.reader import EventReader
 from voda.log.jetstream.synced_log import SyncedLog
@@ -212,11 +212,6 @@ class JetStreamStore(DurableStore):
         """See DurableStore.damage. Damage that the servers find in their files shows as missing messages."""
         await self.refuse_cut()
         return None
-
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        _refuse_read_only(self.place, self._read_only)
-        await restore(self._log, self._writer, batches)
-        self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         _refuse_read_only(self.place, self._read_only)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from voda.domain.errors import LogDamaged, LogTooNew, StoreUnavailable
+from voda.domain.errors import LogDamaged, LogTooNew
 from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
 from voda.log.jetstream import settings
@@ -43,8 +43,6 @@ class SyncedLog:
         self.subject = settings.events_subject(name)
         self.stream = MessageStream(connection, name)
         self.marks = LogMarks(connection)
-        self.is_importing = False
-        """Whether the stream has an import that is not complete."""
         self.closed: deque[ClosedSegment] = deque()
         """Complete segments that are to be stored."""
         self._state: LogState | None = None
@@ -80,16 +78,14 @@ class SyncedLog:
             end = await self._end()
             if not self._is_proven:
                 await self._prove()
-            # Set again below if there is an import.
-            self.is_importing = False
             while (behind := self.assembler.sequence) < end:
                 page = await self.stream.all_behind(behind + 1, messages=_PAGE_MESSAGES, most_bytes=_PAGE_BYTES)
-                if page and page[0].sequence == behind + 1 and await self._fold(page):
+                is_next = bool(page) and page[0].sequence == behind + 1
+                if not is_next and await self._begins_later():
                     continue
-                if await self._begins_later():
-                    continue
-                if not page or not await self._fold(page):
+                if not page:
                     break
+                self._fold(page)
         return self.state
 
     def wrote(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> None:
@@ -102,30 +98,23 @@ class SyncedLog:
         self._add_closed(self.state.write(group, rows, heads))
 
     async def _begins_later(self) -> bool:
-        """Begin anew if the next events were archived, or belonged to an import that failed."""
+        """Begin anew if the next events were archived."""
         await self.marks.read_record()
         if self.marks.record.sequence <= self.assembler.sequence + 1:
             return False
         self.generation += 1
         await self._load()
-        self.is_importing = False
         return True
 
-    async def _fold(self, page: Sequence[tuple[int, bytes]]) -> bool:
-        """Take a page of messages; return whether there may be more."""
+    def _fold(self, page: Sequence[tuple[int, bytes]]) -> None:
         for sequence, data in page:
             if sequence <= self.assembler.sequence:
                 # Written by this process while the page was read.
                 continue
             group = self.assembler.take(sequence, data)
-            if group is None:
-                continue
-            if not await self.counts(group):
-                self.assembler = GroupAssembler(group.sequence - 1)
-                return False
-            self._names.append(group.name)
-            self._add_closed(self.state.fold(group))
-        return True
+            if group is not None:
+                self._names.append(group.name)
+                self._add_closed(self.state.fold(group))
 
     def _add_closed(self, closed: ClosedSegment | None) -> None:
         if closed is None:
@@ -209,13 +198,6 @@ class SyncedLog:
             _log.warning("checkpoint passed over place=%s position=%d", self.place, key.position)
         return LogState(GroupBoundary(base.position, self.marks.record.sequence), base.heads)
 
-    async def counts(self, group: Group) -> bool:
-        """Return whether a group is in the log; one of an import is not until the import is complete."""
-        if group.origin and group.origin != self.marks.record.imported:
-            await self.marks.read_record()
-        self.is_importing = bool(group.origin) and group.origin != self.marks.record.imported
-        return not self.is_importing
-
     # ---- messages
 
     async def groups(
@@ -232,15 +214,6 @@ class SyncedLog:
             page = await read(assembly.sequence + 1, messages=messages, most_bytes=most_bytes)
             for stored in page:
                 if group := assembly.take(*stored):
-                    if not await self.counts(group):
-                        return
                     yield group
             if not page or (not to_end and len(page) < messages):
                 return
-
-
-def unavailable(place: str) -> StoreUnavailable:
-    """Return the error of a writer that finds an incomplete import."""
-    return StoreUnavailable(
-        f"{place}: an import into it is under way, or was broken off: wait for it, or run 'voda log import' again"
-    )

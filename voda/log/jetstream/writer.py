@@ -9,16 +9,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from msgspec import msgpack
 from nats.js.errors import APIError
 
 from voda.domain.errors import InvalidInput, StoreUnavailable
 from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.group_commit import Committer
-from voda.log.jetstream.marks import CHECKPOINT, IDS, PLACES, BlobKey
+from voda.log.jetstream.marks import CHECKPOINT, SEGMENT, BlobKey
 from voda.log.jetstream.messages import OutgoingGroup, encode_group
 from voda.log.jetstream.reader import EventReader
-from voda.log.jetstream.state import LogState, encoded
-from voda.log.jetstream.synced_log import CHECKPOINTS_KEPT, SyncedLog, unavailable
+from voda.log.jetstream.state import LogState
+from voda.log.jetstream.synced_log import CHECKPOINTS_KEPT, SyncedLog
 from voda.log.jetstream.transport.client import is_conflict, translate_error
 from voda.log.store import refuse_other_end
 
@@ -67,8 +68,7 @@ class MarksWriter:
         try:
             while log.closed:
                 closed = log.closed[0]
-                await log.marks.blobs.put(BlobKey(IDS, "", closed.last), encoded(closed.ids))
-                await log.marks.blobs.put(BlobKey(PLACES, "", closed.last), encoded(closed.places))
+                await log.marks.blobs.put(BlobKey(SEGMENT, "", closed.last), msgpack.encode(closed.segment))
                 # Only the newest segments have one.
                 if closed.checkpoint:
                     await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
@@ -118,24 +118,10 @@ class JetStreamWriter(Committer):
             deadline = self._deadline()
             while True:
                 state = await self._log.sync()
-                self._refuse_import()
                 refuse_other_end(self._log.place, state.position, after)
                 if not plan.rows or await self._write(plan, state, deadline):
                     break
         self.marks.begin()
-
-    async def write_import(self, plan: GroupPlan, *, after: int, prev: bytes, origin: bytes) -> OutgoingGroup:
-        """Write a group of an import, which counts once the import is complete."""
-        limit = self._log.connection.max_payload_bytes
-        group = encode_group(plan.rows, after=after, prev=prev, limit_bytes=limit, origin=origin)
-        errors = await self._publish(group, 0)
-        if errors:
-            raise (
-                errors[0]
-                if not is_conflict(errors[0])
-                else StoreUnavailable(f"{self._log.place}: another process writes to it during the import; try again")
-            )
-        return group
 
     async def _commit_alone(self, append: Append) -> Sequence[Outcome]:
         try:
@@ -147,10 +133,9 @@ class JetStreamWriter(Committer):
         deadline = self._deadline()
         is_fresh = not self._log.is_loaded
         # An import may have been completed.
-        is_known = self._log.is_loaded and not self._log.is_importing
+        is_known = self._log.is_loaded
         state = self._log.state if is_known else await self._log.sync()
         while True:
-            self._refuse_import()
             plan = await self._plan(group, state)
             if not plan.rows and is_fresh:
                 return plan.outcomes
@@ -211,7 +196,7 @@ class JetStreamWriter(Committer):
                 return True
             if log.assembler.unfinished == group.name:
                 done = log.assembler.finished_parts
-            elif log.assembler.sequence != group.after or log.is_importing:
+            elif log.assembler.sequence != group.after:
                 return False
             # A message sent before without an answer may still arrive, whatever the answer to this one.
             if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
@@ -261,10 +246,6 @@ class JetStreamWriter(Committer):
             await self._log.sync()
             if self._log.assembler.unfinished != name:
                 until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
-
-    def _refuse_import(self) -> None:
-        if self._log.is_importing:
-            raise unavailable(self._log.place)
 
     def _deadline(self) -> float:
         return self._now() + self._log.connection.timeout_s

@@ -6,7 +6,7 @@ in their order and a reader never sees a position before a lower one.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Self
@@ -15,7 +15,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from voda.domain.errors import InvalidInput, NotALog
+from voda.domain.errors import NotALog
 from voda.log.append_plan import Append, GroupPlan, Outcome
 from voda.log.sql import schema
 from voda.log.sql.postgres_engine import (
@@ -115,13 +115,6 @@ class PostgresDatabase(Database):
     def commit_at_once(self, group: Sequence[Append]) -> None:
         """See Database.commit_at_once. A server is never fast enough for that."""
 
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        async with self._transaction(is_long=True) as connection:
-            if position := await _locked_position(connection):
-                raise InvalidInput(f"{self.place} is not empty: it has {position} events")
-            for batch in batches:
-                await _insert(connection, batch)
-
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         async with self._transaction() as connection:
             refuse_other_end(self.place, await _locked_position(connection), after)
@@ -146,11 +139,8 @@ class PostgresDatabase(Database):
         await self._engine.dispose()
 
     @asynccontextmanager
-    async def _transaction(self, *, is_long: bool = False) -> AsyncIterator[AsyncConnection]:
-        timeout_s = None if is_long else self._timeout_s
-        async with translate_errors(self.place), asyncio.timeout(timeout_s), self._engine.begin() as connection:
-            if is_long:
-                await connection.execute(_sql(_NO_IDLE_LIMIT))
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        async with translate_errors(self.place), asyncio.timeout(self._timeout_s), self._engine.begin() as connection:
             yield connection
 
     async def _refuse_loose(self, *, takes_any: bool = False) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from voda.domain.errors import InvalidInput, StoreNotWritable, VodaError
+from voda.domain.errors import StoreNotWritable, VodaError
 from voda.events.envelope import Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, Outcome, parts_of, plan_group
 from voda.log.sql import schema, sqlite_file
@@ -117,9 +117,6 @@ class SqliteDatabase(Database):
             return self._writer.commit_at_once(group)
         finally:
             self._took(loop.time() - began_s)
-
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        await self._in_writer(lambda writer: writer.restore(batches))
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         await self._in_writer(lambda writer: writer.take_over(plan, after))
@@ -276,17 +273,6 @@ class _Writer:
             self._connection.execute("COMMIT")
         # Events may be among what was deleted.
         self.recent = ()
-
-    def restore(self, batches: Iterator[GroupPlan]) -> None:
-        with self._waiting_for_locks(), _Transaction(self):
-            if self._position:
-                raise InvalidInput(f"{self._path} is not empty: it has {self._position} events")
-            for batch in batches:
-                self._insert(batch)
-            self._connection.execute("COMMIT")
-            self._mark.reached(self._connection.execute(schema.POSITION).fetchone()[0])
-        # The cache does not have the new heads.
-        self._data_version = -1
 
     def take_over(self, plan: GroupPlan, after: int) -> None:
         with self._waiting_for_locks(), _Transaction(self):

@@ -17,7 +17,6 @@ from sqlalchemy.exc import DBAPIError
 
 from voda.domain.errors import InvalidInput, LogDamaged, NotALog, StoreNotWritable, StoreUnavailable, VodaError
 from voda.files import open_private, sync
-from voda.log.archive.segment import begins_as_export
 from voda.log.sql import schema
 from voda.log.sql.sqlite_journal import mark_path
 
@@ -182,8 +181,6 @@ def _refuse_read_only(writer: sqlite3.Connection) -> None:
 def _check_header(path: Path, header: bytes, size_bytes: int) -> None:
     if not header:
         raise NotALog(f"{path} is empty, which a voda log never is: restore it from a copy, or remove it to begin anew")
-    if begins_as_export(header):
-        raise NotALog(f"{path} is an exported log, which cannot be written: see 'voda log import --help'")
     if not header.startswith(_MAGIC[: len(header)]):
         raise NotALog(f"{path} is not a voda log: expected an SQLite database, got a file that begins {header[:12]!r}")
     if len(header) < _HEADER_BYTES:

@@ -4,7 +4,7 @@ Rule: the differences between SQLite and PostgreSQL are behind `Database`; every
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -53,9 +53,6 @@ class Database(Committer, Protocol):
 
     async def write(self, statements: Sequence[tuple[str, Params]]) -> None:
         """Run the statements in one durable transaction."""
-
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        """Fill an empty log in one durable transaction, which is rolled back if the iterator raises."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         """Append events of another log behind position `after`, in one durable transaction.
@@ -190,10 +187,6 @@ class SqlStore(DurableStore):
 
     async def heads(self) -> Mapping[str, Head]:
         return {stream: Head(*head) for stream, *head in await self.database.fetch(schema.HEADS, {})}
-
-    async def restore(self, batches: Iterator[GroupPlan]) -> None:
-        await self.database.restore(batches)
-        self._growth.wake()
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
         await self.database.take_over(plan, after=after)

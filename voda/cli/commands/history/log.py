@@ -1,4 +1,4 @@
-"""`voda log`: carries a log out and in, proves that it is whole, and prepares a database for one."""
+"""`voda log`: proves that a log is whole, and prepares a database for one; the rest is in `log_copies`."""
 
 import sys
 from pathlib import Path
@@ -9,61 +9,23 @@ import click
 from voda.cli import log_copies
 from voda.cli.command_group import CommandGroup, add_commands, command
 from voda.cli.execution import progress_bar, run_async
-from voda.cli.log_files import (
-    ARCHIVE,
-    WHOLE_LOG,
-    ReportOutputOption,
-    print_json,
-    refuse_to_replace,
-)
+from voda.cli.log_files import LOG, ReportOutputOption, print_json
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput, LogDamaged
 
 if TYPE_CHECKING:
     from voda.log.archive.verify import Progress, VerifyReport
 
-_HELP = "Copy, back up, restore, archive, export, verify and migrate event logs."
+_HELP = "Copy, verify, trim and migrate event logs."
 _DAMAGED = 2
 
 app = CommandGroup("log", help=_HELP)
 add_commands(app, log_copies)
 
 
-@command("export")
-def export_command(
-    log: Annotated[str, Argument(help=WHOLE_LOG)],
-    output: Annotated[Path | None, Option("--output", "-o", help="A new file; by default standard output.")] = None,
-    archive: Annotated[Path | None, Option("--archive", help=ARCHIVE)] = None,
-    force: Annotated[bool, Option("--force", help="Replace the file if it is there.")] = False,
-) -> None:
-    """Write a log to one file, as lines of JSON with every event byte for byte.
-
-    Example: voda log export voda.db -o voda.jsonl
-    """
-    if output and output.exists():
-        refuse_to_replace(output, log, force)
-    copied = run_async(log_copies.export(log, output, archive, "export"))
-    print(f"{copied.events:,} events exported to {output or 'standard output'}", file=sys.stderr)
-
-
-@command("import")
-def import_command(
-    file: Annotated[Path, Argument(help="What 'voda log export' or 'voda log backup' wrote.")],
-    log: Annotated[str, Argument(help="A path where nothing is yet, or an empty log.")],
-) -> None:
-    """Make a log from an export: all of it, or nothing.
-
-    Example: voda log import voda.jsonl copy.db
-    """
-    from voda.log.factory import display_name
-
-    restored = run_async(log_copies.restore_segments(file, log, None, "import"))
-    print(f"{restored.events:,} events imported into {display_name(log)}", file=sys.stderr)
-
-
 @command("verify")
 def verify_command(
-    log: Annotated[str, Argument(help=WHOLE_LOG)],
+    log: Annotated[str, Argument(help=LOG)],
     archive: Annotated[
         Path | None, Option("--archive", help="Prove the log's archive too, and that the log follows it.")
     ] = None,
@@ -121,14 +83,13 @@ def _proven_events(verdict: "VerifyReport") -> str:
 
 async def _verify(log: str, archive: Path | None) -> "VerifyReport":
     from voda.log.archive.archive import verify_archive
-    from voda.log.archive.segment import is_export
     from voda.log.archive.verify import HashChain, VerifyReport
     from voda.log.factory import open_archive, sqlite_path
 
     path = sqlite_path(log)
     with progress_bar("verify") as progress:
         try:
-            if path and (path.is_dir() or is_export(path)):
+            if path and path.is_dir():
                 return verify_archive(open_archive(path), HashChain(), progress=progress)
             return await _verify_store(log, archive, progress)
         except LogDamaged as error:

@@ -51,7 +51,7 @@ def replay(
       voda replay voda.db --until -10m
       voda replay voda.db --until 2026-01-31T12:00:00Z -o json
       voda replay voda.db --verify
-      voda replay out/mine/elastic-fifo/log.jsonl --what-if elastic-tiresias
+      voda replay out/mine/elastic-fifo/log --what-if elastic-tiresias
       voda replay voda.db --what-if afs-l --placer packed --from 1200
 
     --verify exits with 1 at the first decision that does not follow from the

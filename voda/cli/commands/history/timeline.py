@@ -24,7 +24,7 @@ def timeline(
     Examples:
       voda timeline
       voda timeline voda.db
-      voda timeline out/mine/elastic-fifo/log.jsonl --out picture.html
+      voda timeline out/mine/elastic-fifo/log --out picture.html
     """
     from voda.simulator.report.pages import timeline_page
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
 from voda.cli.execution import run_async
-from voda.cli.log_files import EMPTY, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
+from voda.cli.log_files import EMPTY, LOG, MOMENT, LogOutputOption, is_log, open_log, place_of, print_json
 from voda.cli.options import JOB_HELP, ServerOptions, all_jobs
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
@@ -47,7 +47,7 @@ def events(
         str,
         Argument(
             metavar="[LOG|JOB]",
-            help=f"An SQLite file, an exported .jsonl file, or a postgresql:// or nats:// URL. Else a job: {JOB_HELP}",
+            help=f"{LOG} Else a job: {JOB_HELP}",
             autocompletion=all_jobs,
         ),
     ] = "",
@@ -64,7 +64,7 @@ def events(
       voda events voda.db --job resnet-7 --relative
       voda events voda.db --type plan.adopted --from -1h -o json
       voda events voda.db --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
-      voda events out/mine/elastic-fifo/log.jsonl
+      voda events out/mine/elastic-fifo/log
     """
     from voda.cli.http.client import call_server
     from voda.domain.plugins import chosen
@@ -117,14 +117,14 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
 
 
 async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator[Event]":
-    from voda.log.memory import MemoryStore
+    from voda.log.archive.archive_backed_store import SegmentStore
     from voda.timetravel.moment import find, parse_moment
     from voda.timetravel.replay import events_between
 
     after = (await find(store, parse_moment(part.begin), before=True)).position if part.begin else 0
     if part.follow:
-        if isinstance(store, MemoryStore):
-            raise InvalidInput("--follow needs a log that grows: this is an exported file, name the database instead")
+        if isinstance(store, SegmentStore):
+            raise InvalidInput("--follow needs a log that grows: this is a copy in a folder, name the database instead")
         async for event in store.tail(after):
             yield event
     async for event in events_between(store, after=after, until=(await place_of(store, part.end)).position):

@@ -43,7 +43,7 @@ def explain(
       voda explain ml/notebook-0
       voda explain pod/ml/notebook-0
       voda explain voda.db resnet-7
-      voda explain out/mine/elastic-fifo/log.jsonl vgg16-19 --at +30m
+      voda explain out/mine/elastic-fifo/log vgg16-19 --at +30m
       voda explain resnet-7 --at 2026-01-31T12:00:00Z -o json
     """
     if len(asked) > 2:
