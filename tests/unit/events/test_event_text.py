@@ -212,12 +212,18 @@ TOLD: list[tuple[AnyFact, str]] = [
     (LeaderElected(pool="default", leader="voda-0"), "voda-0 leads"),
     (A_PLAN, "plan 7 after job.submitted (fifo, steady): a on n1 x2, n2; b released; c waits"),
     (
-        replace(A_PLAN, released=(), placed={}, reasons={"b": "keeps 1 worker", "c": "waits"}, guaranteed={"b": ()}),
+        replace(
+            A_PLAN,
+            released=(),
+            placed={},
+            reasons={"b": worded("keeps 1 worker"), "c": worded("waits")},
+            guaranteed={"b": ()},
+        ),
         "plan 7 after job.submitted (fifo, steady): b stays; c waits",
     ),
     (
         JobQueueLevelChanged(pool="default", job_id="a", queue_level=1, reason=Demoted(served_gpu_s=9, limit_gpu_s=5)),
-        "a moved to queue 1: served long",
+        "a moved to queue 1: demoted: served 9 GPU-s since its start, limit 5",
     ),
 ]
 

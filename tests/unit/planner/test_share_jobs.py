@@ -156,7 +156,7 @@ def test_share_when_whole_cards_are_too_small_or_refused_says_which() -> None:
     state = replace(state, nodes={"n1": replace(state.nodes["n1"], devices=(large, small))})
     state.shares["n1"].devices = (large, small)
     assert said(planned(state).reasons["nb"]).endswith("1 milli and 16,000 MiB left, and no whole one is large enough")
-    refused = a_machine(a_share_job("nb", 100, refusals={"n1": "n1: 2 CPUs free, 4 needed"}))
+    refused = a_machine(a_share_job("nb", 100, refusals={"n1": "2 CPUs free, 4 needed"}))
     assert said(planned(refused).reasons["nb"]) == (
         "waits: needs 100 milli of one card; nodes refuse it (n1: 2 CPUs free, 4 needed)"
     )

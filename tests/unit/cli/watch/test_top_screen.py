@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import Log
+from tests.reasons import worded
 from tests.unit.cli.render.test_node_details import CARDS
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.api.presenters.events import event_of
@@ -110,17 +111,17 @@ def a_plan(number: int, **fields: object) -> PlanAdopted:
 
 def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
     changes = PlanChanges(is_complete=True)
-    changes.add(event_of(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
+    changes.add(event_of(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": worded("starts")}), at=0)))
     assert [change.size for change in changes] == ["0 -> 1"]
 
 
 def test_change_of_a_guarantee_alone_keeps_the_size() -> None:
     log, changes = Log(), PlanChanges()
     for fact in (
-        a_plan(1, guaranteed={"a": ()}, reasons={"a": "keeps 2 workers"}),
-        a_plan(2, placed={"a": ("n1", "n1")}, reasons={"a": "starts"}),
-        a_plan(3, guaranteed={"a": ()}, reasons={"a": "keeps 2 workers"}),
-        a_plan(4, placed={"a": ("n1",)}, reasons={"a": "shrinks"}),
+        a_plan(1, guaranteed={"a": ()}, reasons={"a": worded("keeps 2 workers")}),
+        a_plan(2, placed={"a": ("n1", "n1")}, reasons={"a": worded("starts")}),
+        a_plan(3, guaranteed={"a": ()}, reasons={"a": worded("keeps 2 workers")}),
+        a_plan(4, placed={"a": ("n1",)}, reasons={"a": worded("shrinks")}),
     ):
         changes.add(event_of(log.add(fact, at=0)))
     assert [change.size for change in changes] == ["2 -> 1", "2 kept", "-> 2", "kept"]
@@ -130,8 +131,8 @@ def test_changes_tell_sizes_before_and_after_newest_first() -> None:
     log, changes = Log(), PlanChanges()
     for fact in (
         a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts", "b": "waits: 0 free"}),
-        a_plan(2, placed={"a": ("n1", "n1", "n2")}, reasons={"a": "grows"}),
-        a_plan(3, placed={"a": ("n1", "n2", "n2")}, reasons={"a": "moves"}),
+        a_plan(2, placed={"a": ("n1", "n1", "n2")}, reasons={"a": worded("grows")}),
+        a_plan(3, placed={"a": ("n1", "n2", "n2")}, reasons={"a": worded("moves")}),
         JobCompleted(job_id="a"),
         a_plan(4, released=("a",), placed={"b": ("n1", "n1")}, reasons={"b": "starts"}),
     ):
