@@ -22,7 +22,6 @@ from voda.api.listener import serving
 from voda.api.server import application
 from voda.app.runtime import tune_garbage_collector
 from voda.application.backend import Backend
-from voda.application.hived.pod_scheduler import PodScheduler
 from voda.application.read_model import ReadModel
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
@@ -35,6 +34,8 @@ from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted, Vi
 from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod
 from voda.log.factory import open_store
 from voda.log.store import EventStore
+from voda.operator.hived.pod_scheduler import PodScheduler
+from voda.operator.pod_ports import PodPorts
 
 TITLE = "HiveD's extender: filter over HTTP, 1,000 nodes of 8 GPUs, 20 virtual clusters"
 _NODES = [f"node-{number:04}" for number in range(1_000)]
@@ -133,15 +134,8 @@ async def _serving(folder: Path, ready: Connection) -> None:
     view.subscribe(scheduler.see)
     await _record(store, view, clock)
     scheduler.is_ready = True
-    backend = Backend(
-        store=store,
-        clock=clock,
-        view=view,
-        access=Authenticator.none(),
-        pools=("default",),
-        pod_scheduler=scheduler,
-    )
-    async with serving(application(backend), "127.0.0.1", 0) as url:
+    backend = Backend(store=store, clock=clock, view=view, access=Authenticator.none(), pools=("default",))
+    async with serving(application(backend, PodPorts(hived=scheduler)), "127.0.0.1", 0) as url:
         ready.send(int(url.rpartition(":")[2]))
         await following
 

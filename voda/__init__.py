@@ -2,7 +2,7 @@
 
 docs/architecture.md says what each folder holds and how they work together; read `planner` and `controller` first.
 Modules beside the folders: `clock` and `config` (the only readers of time and environment), `backoff`, `concurrency`,
-`files`, `process_table`, `tail`, `text` (mechanisms that exist once), `metrics` (what is measured), `report` (for
+`files`, `process_table`, `text`, `work_queue` (mechanisms that exist once), `metrics` (what is measured), `report` (for
 training programs).
 """
 

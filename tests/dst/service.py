@@ -4,7 +4,6 @@ Rule: only wiring; whatever decides, records or acts is the product's own.
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -37,6 +36,7 @@ from voda.domain.job import JobSpec
 from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
+from voda.operator.pod_ports import NO_PODS, PodPorts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
@@ -96,6 +96,7 @@ class Service:
         )
         self.pods = pods
         self.share_reconciler: ShareReconciler | None = None
+        self.pod_ports = NO_PODS
         if pods is not None:
             self._share_cards(pods)
         self.door: Door | None = None
@@ -112,7 +113,7 @@ class Service:
             chooser=CardChooser(rater),
             is_synced=lambda: True,
         )
-        self.backend = dataclasses.replace(self.backend, shares=shares)
+        self.pod_ports = PodPorts(shares=shares)
 
     def spec(self, job_id: str) -> JobSpec | None:
         """Return the spec of a live job, as the latest reader of the log has it."""
@@ -142,7 +143,7 @@ class Service:
         assert isinstance(loop, SeededLoop), "the world's"
         await self.view.open()
         self.view.subscribe(self._see)
-        app = application(self.backend)
+        app = application(self.backend, self.pod_ports)
         app[LISTEN_HOST] = "127.0.0.1"
         runner = web.AppRunner(app, shutdown_timeout=5.0)
         await runner.setup()

@@ -1,7 +1,7 @@
 """The parts of a kubelet that the API server asks for logs and commands: HTTPS on loopback, one for all nodes that name
 its port.
 
-Rule: it serves what a kubelet would, of containers whose output the test writes; see kubelet_exec.py for commands.
+Rule: it serves what a kubelet would, of containers whose output the test writes.
 """
 
 import asyncio
@@ -12,8 +12,6 @@ from types import TracebackType
 from typing import Self
 
 from aiohttp import web
-
-from tests.kube.kubelet_exec import Programs
 
 
 class Container:
@@ -57,9 +55,7 @@ class KubeletLogs:
         self._context.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
         app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
-        self.programs = Programs()
-        app.router.add_get("/exec/{namespace}/{pod}/{container}", self._run)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1, max_line_size=1 << 20)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
@@ -70,17 +66,11 @@ class KubeletLogs:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.programs.close()
         await self._runner.cleanup()
         # Their farewells of TLS would outlive the loop.
         for transport in self._transports:
             transport.abort()
         await asyncio.sleep(0)
-
-    async def _run(self, request: web.Request) -> web.StreamResponse:
-        if request.transport is not None:
-            self._transports.add(request.transport)
-        return await self.programs.serve(request)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.transport is not None:

@@ -17,9 +17,6 @@ from tests.kube.world import World
 from tests.service import a_backend
 from tests.waiting import until_it_is
 from voda.application.backend import Backend
-from voda.application.registration.registrar import Registrar
-from voda.application.status.kube_events import Announcement
-from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.clock import SystemClock
@@ -36,6 +33,9 @@ from voda.events.types import AnyFact
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.reflector import Reflector
 from voda.log.memory import MemoryStore
+from voda.operator.registration.registrar import Registrar
+from voda.operator.status.kube_events import Announcement
+from voda.operator.status.status_reporter import StatusReporter
 from voda.projections.job_record import JobRecord
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.tail import Tail
+from voda.text import Tail
 
 PIECES = st.lists(st.text(alphabet="ab\n", max_size=12).map(str.encode), max_size=12)
 

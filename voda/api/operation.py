@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from voda.application.backend import Backend
 from voda.auth.callers import Caller, CallerRole
+from voda.operator.pod_ports import PodPorts
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])
@@ -123,6 +124,14 @@ class Routes:
             for name, declared in methods
             if declared is not None
         ]
+
+
+class PodBackedRoutes(Routes):
+    """Operations that ask about pods which voda does not run."""
+
+    def __init__(self, backend: Backend, pods: PodPorts) -> None:
+        super().__init__(backend)
+        self.pods = pods
 
 
 OPERATIONS: Final[web.AppKey[Sequence[Operation]]] = web.AppKey("OPERATIONS")

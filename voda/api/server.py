@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from voda.api import routes
 from voda.api.admission import CALLER, SHARES, CallerShares
 from voda.api.listener import holding_connection, local_peer, mark_busy
-from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, Routes
+from voda.api.operation import ANONYMOUS, OPERATIONS, PUBLIC, SHUTTING_DOWN, Operation, PodBackedRoutes, Routes
 from voda.api.origin_check import refuse_foreign_origin
 from voda.api.problems import problems
 from voda.api.read_your_writes import set_position, takes_position, wait_for_position
@@ -24,15 +24,16 @@ from voda.clock import stopwatch
 from voda.domain.errors import InvalidField, NotAllowed, Unauthorized
 from voda.domain.plugins import classes_in
 from voda.metrics import HTTP_DURATION, HTTP_IN_PROGRESS, HTTP_REQUESTS, Telemetry
+from voda.operator.pod_ports import NO_PODS, PodPorts
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
-def application(backend: Backend) -> web.Application:
+def application(backend: Backend, pods: PodPorts = NO_PODS) -> web.Application:
     """Return the web application with the operations of all modules in voda.api.routes."""
     middlewares = (measured(backend.telemetry), mark_busy, problems(backend.clock.new_id))
     app = web.Application(middlewares=middlewares, client_max_size=backend.limits.body_bytes)
-    app[OPERATIONS] = operations(backend)
+    app[OPERATIONS] = operations(backend, pods)
     app[SHUTTING_DOWN] = asyncio.Event()
     app[SHARES] = CallerShares(backend.limits)
     app.on_shutdown.append(_end_streams)
@@ -45,12 +46,13 @@ def application(backend: Backend) -> web.Application:
     return app
 
 
-def operations(backend: Backend) -> Sequence[Operation]:
+def operations(backend: Backend, pods: PodPorts = NO_PODS) -> Sequence[Operation]:
     """Return the operations of all modules, in the order of their files' names; none has the name of another."""
     found: dict[str, Operation] = {}
     for resource in classes_in(routes):
         if issubclass(resource, Routes):
-            for operation in resource(backend).operations():
+            made = resource(backend, pods) if issubclass(resource, PodBackedRoutes) else resource(backend)
+            for operation in made.operations():
                 if found.setdefault(operation.name, operation) is not operation:
                     raise ValueError(f"two operations are called {operation.name}")
     return tuple(found.values())

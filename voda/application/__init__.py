@@ -2,6 +2,5 @@
 
 In reading order: `backend` holds the ports; `submit_job`, `change_job` and `change_settings` record what users want;
 `lookup` finds what a name means; `read_model` is the state that callers see, `event_feed` the log's past and its live
-events; `halt_all` ends a service. `registration/` and `status/` keep the objects of a Kubernetes cluster and the log in
-step.
+events; `halt_all` ends a service. The objects of a Kubernetes cluster are kept in step with the log in voda/operator/.
 """

@@ -6,9 +6,7 @@ Rule: use cases and routes reach the outside world through this record alone.
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from voda.application.hived.pod_scheduler import PodScheduler
 from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
 from voda.auth.local_users import LocalUsers
@@ -22,11 +20,6 @@ from voda.log.store import EventStore
 from voda.manifests.parse import ACCELERATOR, ParsedManifest
 from voda.manifests.text import MOST_BYTES
 from voda.metrics import NO_TELEMETRY, Telemetry
-
-if TYPE_CHECKING:
-    # They work with a backend themselves.
-    from voda.application.sharing.pod_explanations import PodExplanations
-    from voda.application.sharing.share_extender import ShareExtender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +69,6 @@ class Backend:
     """The output of jobs; None: the cluster keeps no output."""
     commands: RemoteCommands | None = None
     """What users run beside replicas; None: the cluster runs no such commands."""
-    pod_scheduler: PodScheduler | None = None
-    """Schedules pods with HiveD's annotations; None: the cluster has no pods."""
-    shares: "ShareExtender | None" = None
-    """Answers kube-scheduler for pods that ask for cards; None: this voda does not."""
-    pods: "PodExplanations | None" = None
-    """Explains pods that ask for cards; None: the cluster has no pods."""
     job_cards: Callable[[str], Mapping[int, str]] = lambda _node: {}
     """Returns of a node card -> id of the job of which a worker has all of it, as far as this replica sees that."""
     folders: FolderKeeper | None = None

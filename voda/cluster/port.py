@@ -181,8 +181,7 @@ class RemoteCommands(Protocol):
     def run(self, job_id: str, replica: str, request: CommandRequest) -> AbstractAsyncContextManager[RemoteCommand]:
         """Run a command for the length of the block, beside one of `replicas`; it ends with the replica.
 
-        It ends with the block, too, where the cluster can end it: in a pod its input ends and its terminal gets an
-        interrupt, and a command that minds neither goes on.
+        It ends with the block, too.
 
         Raises:
             WrongState: the replica has ended, or is not ready.

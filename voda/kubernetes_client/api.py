@@ -7,11 +7,9 @@ connection that was refused), and only a few times: all callers are level-trigge
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
-from aiohttp import ClientWebSocketResponse
 from kubernetes_asyncio.client import Configuration
 from msgspec import Struct
 
@@ -207,17 +205,6 @@ class Api:
         async with self._transport.opened(request, silence_s=silence_s) as answer:
             async for piece in answer.content.iter_any():
                 yield piece
-
-    def websocket(
-        self, path: str, query: Mapping[str, str], protocol: str, *, lists: Mapping[str, Sequence[str]]
-    ) -> AbstractAsyncContextManager[ClientWebSocketResponse]:
-        """Return a WebSocket to a subresource such as pods/NAME/exec, open for the length of the block.
-
-        `lists` has the fields of the query that come several times. voda needs the rights to get it and to create it.
-        Raises as `Transport.websocket`.
-        """
-        request = Request(verb="create", method="GET", path=path, query=query, lists=lists, accept="*/*")
-        return self._transport.websocket(request, protocol)
 
     async def _send(self, request: Request, kind: type[T]) -> T:
         text = await self._transport.send(request)

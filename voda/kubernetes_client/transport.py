@@ -9,7 +9,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -21,14 +21,10 @@ from aiohttp import (
     ClientConnectionResetError,
     ClientConnectorError,
     ClientError,
-    ClientHandlerType,
     ClientPayloadError,
-    ClientRequest,
     ClientResponse,
     ClientSession,
     ClientTimeout,
-    ClientWebSocketResponse,
-    ClientWSTimeout,
     ServerDisconnectedError,
 )
 from kubernetes_asyncio.client import Configuration
@@ -41,7 +37,6 @@ from voda.domain.errors import ClusterUnavailable
 from voda.kubernetes_client.connections import Connections, tls_of
 from voda.kubernetes_client.errors import (
     Rejected,
-    StatusBody,
     Throttled,
     Unreachable,
     error_of,
@@ -57,10 +52,6 @@ _RECONNECT_S: Final = 0.1
 _SHORTEST_PAUSE_S: Final = 0.1
 _ERROR_BYTES: Final = 64 << 10
 _CHUNK_BYTES: Final = 256 << 10
-_MESSAGE_BYTES: Final = 1 << 20
-"""The longest of a WebSocket; those of the API server have 32 KiB."""
-_CLOSE_S: Final = 2.0
-_SWITCHED: Final = 101
 _PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._:@~-]+)+")
 _PROBES: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """After 15 s of silence one probe every 5 s, at most 3."""
@@ -73,8 +64,6 @@ class Request(Struct, frozen=True, kw_only=True):
     method: str
     path: str
     query: Mapping[str, str] = {}
-    lists: Mapping[str, Sequence[str]] = {}
-    """Fields of the query that come several times."""
     body: Mapping[str, Any] | None = None
     content: str = "application/json"
     accept: str = "application/json"
@@ -82,15 +71,6 @@ class Request(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         return f"{self.verb} {self.path[:300]}"
-
-
-class _NotSwitched(Exception):
-    """The answer to a request for a WebSocket is none."""
-
-    def __init__(self, said: StatusBody, retry_after: str) -> None:
-        super().__init__(said.code)
-        self.said = said
-        self.retry_after = retry_after
 
 
 class TooLarge(ClusterUnavailable):
@@ -109,18 +89,9 @@ class Transport:
         """Of the last answer whose date was read: the loop's time, and the server's, seconds since the epoch."""
         self._configuration = configuration
         self._telemetry = telemetry
-        tls = tls_of(configuration)
-        self._connections = Connections(tls, configuration.connection_pool_maxsize)
+        self._connections = Connections(tls_of(configuration), configuration.connection_pool_maxsize)
         self._session = ClientSession(
             connector=self._connections.connector, connector_owner=False, read_bufsize=_CHUNK_BYTES
-        )
-        # Connections of their own: WebSockets last, and however many there are, requests find room.
-        self._websockets = Connections(tls, configuration.connection_pool_maxsize)
-        self._upgrading = ClientSession(
-            connector=self._websockets.connector,
-            connector_owner=False,
-            timeout=ClientTimeout(total=None),
-            middlewares=(_refuse_unless_switched,),
         )
         self._proxy = configuration.proxy or _proxy(configuration.host or "")
 
@@ -133,9 +104,8 @@ class Transport:
         return said + asyncio.get_running_loop().time() - at
 
     async def close(self) -> None:
-        for session, connections in ((self._session, self._connections), (self._upgrading, self._websockets)):
-            await session.close()
-            await connections.close()
+        await self._session.close()
+        await self._connections.close()
 
     async def send(self, request: Request, *, most_bytes: int = 64 << 20) -> bytes:
         """Return the body of the answer.
@@ -188,55 +158,6 @@ class Transport:
         finally:
             _drop(answer)
 
-    @asynccontextmanager
-    async def websocket(self, request: Request, protocol: str) -> AsyncGenerator[ClientWebSocketResponse, None]:
-        """Send a request for a WebSocket once, and give that while the block lasts.
-
-        Args:
-            request: a GET; its verb is that which RBAC checks.
-            protocol: the subprotocol that both sides speak.
-
-        Raises:
-            ClusterUnavailable, ActionRefused: see errors.py.
-        """
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                opened = await self._upgrade(request, protocol)
-        except _NotSwitched as refused:
-            raise error_of(request.text, refused.said, refused.retry_after) from None
-        except (*_FAILURES, ValueError) as failed:
-            raise _unanswered(request, failed) from failed
-        try:
-            if opened.protocol != protocol:
-                raise ClusterUnavailable(f"cannot {request.text}: the API server does not speak {protocol}")
-            _probe_socket(opened.get_extra_info("socket"))
-            yield opened
-        finally:
-            # Its farewell waits behind what the peer has not read.
-            with suppress(TimeoutError, ClientError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await opened.close()
-
-    async def _upgrade(self, request: Request, protocol: str) -> ClientWebSocketResponse:
-        with self._measured(request.verb) as codes:
-            try:
-                opened = await self._upgrading.ws_connect(
-                    self._url(request),
-                    method=request.method,
-                    protocols=(protocol,),
-                    headers=await self._headers(request),
-                    timeout=ClientWSTimeout(ws_close=_CLOSE_S),
-                    max_msg_size=_MESSAGE_BYTES,
-                    proxy=self._proxy,
-                    proxy_headers=self._configuration.proxy_headers,
-                    server_hostname=self._configuration.tls_server_name,
-                )
-            except _NotSwitched as refused:
-                codes.append(refused.said.code)
-                raise
-            codes.append(_SWITCHED)
-            return opened
-
     async def _request(self, request: Request, timeout: ClientTimeout) -> ClientResponse:
         with self._measured(request.verb) as codes:
             answer = await self._session.request(
@@ -276,8 +197,7 @@ class Transport:
         # A name of somebody's choosing must not lead to another object.
         if not _PATH.fullmatch(request.path):
             raise Rejected(f"cannot {request.verb} {one_line(request.path)!r}: it is no path of an object", 400)
-        fields = {**request.query, **request.lists}
-        query = f"?{urlencode(fields, doseq=True)}" if fields else ""
+        query = f"?{urlencode(request.query)}" if request.query else ""
         return URL(f"{self._configuration.host}{request.path}{query}", encoded=True)
 
     async def _headers(self, request: Request) -> Mapping[str, str]:
@@ -305,23 +225,6 @@ async def _read(answer: ClientResponse, most_bytes: int) -> bytes:
         if len(read) > most_bytes:
             break
     return bytes(read)
-
-
-async def _refuse_unless_switched(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """Raise what an answer means that is no WebSocket, be it a redirect: aiohttp itself would not read it."""
-    answer = await handler(request)
-    if answer.status != _SWITCHED:
-        try:
-            said = parse_status(answer.status, await _read(answer, _ERROR_BYTES))
-        finally:
-            _drop(answer)
-        raise _NotSwitched(said, answer.headers.get("Retry-After", ""))
-    connection = answer.connection
-    limit = getattr(None if connection is None else connection.transport, "set_read_buffer_limits", None)
-    if limit is not None:
-        # While nobody reads, uvloop would lose what its TLS keeps once the server closes: it shall keep nothing.
-        limit(high=1, low=0)
-    return answer
 
 
 def _pause_s(busy: Throttled | Unreachable) -> float:
@@ -358,10 +261,7 @@ def _probe(answer: ClientResponse) -> None:
     """Let the kernel probe a connection that may be silent for long."""
     connection = answer.connection
     transport = None if connection is None else connection.transport
-    _probe_socket(None if transport is None else transport.get_extra_info("socket"))
-
-
-def _probe_socket(peer: socket.socket | None) -> None:
+    peer: socket.socket | None = None if transport is None else transport.get_extra_info("socket")
     if peer is None:
         return
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -22,7 +22,7 @@ from typing import Final
 from voda.domain.errors import InvalidInput
 from voda.launcher.commands import RUN_DIR, LaunchCommand
 from voda.process_table import kill_marked
-from voda.tail import Tail
+from voda.text import Tail
 
 LAST_LINES: Final = 30
 _CHUNK_BYTES: Final = 65_536

@@ -18,7 +18,6 @@ from tests.e2e.kubernetes.submissions import Submission
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.world import DEADLINE_S, World
-from voda.application.status.job_states import state_of
 from voda.application.submit_job import adoption_id
 from voda.cluster.kubernetes import well_known
 from voda.domain.errors import StoreUnavailable
@@ -27,6 +26,7 @@ from voda.events.envelope import Event
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, JobSubmitted
 from voda.log.factory import open_log
 from voda.log.sql.postgres import PostgresDatabase
+from voda.operator.status.job_states import state_of
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry
 from voda.projections.live import LiveCluster

@@ -11,7 +11,7 @@ from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.peers.jobs_world import JobsWorld
 from tests.served_process import PROGRAM
-from voda.application.registration import registrar
+from voda.operator.registration import registrar
 
 TORCHRUN = ("--image", "train:1", "--workers", "1-3", "--name", "digits", "--", "torchrun", "train.py")
 

@@ -11,7 +11,6 @@ from tests.kube.peers.jobs_world import JobSetsWorld
 from voda.application.change_job import cancel
 from voda.application.halt_job import halt, resume
 from voda.auth.callers import Caller
-from voda.cluster.kubernetes.exec.commands import is_replica
 from voda.events.types import WorkerExited
 from voda.projections.job_record import JobRecord
 
@@ -118,9 +117,6 @@ async def test_jobset_that_is_submitted_to_voda_is_made_and_goes_when_it_is_canc
         await it.until_runs("a", 3)
         jobset = await world.job("a", "JobSet")
         assert jobset["metadata"]["labels"]["voda.dev/managed"] == "true"
-        pods, job = it.service.mirror.pods_of(it.id("a")), it.job(it.id("a"))
-        assert job is not None
-        assert [is_replica(job, pod) for pod in pods] == [True, True, True]
         await cancel(it.service.backend, record_of(it, "a"), ANN)
         await it.until_ended("a", "Canceled")
         await world.until_gone("a")

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import WSMsgType
 
 from tests.builders import a_spec
+from tests.kube.memory_api import MemoryApi
+from tests.kube.memory_server import MemoryServer
 from tests.local_jobs import FOREVER, Ground, a_ground, a_torch_job
-from tests.service import Service, a_service
+from tests.service import START, Service, a_service
 from tests.waiting import DEADLINE_S, is_alive, until, until_it_is
 from voda.api import command_session
 from voda.application.backend import CallerLimits
@@ -25,6 +28,8 @@ from voda.client import AsyncClient, ExecResult, InvalidInput, NotAllowed, NotFo
 from voda.client.errors import RetryLater
 from voda.client.exec.session import PROTOCOL, WINDOW_BYTES
 from voda.clock import SystemClock
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.local.exec.commands import LocalCommands
 from voda.domain.errors import AlreadyExists
 from voda.events.types import JobCompleted, JobSubmitted, WorkerStarted
@@ -282,8 +287,13 @@ async def test_output_that_is_too_much_for_a_result_ends_the_command(tmp_path: P
             await scene.client().exec("a", ["head", "-c", "100000000", "/dev/zero"])
 
 
-async def test_cluster_that_runs_no_commands_says_what_does() -> None:
-    async with a_service() as service:
-        await service.happens(JobSubmitted(spec=a_spec("a")))
-        answer = await service.ask("GET", "/api/v1/jobs/a/exec")
-        assert (answer.status, "kubectl exec runs one in a pod of job a" in answer.json()["detail"]) == (404, True)
+@pytest.mark.parametrize(("query", "pod"), [("", "a-worker-0"), ("?replica=1", "a-worker-1"), ("?replica=5", "POD")])
+async def test_cluster_that_runs_no_commands_says_what_to_type(query: str, pod: str) -> None:
+    pods = [msgspec.convert({"metadata": {"name": f"a-worker-{number}"}}, Pod) for number in range(2)]
+    api = MemoryApi(MemoryServer(lambda: START, []))
+    outputs = KubernetesOutputs(api, pods=lambda _job: pods, has_ended=lambda _job: False)
+    async with a_service(outputs=outputs) as service:
+        await service.happens(JobSubmitted(spec=a_spec("a", namespace="team")))
+        answer = await service.ask("GET", f"/api/v1/jobs/a/exec{query}")
+        assert answer.status == 404
+        assert answer.json()["detail"].endswith(f"kubectl does: kubectl exec -n team {pod} -- COMMAND")

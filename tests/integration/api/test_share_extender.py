@@ -1,7 +1,6 @@
 """kube-scheduler's extender for shared GPUs over HTTP: every verb, who may call, and whatever else may come."""
 
 import base64
-import dataclasses
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
+from voda.operator.pod_ports import PodPorts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import RATERS
 
@@ -42,6 +42,7 @@ class Extended(Service):
     """A service that extends kube-scheduler, on a cluster in memory with node n1 of two cards, and n2 without any."""
 
     server: MemoryServer
+    shares: ShareExtender
 
     async def pod(self, name: str = "a", core: int = 50, memory: int = 0, **changes: Any) -> Object:
         """Create a pod, and return it as kube-scheduler sees it."""
@@ -83,13 +84,13 @@ async def an_extended_service(access: Authenticator | None = None) -> AsyncItera
             chooser=CardChooser(RATERS["binpack"]),
             is_synced=lambda: True,
         )
-        backend = dataclasses.replace(backend, shares=shares)
         async with (
-            serving(application(backend), "127.0.0.1", 0, limits=backend.limits) as url,
+            serving(application(backend, PodPorts(shares=shares)), "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
         ):
             service = Extended(backend, url, session)
             object.__setattr__(service, "server", server)
+            object.__setattr__(service, "shares", shares)
             await service.happens(NodeJoined(node=a_node("n1", devices=(CARD, CARD))))
             yield service
 
@@ -246,9 +247,8 @@ async def test_bind_of_a_pod_that_is_gone_leaving_over_bound_or_another_by_now_i
 
 async def test_bind_of_a_pod_that_is_gone_or_another_one_though_the_mirror_still_has_it_leaves_it_unbound() -> None:
     async with an_extended_service() as service:
-        assert service.backend.shares is not None
         pod = await service.pod()
-        service.backend.shares.pods.put(None, msgspec.convert(pod, Pod))
+        service.shares.pods.put(None, msgspec.convert(pod, Pod))
         service.server.answer("DELETE", PODS.path("ns", "a"), {}, {"gracePeriodSeconds": 0})
         assert "pod" in await service.bind(pod)
         again = await service.pod()
@@ -305,16 +305,14 @@ async def test_service_that_extends_no_kube_scheduler_says_so() -> None:
 
 async def test_extender_while_its_mirror_still_reads_the_cluster_answers_with_an_error() -> None:
     async with an_extended_service() as service:
-        assert service.backend.shares is not None
-        service.backend.shares.is_synced = lambda: False
+        service.shares.is_synced = lambda: False
         assert "still reading the cluster" in (await service.filter(await service.pod()))["Error"]
 
 
 async def test_node_with_a_pod_whose_cards_are_not_recorded_is_closed() -> None:
     async with an_extended_service() as service:
-        assert service.backend.shares is not None
         other = await service.pod("other", 10, spec={"nodeName": "n1"})
-        service.backend.shares.pods.put(None, msgspec.convert(other, Pod))
+        service.shares.pods.put(None, msgspec.convert(other, Pod))
         found = await service.filter(await service.pod())
         assert found["FailedNodes"] == {"n1": "cards that pod ns/other uses there are not recorded yet"}
 

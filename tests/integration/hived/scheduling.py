@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -12,11 +12,12 @@ from tests.service import Answer, Service, a_backend
 from tests.unit.hived.pods import a_group, a_pod
 from voda.api.listener import serving
 from voda.api.server import application
-from voda.application.hived.pod_scheduler import PodScheduler
-from voda.application.hived.pod_watch import PodWatch
 from voda.domain.errors import NotFound, WrongState
 from voda.hived.pod_request import AnnotatedPod, PodMetadata
 from voda.log.memory import MemoryStore
+from voda.operator.hived.pod_scheduler import PodScheduler
+from voda.operator.hived.pod_watch import PodWatch
+from voda.operator.pod_ports import PodPorts
 
 NODES = {"n1": 4, "n2": 4, "n3": 4, "n4": 4}
 TEAMS = """
@@ -145,9 +146,8 @@ async def scheduling(
             store=backend.store, clock=backend.clock, view=backend.view, pods=pods, not_leading=not_leading
         )
         backend.view.subscribe(scheduler.see)
-        backend = replace(backend, pod_scheduler=scheduler)
         async with (
-            serving(application(backend), "127.0.0.1", 0, limits=backend.limits) as url,
+            serving(application(backend, PodPorts(hived=scheduler)), "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
         ):
             service = Service(backend, url, session)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.kube.misbehaving import Answer, Misbehaving, Speaking, refused, said
 from tests.waiting import until
-from voda.application.status.announcer import RECENT_S, Announcer
-from voda.application.status.kube_events import Announcement, Subject
 from voda.clock import VirtualClock
+from voda.operator.status.announcer import RECENT_S, Announcer
+from voda.operator.status.kube_events import Announcement, Subject
 
 NOW = 1_700_000_000.0
 

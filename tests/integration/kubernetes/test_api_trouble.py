@@ -10,7 +10,6 @@ from aiohttp import web
 
 from tests.kube.misbehaving import (
     TOKEN,
-    Answer,
     Misbehaving,
     Speaking,
     line,
@@ -222,24 +221,6 @@ async def test_no_redirect_is_followed_for_the_token_would_go_with_it() -> None:
         with pytest.raises(Rejected, match="307"):
             await api.get(f"{PATH}/a", NamedObject)
     assert not other.asked
-
-
-@pytest.mark.parametrize("answer", [refused(307, Location="/elsewhere"), refused(403), refused(404), said({})])
-async def test_answer_that_is_no_websocket_is_told_as_it_is_and_not_followed(answer: Answer) -> None:
-    telemetry = RecordingTelemetry()
-    async with Misbehaving(get=[answer]) as server, Speaking(server.url, telemetry=telemetry) as api:
-        with pytest.raises((ClusterUnavailable, Rejected), match=f"^cannot create {PATH}/a/exec: the API server"):
-            async with api.websocket(f"{PATH}/a/exec", {}, "v5.channel.k8s.io", lists={"command": ("ls", "-l")}):
-                pass
-    assert server.asked["get"] == 1
-    assert telemetry.counts(KUBERNETES_REQUESTS) != [("create", "none")]
-
-
-async def test_websocket_that_never_opens_is_waited_for_no_longer_than_allowed() -> None:
-    async with Misbehaving(get=[silence]) as server, Speaking(server.url, timeout_s=0.5) as api:
-        with pytest.raises(ClusterUnavailable, match="it takes too long"):
-            async with api.websocket(f"{PATH}/a/exec", {}, "v5.channel.k8s.io", lists={}):
-                pass
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/../../nodes/b", "a?x=1", "a#b", "%2e%2e", "a b", "ä", "a\r\nb", ""])

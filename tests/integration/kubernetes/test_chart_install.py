@@ -92,7 +92,7 @@ def test_release_of_the_same_name_in_another_namespace_installs_beside_it_and_ou
     kinds = ("clusterroles", "clusterrolebindings", "mutatingadmissionpolicies")
     deployed.apply(plane, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "another"}}])
     install(plane, "install")
-    install(plane, "install", "--set", "exec.enabled=true", namespace="another")
+    install(plane, "install", "--set", "hived.enabled=true", namespace="another")
     install(plane, "upgrade", namespace="another")
     helm(plane, "uninstall")
     served = [

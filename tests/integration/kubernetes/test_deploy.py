@@ -160,7 +160,6 @@ async def answers(client: Client, rights: Collection[Right], namespace: str) -> 
     return said
 
 
-EXEC = (Right("get", "pods/exec"), Right("create", "pods/exec"))
 BINDING = (Right("get", "pods"), Right("create", "pods/binding"))
 CLAIMS = (
     *(Right("get", "pods"), Right("patch", "pods/status")),
@@ -177,7 +176,7 @@ async def rights_of(plane: ControlPlane, *arguments: str, namespaces: Sequence[s
     config = yaml.safe_load(deployed.service_account_kubeconfig(plane, "sqlite", *arguments).read_text())
     try:
         async with Client(plane, config["users"][0]["user"]["token"]) as client:
-            asked = {*NEEDED, *DENIED, *EXEC, *BINDING, *CLAIMS}
+            asked = {*NEEDED, *DENIED, *BINDING, *CLAIMS}
             said = [await answers(client, asked, namespace) for namespace in namespaces]
             return [{right for right, is_allowed in each.items() if is_allowed} for each in said]
     finally:
@@ -187,10 +186,6 @@ async def rights_of(plane: ControlPlane, *arguments: str, namespaces: Sequence[s
 
 async def test_service_account_has_the_rights_that_voda_needs_and_no_other(unused: ControlPlane) -> None:
     assert await rights_of(unused) == [{*NEEDED}]
-
-
-async def test_value_for_commands_in_pods_adds_the_rights_to_them_alone(unused: ControlPlane) -> None:
-    assert await rights_of(unused, "--set", "exec.enabled=true") == [{*NEEDED, *EXEC}]
 
 
 @pytest.mark.parametrize("value", ["hived.enabled", "extender.enabled"])

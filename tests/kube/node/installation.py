@@ -80,7 +80,6 @@ class Installation:
         values = {
             "image": {"repository": IMAGE.rpartition(":")[0]},
             "log": {"volume": {"storageClass": "local"}},
-            "exec": {"enabled": True},
             "nodeSelector": {"kubernetes.io/hostname": NODES[0]},
         }
         path = self.cluster.folder / "values.yaml"

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from voda.api.operation import SCHEDULERS, Operation, RequestBody, Response, Routes
+from voda.api.operation import SCHEDULERS, Operation, PodBackedRoutes, RequestBody, Response
 from voda.api.problems import UnreadableBody
 from voda.api.requests import json_response, raw_body
-from voda.application.hived.pod_scheduler import PodScheduler
 from voda.auth.callers import Caller
 from voda.cells.book import CellBook
 from voda.domain.errors import InvalidInput, NotFound
@@ -28,6 +27,7 @@ from voda.extender.wire import (
     read_arguments,
 )
 from voda.hived.inspection import affinity_group, affinity_groups, gangs_of_pods, physical_cluster, virtual_clusters
+from voda.operator.hived.pod_scheduler import PodScheduler
 
 _OBJECT: Final = (Response(description="As HiveD's; its fields are not listed here."),)
 _GROUPS: Final = "/v1/inspect/affinitygroups"
@@ -55,7 +55,7 @@ def _inspection(path: str, parameter: str = "") -> Operation:
     )
 
 
-class HivedRoutes(Routes):
+class HivedRoutes(PodBackedRoutes):
     """The operations of HiveD."""
 
     tag = "HiveD"
@@ -118,7 +118,7 @@ class HivedRoutes(Routes):
         return json_response(found[name])
 
     def _scheduler(self) -> PodScheduler:
-        if (scheduler := self.backend.pod_scheduler) is None:
+        if (scheduler := self.pods.hived) is None:
             raise NotFound("this voda schedules no pods: HiveD's endpoints are served on Kubernetes")
         # Before a body of ten megabytes is read.
         scheduler.refuse_unless_leading()

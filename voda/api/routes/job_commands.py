@@ -55,7 +55,7 @@ class CommandRoutes(Routes):
         """Run a command beside a replica of a running job."""
         query, record = query_of(request, ExecQuery), job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="run commands beside it")
-        commands = self._commands(record)
+        commands = await self._commands(record, query.replica)
         replica = named_replica(await _running(commands, record), query.replica)
         if replica is None:
             known = ", ".join((await commands.replicas(record.spec.job_id))[:20])
@@ -92,11 +92,14 @@ class CommandRoutes(Routes):
             took_s = self.backend.clock.now() - began_at
             AUDIT.info("exec ended %s status=%s seconds=%.1f", what, status, took_s)
 
-    def _commands(self, record: JobRecord) -> RemoteCommands:
+    async def _commands(self, record: JobRecord, replica: str) -> RemoteCommands:
         if self.backend.commands is None:
+            outputs, spec = self.backend.outputs, record.spec
+            pods = await outputs.replicas(spec.job_id) if outputs is not None else ()
+            pod = named_replica(pods, replica) or "POD"
             raise NotFound(
-                f"voda runs no commands on the cluster behind pool {record.spec.pool}: kubectl exec runs one in a pod"
-                f" of job {record.spec.job_id}"
+                f"voda runs no commands on the cluster of job {spec.job_id}, but kubectl does: kubectl exec"
+                f" -n {spec.namespace} {pod} -- COMMAND"
             )
         if not record.is_live:
             raise WrongState(

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from voda import __version__
-from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, RequestBody, Response, Routes
+from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, PodBackedRoutes, RequestBody, Response
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
 from voda.api.schemas.pods import SharingPodView
@@ -30,7 +30,7 @@ _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of ku
 _BINDING: Final = RequestBody(of=None, description="ExtenderBindingArgs of kube-scheduler.")
 
 
-class PodRoutes(Routes):
+class PodRoutes(PodBackedRoutes):
     """The operations on pods."""
 
     tag = "Pods"
@@ -44,14 +44,14 @@ class PodRoutes(Routes):
     )
     async def get_pod(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Explain why a pod that asks for cards has them, or waits."""
-        if (pods := self.backend.pods) is None:
+        if (pods := self.pods.explanations) is None:
             raise NotFound("this server knows no pods: it does not run on Kubernetes")
         found = pods.explain(request.match_info["namespace"], request.match_info["name"])
         account = self.backend.view.live.cluster.shares.nodes.get(found.node, SharingNode())
         return json_response(sharing_pod_of(found, account))
 
 
-class ShareExtenderRoutes(Routes):
+class ShareExtenderRoutes(PodBackedRoutes):
     """The verbs."""
 
     tag = "Extender"
@@ -123,6 +123,6 @@ class ShareExtenderRoutes(Routes):
 
     @property
     def _extender(self) -> ShareExtender:
-        if (extender := self.backend.shares) is None:
+        if (extender := self.pods.shares) is None:
             raise NotFound("this server does not extend kube-scheduler: set sharing.enabled of voda serve")
         return extender

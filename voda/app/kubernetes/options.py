@@ -32,7 +32,6 @@ from voda.sharing.raters import RATERS
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
 _LONGEST_LEASE_S: Final = 3_600.0
-_LONGEST_EXEC_S: Final = 31_536_000
 _MOST_JOBS: Final = 1_000_000_000
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
 _NAME: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -41,6 +40,10 @@ _NAMESPACE: Final = re.compile(rf"(?=.{{1,63}}$){_NAME}")
 _KEY: Final = re.compile(
     rf"(?:(?=[^/]{{1,253}}/){_NAME}(?:\.{_NAME})*/)?[A-Za-z0-9](?:[-_.A-Za-z0-9]{{0,61}}[A-Za-z0-9])?"
 )
+_FORMER: Final[Mapping[str, str]] = {
+    "exec": "leave it out; on Kubernetes `kubectl exec` runs commands in the pods of jobs"
+}
+"""Settings that went -> what to do instead."""
 
 
 class _SettingsPart(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -120,14 +123,6 @@ class ApiSettings(_SettingsPart, frozen=True):
     """Empty: the Service's name in the pod's namespace."""
 
 
-class ExecSettings(_SettingsPart, frozen=True):
-    """How long commands beside replicas may take."""
-
-    idle_seconds: float = CallerLimits().command_idle_s
-    """Without input or output."""
-    most_seconds: float = CallerLimits().command_s
-
-
 class SharingSettings(_SettingsPart, frozen=True):
     """Which pods that ask for cards, or shares of them, voda places, and how."""
 
@@ -177,7 +172,6 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     api: ApiSettings = ApiSettings()
     metrics_folder: str = ""
     jobs_per_user: int = 1_000
-    exec: ExecSettings = ExecSettings()
     sharing: SharingSettings = SharingSettings()
     pools: Mapping[str, PoolSettings] = field(default_factory=dict)
 
@@ -193,8 +187,6 @@ class KubernetesOptions(_SettingsPart, frozen=True):
         """Return how much one caller may ask for."""
         return CallerLimits(
             jobs_per_user=self.jobs_per_user,
-            command_idle_s=self.exec.idle_seconds,
-            command_s=self.exec.most_seconds,
         )
 
 
@@ -240,9 +232,6 @@ def checked(options: KubernetesOptions) -> KubernetesOptions:
         raise InvalidInput(f"api.url is {options.api.url[:200]!r}, expected http://... or https://...")
     if not 1 <= options.jobs_per_user <= _MOST_JOBS:
         raise InvalidInput(f"jobsPerUser is {options.jobs_per_user}, expected 1 or more")
-    for name, span_s in (("idle", options.exec.idle_seconds), ("most", options.exec.most_seconds)):
-        if not 1 <= span_s <= _LONGEST_EXEC_S:
-            raise InvalidInput(f"exec.{name}Seconds is {span_s:g}, expected 1 to {_LONGEST_EXEC_S}")
     _check_sharing(options.sharing)
     for name, pool in options.pools.items():
         _check_pool(name, pool)
@@ -354,6 +343,8 @@ def _refuse_unknown(given: Mapping[str, Any], record: type[Struct], path: str) -
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(record)}
     for name, value in given.items():
         at = f"{path}{name}"
+        if at in _FORMER:
+            raise InvalidInput(f"there is no {at} any more: {_FORMER[at]}")
         if name not in fields:
             raise InvalidInput(f"{at[:200]} is unknown here, expected one of {', '.join(fields)}")
         part = fields[name]

@@ -25,16 +25,11 @@ from voda.app.machine import exposure_warning
 from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend
-from voda.application.hived.pod_scheduler import PodScheduler
-from voda.application.hived.pod_watch import PodWatch
 from voda.application.read_model import ReadModel
-from voda.application.registration.registrar import Registrar
-from voda.application.status.status_reporter import StatusReporter
 from voda.application.submit_job import JobSubmitter
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
-from voda.cluster.kubernetes.exec.commands import KubernetesCommands
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
@@ -60,6 +55,11 @@ from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import DurableStore, EventStore
 from voda.manifests.kubernetes_warnings import kubernetes_warnings, refuse_elsewhere
 from voda.manifests.parse import ParsedManifest
+from voda.operator.hived.pod_scheduler import PodScheduler
+from voda.operator.hived.pod_watch import PodWatch
+from voda.operator.pod_ports import PodPorts
+from voda.operator.registration.registrar import Registrar
+from voda.operator.status.status_reporter import StatusReporter
 from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
@@ -114,15 +114,17 @@ class KubernetesService:
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
-        backend = self._backend()
+        self.backend = self._backend()
         self.shares = Sharing(
-            backend,
+            self.backend,
             self.mirror,
             self.kubernetes.inventory,
             options.sharing,
             lambda announcement: self.reporter.announce(announcement),
         )
-        self.backend = self.shares.added_to(backend)
+        self.pods = PodPorts(
+            hived=self.pod_scheduler, shares=self.shares.extender, explanations=self.shares.explanations
+        )
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )
@@ -244,8 +246,6 @@ class KubernetesService:
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
             outputs=outputs,
-            commands=KubernetesCommands(self.mirror, self.jobs.live_job),
-            pod_scheduler=self.pod_scheduler,
             job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
             warnings=self._warnings,
             counted=self._counted,

@@ -5,7 +5,6 @@ Rule: where sharing is off, there are none; each of its two ways, extended resou
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from voda.app.kubernetes.options import SharingSettings
 from voda.application.backend import Backend
@@ -15,11 +14,11 @@ from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.pod_explanations import PodExplanations
 from voda.application.sharing.share_extender import ShareExtender
 from voda.application.sharing.share_reconciler import ShareReconciler
-from voda.application.status.kube_events import Announcement
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.operator.status.kube_events import Announcement
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import RATERS
 
@@ -55,7 +54,7 @@ class Sharing:
             accounts = ClaimAccounts(backend=backend, binding=ClaimBinding(mirror.api), inventory=inventory)
             claimants = Claimants(accounts=accounts)
             self._placer = ClaimPlacer(claimants=claimants, rater=rater, announce=announce)
-        self._pods = PodExplanations(
+        self.explanations = PodExplanations(
             inventory=inventory,
             shares=lambda: backend.view.live.cluster.shares,
             rater=rater,
@@ -63,10 +62,6 @@ class Sharing:
             is_extender=settings.enabled,
             is_synced=lambda: mirror.is_synced,
         )
-
-    def added_to(self, backend: Backend) -> Backend:
-        """Return the backend with what these parts answer."""
-        return replace(backend, shares=self.extender, pods=self._pods)
 
     async def lead(self) -> None:
         """Put shares right and place pods until cancelled."""

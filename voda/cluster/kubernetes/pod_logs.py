@@ -18,7 +18,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import InvalidInput, VodaError
 from voda.kubernetes_client.api import Api
-from voda.tail import Tail
+from voda.text import Tail
 
 _SILENCE_S: Final = 15.0
 _FIRST_PAUSE_S: Final = 0.25

@@ -43,7 +43,6 @@ leader: {namespace: voda-system, name: voda-2, leaseSeconds: 30, renewSeconds: 2
 api: {url: "https://voda.example"}
 metricsFolder: /metrics
 jobsPerUser: 3
-exec: {idleSeconds: 60, mostSeconds: 600}
 pools:
   a100: {policy: elastic-tiresias, placer: packed, ratelimitSeconds: 30}
   NVIDIA-A100-SXM4-80GB: {parameters: {tiresias: {demote_gpu_s: 7200}, elastic-tiresias: {compact_pending: 5}}}
@@ -53,8 +52,7 @@ pools:
     assert options.cluster.kinds == ("Job", "MPIJob")
     assert options.pools["a100"].policy == "elastic-tiresias"
     assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
-    limits = options.caller_limits()
-    assert (limits.jobs_per_user, limits.command_idle_s, limits.command_s) == (3, 60.0, 600.0)
+    assert options.caller_limits().jobs_per_user == 3
     assert KubernetesOptions().caller_limits() == CallerLimits()
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
 
@@ -75,6 +73,7 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
     ("text", "told"),
     [
         ("lisen: {port: 1}", "lisen is unknown here, expected one of log, home, listen,"),
+        ("exec: {idleSeconds: 60}", "there is no exec any more: leave it out; on Kubernetes `kubectl exec` runs"),
         ("listen: {prt: 1}", "listen.prt is unknown here, expected one of host, port"),
         ("pools: {a100: {polcy: fifo}}", "pools.a100.polcy is unknown here, expected one of policy, placer"),
         ("listen: {port: a}", "listen.port: expected int, got str"),
@@ -117,8 +116,6 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("cluster: {relistSeconds: 0.5}", "cluster.relistSeconds is 0.5, expected 1"),
         ("api: {url: voda.example}", "api.url is 'voda.example', expected http"),
         ("jobsPerUser: 0", "jobsPerUser is 0, expected 1"),
-        ("exec: {idleSeconds: 0}", "exec.idleSeconds is 0, expected 1 to"),
-        ("exec: {mostSeconds: 40000000}", "exec.mostSeconds is 4e"),
         ("home: ''", "home is empty"),
     ],
 )

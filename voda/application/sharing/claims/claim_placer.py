@@ -30,12 +30,12 @@ from voda.application.sharing.claims.card_round import CardRound, UnusedCards
 from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
 from voda.application.sharing.claims.claimants import Claimants
 from voda.application.sharing.claims.scheduling_tries import SchedulingTries
-from voda.application.status.kube_events import Announcement, Subject
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused
 from voda.events.types import ShareAssigned, ShareReleased
+from voda.operator.status.kube_events import Announcement, Subject
 from voda.projections.shares import ShareAccounts
 from voda.sharing.card_chooser import CardChooser
 from voda.sharing.raters import Rater

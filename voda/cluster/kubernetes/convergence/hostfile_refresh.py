@@ -6,7 +6,6 @@ of the pod's annotations makes the kubelet refresh it now.
 Rule: once after the last change of a burst, when the operator has had the time to write the ConfigMap.
 """
 
-import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +19,7 @@ from voda.concurrency import log_unexpected
 from voda.domain.errors import VodaError
 from voda.kubernetes_client.api import Api
 from voda.metrics import LAUNCHER_POKES, Telemetry
+from voda.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,10 @@ class HostfileRefresher:
     clock: Clock
     telemetry: Telemetry
     _running: dict[str, frozenset[str]] = field(default_factory=dict, init=False)
-    _due: dict[str, float] = field(default_factory=dict, init=False)
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue(self.clock)
 
     def see(self, job_id: str) -> None:
         pods = self.inventory.workers(job_id).items()
@@ -42,17 +45,15 @@ class HostfileRefresher:
         if now:
             self._running[job_id] = now
         if before is not None and now != before and self._launchers(job_id):
-            self._due[job_id] = self.clock.now() + DELAY_S
+            self._queue.discard(job_id)
+            self._queue.add(job_id, after_s=DELAY_S)
 
     async def run(self) -> None:
         while True:
-            now = self.clock.now()
-            for job_id in [job_id for job_id, at in self._due.items() if at <= now]:
-                del self._due[job_id]
-                with log_unexpected("refreshing a launcher", job_id):
-                    for launcher in self._launchers(job_id):
-                        await self._refresh(job_id, launcher)
-            await asyncio.sleep(DELAY_S / 4)
+            job_id = await self._queue.take()
+            with log_unexpected("refreshing a launcher", job_id):
+                for launcher in self._launchers(job_id):
+                    await self._refresh(job_id, launcher)
 
     async def _refresh(self, job_id: str, launcher: Pod) -> None:
         noted = {well_known.REFRESH: self.clock.new_id()[:8]}

@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from voda.application.hived.pods import ScheduledPods
-from voda.application.hived.pool_book import PoolBook
 from voda.application.read_model import ReadModel
 from voda.cells.book import CellBook
 from voda.clock import Clock
@@ -41,6 +39,8 @@ from voda.extender.wire import (
 from voda.hived.extender import refused
 from voda.hived.pod_request import AnnotatedPod, read_request
 from voda.log.store import EventStore
+from voda.operator.hived.pods import ScheduledPods
+from voda.operator.hived.pool_book import PoolBook
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import too_old
-from voda.application.registration.companions import make_companions
 from voda.application.submit_job import adoption_id, registration_id
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -22,6 +20,8 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobFailed, JobRegistered
 from voda.kubernetes_client.errors import Conflict, Rejected
 from voda.kubernetes_client.paths import api_path
+from voda.operator.registration.adoption import too_old
+from voda.operator.registration.companions import make_companions
 
 ACTOR: Final = "cluster/objects"
 _NOT_FOUND: Final = 404

@@ -10,10 +10,10 @@ from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import POOL, MemoryWorld, Replica
 from tests.kube.objects import an_indexed_job
 from tests.virtual_time import virtually
-from voda.application.registration.object_duties import UNREADY_S
 from voda.cluster.kubernetes.well_known import GATE, JOB_ID
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import JobHaltRequested
+from voda.operator.registration.object_duties import UNREADY_S
 
 NOTE = "example.com/note"
 

@@ -17,9 +17,6 @@ import msgspec
 from voda.application import change_job
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange
-from voda.application.registration.adoption import Adoption, Announce, ObjectRefused, is_at_rest
-from voda.application.registration.creation import Creation
-from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.submit_job import adoption_id
 from voda.auth.callers import Caller
 from voda.backoff import Backoff
@@ -38,6 +35,9 @@ from voda.cluster.kubernetes.state.job_annotations import (
 )
 from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.domain.errors import InvalidInput
+from voda.operator.registration.adoption import Adoption, Announce, ObjectRefused, is_at_rest
+from voda.operator.registration.creation import Creation
+from voda.operator.status.kube_events import Announcement, Reason, subject_of
 from voda.projections.job_record import JobRecord
 
 Work = Callable[[], Awaitable[object]]

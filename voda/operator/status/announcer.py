@@ -6,17 +6,17 @@ what cannot be sent within some minutes is not sent at all.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from typing import Any, Final, Literal, NamedTuple
 
-from voda.application.status.kube_events import Announcement, Reason, event_object, events_path
-from voda.application.status.rate_limiter import RateLimiter, TroubleLog
 from voda.clock import Clock
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
+from voda.operator.status.kube_events import Announcement, Reason, event_object, events_path
+from voda.operator.status.rate_limiter import RateLimiter, TroubleLog
+from voda.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -62,35 +62,40 @@ class Announcer:
         self._clock = clock
         self._retry_s = retry_s
         self._limiter = RateLimiter(per_s, clock)
-        self._queue: OrderedDict[_Key, Announcement] = OrderedDict()
+        self._queued: dict[_Key, Announcement] = {}
+        self._queue = WorkQueue[_Key](clock)
         self._budgets: dict[str, _Budget] = {}
         """uid -> what is left of its budget."""
-        self._wake = asyncio.Event()
         self._trouble = TroubleLog(_log, "events are not sent")
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queued)
 
     def put(self, announcement: Announcement) -> None:
         """Queue an announcement, unless there are too many."""
         key = (announcement.subject.uid, announcement.reason, announcement.key)
-        if key in self._queue:
+        if key in self._queued:
             return
         if announcement.reason not in _ENDS and not self._is_within_budget(announcement):
             self._announced("crowded")
             return
-        self._queue[key] = announcement
-        while len(self._queue) > _MOST_QUEUED:
-            self._queue.popitem(last=False)
+        self._add(key, announcement)
+        while len(self._queued) > _MOST_QUEUED:
+            self._drop(next(iter(self._queued)))
             self._announced("overflowed")
-        self._wake.set()
+
+    def _add(self, key: _Key, announcement: Announcement) -> None:
+        self._queued[key] = announcement
+        self._queue.add(key)
+
+    def _drop(self, key: _Key) -> None:
+        del self._queued[key]
+        self._queue.discard(key)
 
     async def run(self) -> None:
         while True:
-            if not self._queue:
-                self._wake.clear()
-                await self._wake.wait()
-            key, announcement = self._queue.popitem(last=False)
+            key = await self._queue.take()
+            announcement = self._queued.pop(key)
             if announcement.at < self._clock.now() - RECENT_S:
                 self._announced("late")
                 continue
@@ -103,7 +108,7 @@ class Announcer:
             await self._send(announcement)
         except ClusterUnavailable as error:
             # Behind all others: what keeps this one from being sent may not concern them.
-            self._queue[key] = announcement
+            self._add(key, announcement)
             self._trouble.failed(error)
             await asyncio.sleep(max(self._retry_s, error.retry_after_s))
 

@@ -7,9 +7,9 @@ import asyncio
 import logging
 from typing import Final
 
-from voda.application.hived.pod_scheduler import PodScheduler
 from voda.concurrency import log_unexpected
 from voda.domain.errors import InvalidInput, VodaError
+from voda.operator.hived.pod_scheduler import PodScheduler
 
 _log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from collections import Counter
 from typing import cast
 
 from tests.telemetry import RecordingTelemetry
-from voda.application.status.announcer import Announcer
-from voda.application.status.kube_events import Announcement, Reason, Subject
 from voda.clock import VirtualClock
 from voda.kubernetes_client.api import Api
 from voda.metrics import ANNOUNCEMENTS, NO_TELEMETRY, Telemetry
+from voda.operator.status.announcer import Announcer
+from voda.operator.status.kube_events import Announcement, Reason, Subject
 
 
 def an_announcer(telemetry: Telemetry = NO_TELEMETRY) -> Announcer:

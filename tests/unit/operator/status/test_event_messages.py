@@ -6,7 +6,6 @@ import pytest
 
 from tests.builders import Log, a_spec
 from tests.reasons import worded
-from voda.application.status.event_messages import EventMessages
 from voda.domain.gpus import Gpus
 from voda.domain.reasons.outcomes import Keeps, Reason, Resized, Starts
 from voda.domain.reasons.policies import Gain, InOrder
@@ -27,6 +26,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
+from voda.operator.status.event_messages import EventMessages
 from voda.projections.job_registry import JobRegistry
 
 BEGIN: Sequence[AnyFact] = (

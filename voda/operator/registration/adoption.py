@@ -16,8 +16,6 @@ import msgspec
 from msgspec import Struct
 
 from voda.application.backend import Backend
-from voda.application.registration.companions import make_companions
-from voda.application.status.kube_events import Announcement, Reason, subject_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes import well_known
@@ -35,6 +33,8 @@ from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import ADOPTIONS, NO_TELEMETRY, Telemetry
+from voda.operator.registration.companions import make_companions
+from voda.operator.status.kube_events import Announcement, Reason, subject_of
 from voda.projections.job_record import JobRecord
 
 _log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ import msgspec
 
 from tests.builders import a_job
 from voda.application.backend import Backend
-from voda.application.registration.creation import Creation
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import JobObjects
+from voda.operator.registration.creation import Creation
 
 
 def test_object_that_is_to_be_replaced_for_a_success_that_is_none_is_not_awaited() -> None:

@@ -11,12 +11,12 @@ from tests.kube.memory_api import MemoryApi
 from tests.kube.memory_server import MemoryServer
 from tests.kube.memory_world import wall_s
 from tests.virtual_time import virtually
-from voda.application.registration.companions import make_companions, restore_companions
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.objects import JobObject
 from voda.cluster.kubernetes.state.job_objects import KubeJob
 from voda.domain.errors import ActionRefused
 from voda.kubernetes_client.api import ObjectList
+from voda.operator.registration.companions import make_companions, restore_companions
 
 T = TypeVar("T")
 

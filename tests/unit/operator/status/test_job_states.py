@@ -6,7 +6,11 @@ import pytest
 
 from tests.builders import a_job
 from tests.reasons import worded
-from voda.application.status.job_states import (
+from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
+from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
+from voda.cluster.kubernetes.objects import ObjectMeta
+from voda.domain.job import Phase
+from voda.operator.status.job_states import (
     job_state,
     refused_fields,
     settled_finish,
@@ -14,10 +18,6 @@ from voda.application.status.job_states import (
     state_name,
     state_of,
 )
-from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
-from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
-from voda.cluster.kubernetes.objects import ObjectMeta
-from voda.domain.job import Phase
 from voda.projections.job_record import JobRecord
 
 NOW = 1_700_000_000.0

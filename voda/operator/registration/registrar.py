@@ -17,10 +17,6 @@ from itertools import islice
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused
-from voda.application.registration.companions import restore_companions
-from voda.application.registration.creation import ACTOR, Creation, NameTaken
-from voda.application.registration.object_duties import UNREADY_S, Duty, ObjectDuties, SpecAnnotations, Work
 from voda.application.submit_job import JobSubmitter, adoption_id
 from voda.backoff import Backoff
 from voda.cluster.kubernetes import well_known
@@ -43,6 +39,10 @@ from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import NO_TELEMETRY, Telemetry
+from voda.operator.registration.adoption import Adoption, Announce, MarkRefused, ObjectRefused
+from voda.operator.registration.companions import restore_companions
+from voda.operator.registration.creation import ACTOR, Creation, NameTaken
+from voda.operator.registration.object_duties import UNREADY_S, Duty, ObjectDuties, SpecAnnotations, Work
 
 _log = logging.getLogger(__name__)
 

@@ -13,16 +13,6 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from voda.application.read_model import ReadModel
-from voda.application.status.job_states import (
-    DISCOVERY,
-    ReadState,
-    job_state,
-    job_states_path,
-    refused_fields,
-    shown_fields,
-    state_name,
-)
-from voda.application.status.rate_limiter import RateLimiter, TroubleLog
 from voda.application.submit_job import adoption_id
 from voda.backoff import Backoff
 from voda.clock import Clock
@@ -33,7 +23,18 @@ from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.kubernetes_client.errors import Conflict
+from voda.operator.status.job_states import (
+    DISCOVERY,
+    ReadState,
+    job_state,
+    job_states_path,
+    refused_fields,
+    shown_fields,
+    state_name,
+)
+from voda.operator.status.rate_limiter import RateLimiter, TroubleLog
 from voda.projections.job_record import JobRecord
+from voda.work_queue import WorkQueue
 
 _log = logging.getLogger(__name__)
 
@@ -68,10 +69,8 @@ class JobStateWriter:
         """uid -> the object as it was last seen."""
         self._written: dict[str, _Written] = {}
         """By uid of the job object."""
-        self._stale: dict[str, None] = {}
-        """uids of objects to compare, those that wait longest first."""
-        self._backoff = Backoff(first_s=10.0, longest_s=600.0)
-        self._wake = asyncio.Event()
+        self._queue = WorkQueue[str](clock, Backoff(first_s=10.0, longest_s=600.0))
+        """uids of objects to compare."""
         self._trouble = TroubleLog(_log, "states are not shown")
 
     def see_object(self, kind: JobKind, before: JobObject | None, now: JobObject | None) -> None:
@@ -93,8 +92,7 @@ class JobStateWriter:
     def mark(self, uid: str) -> None:
         """Have an object compared."""
         if uid in self._objects:
-            self._stale.setdefault(uid)
-            self._wake.set()
+            self._queue.add(uid)
 
     async def run(self) -> None:
         await self._until_served()
@@ -151,15 +149,11 @@ class JobStateWriter:
 
     async def _work(self) -> None:
         while True:
-            # Again: by the time one is woken, what was stale may be gone.
-            while not self._stale:
-                self._wake.clear()
-                await self._wake.wait()
-            uid = next(iter(self._stale))
+            uid = await self._queue.take()
             if self._changes(uid) is not None:
                 await self._limiter.turn()
-            # By now there may be more to show, and it is written together.
-            self._stale.pop(uid, None)
+                # By now there may be more to show, and it is written together.
+                self._queue.discard(uid)
             with log_unexpected("showing the state of", uid):
                 if (fields := self._changes(uid)) is not None:
                     await self._send(uid, fields)
@@ -169,7 +163,7 @@ class JobStateWriter:
             await self._write(self._objects[uid], fields)
         except Conflict:
             # Made by somebody else just now: it is met by the next write.
-            self._backoff.failed(uid, self._clock.now())
+            self._queue.failed(uid)
         except ClusterUnavailable as error:
             self._trouble.failed(error)
             # After all others: what keeps this one from being written may not concern them.
@@ -177,10 +171,10 @@ class JobStateWriter:
             await asyncio.sleep(max(_RETRY_S, error.retry_after_s))
         except ActionRefused as error:
             self._trouble.failed(error)
-            self._backoff.failed(uid, self._clock.now())
+            self._queue.failed(uid)
         else:
             self._trouble.succeeded()
-            self._backoff.reset(uid)
+            self._queue.forget(uid)
             self._note(uid, fields)
 
     async def _write(self, kube_job: KubeJob, fields: dict[str, Any]) -> None:
@@ -205,11 +199,7 @@ class JobStateWriter:
     def _changes(self, uid: str) -> dict[str, Any] | None:
         """Return the fields to write for an object; None: there is nothing to write now."""
         kube_job, now = self._objects.get(uid), self._clock.now()
-        if (
-            kube_job is None
-            or kube_job.object.metadata.deletion_timestamp is not None
-            or not self._backoff.is_due(uid, now)
-        ):
+        if kube_job is None or kube_job.object.metadata.deletion_timestamp is not None:
             return None
         before, record = self._written.get(uid), self._record(kube_job.object)
         if (fields := self._fields(uid, record, before, now)) is None:
@@ -235,6 +225,7 @@ class JobStateWriter:
         return record if record is not None and record.job.uid == meta.uid else None
 
     def _forget(self, uid: str) -> None:
-        for by_uid in (self._objects, self._written, self._stale, self.refused):
+        for by_uid in (self._objects, self._written, self.refused):
             by_uid.pop(uid, None)
-        self._backoff.reset(uid)
+        self._queue.discard(uid)
+        self._queue.forget(uid)

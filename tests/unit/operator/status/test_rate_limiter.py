@@ -2,8 +2,8 @@
 
 import asyncio
 
-from voda.application.status.rate_limiter import RateLimiter
 from voda.clock import VirtualClock
+from voda.operator.status.rate_limiter import RateLimiter
 
 
 async def turns(pace: RateLimiter, most: int) -> int:

@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.application.status.kube_events import Reason
 from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
@@ -33,6 +32,7 @@ from voda.events.types import (
     WorkerRefused,
     WorkerStarted,
 )
+from voda.operator.status.kube_events import Reason
 from voda.projections.job_record import JobRecord
 
 _MOST_MOVES: Final = 4

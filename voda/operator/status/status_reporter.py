@@ -9,10 +9,6 @@ import logging
 from typing import Final
 
 from voda.application.read_model import ReadModel
-from voda.application.status.announcer import RECENT_S, Announcer
-from voda.application.status.event_messages import EventMessages, JobMessage
-from voda.application.status.job_state_writer import JobStateWriter
-from voda.application.status.kube_events import Announcement, Subject, subject_of
 from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
@@ -23,6 +19,10 @@ from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
 from voda.log.store import EventStore
 from voda.metrics import NO_TELEMETRY, Telemetry
+from voda.operator.status.announcer import RECENT_S, Announcer
+from voda.operator.status.event_messages import EventMessages, JobMessage
+from voda.operator.status.job_state_writer import JobStateWriter
+from voda.operator.status.kube_events import Announcement, Subject, subject_of
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from voda.application.status.kube_events import rfc3339, shortened
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import ObjectMeta
 from voda.kubernetes_client.paths import api_path
+from voda.operator.status.kube_events import rfc3339, shortened
 from voda.projections.job_record import JobRecord
 
 API_VERSION: Final = "voda.dev/v1alpha1"

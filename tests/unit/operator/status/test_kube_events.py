@@ -6,7 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from voda.application.status.kube_events import (
+from voda.cluster.kubernetes.kinds.jobset import JobSetV1Alpha2
+from voda.cluster.kubernetes.objects import ObjectMeta, OwnerReference
+from voda.operator.status.kube_events import (
     WARNINGS,
     Announcement,
     Reason,
@@ -17,8 +19,6 @@ from voda.application.status.kube_events import (
     shortened,
     subject_of,
 )
-from voda.cluster.kubernetes.kinds.jobset import JobSetV1Alpha2
-from voda.cluster.kubernetes.objects import ObjectMeta, OwnerReference
 
 TRAINER = "trainer.kubeflow.org/v1alpha1"
 MADE_OF: Mapping[str, Any] = {"api_version": TRAINER, "kind": "TrainJob", "name": "digits", "uid": "t1"}

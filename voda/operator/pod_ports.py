@@ -1,0 +1,21 @@
+"""What the API asks about pods that voda does not run; None where this voda has none of it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from voda.application.sharing.pod_explanations import PodExplanations
+from voda.application.sharing.share_extender import ShareExtender
+from voda.operator.hived.pod_scheduler import PodScheduler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPorts:
+    hived: PodScheduler | None = None
+    """Schedules pods with HiveD's annotations."""
+    shares: ShareExtender | None = None
+    """Answers kube-scheduler for pods that ask for GPUs by resources."""
+    explanations: PodExplanations | None = None
+    """Explains pods that ask for GPUs."""
+
+
+NO_PODS: Final = PodPorts()
