@@ -70,12 +70,12 @@ def test_explanation_tells_what_a_job_waits_for_also_while_it_holds_all_its_gpus
 
 
 def test_explanation_of_a_job_that_is_canceled_says_by_whom() -> None:
-    record = a_record(reason=worded("fits"), cancel_reason=worded("canceled by ann"), job={"is_canceling": True})
+    record = a_record(reason=worded("fits"), cancel_reason="canceled by ann", job={"is_canceling": True})
     assert explanation_of(record) == "canceled by ann"
 
 
 def test_explanation_is_bounded() -> None:
-    assert len(explanation_of(a_record(reason="x" * 10_000)) or "") == 512
+    assert len(explanation_of(a_record(reason=worded("x" * 10_000))) or "") == 512
 
 
 def test_ended_job_has_no_estimate() -> None:
