@@ -68,10 +68,15 @@ class Controllers:
             *(self._control(job) for job in self._objects(JOBS)),
         ]
         done = False
-        for work in works:
-            # What changed meanwhile is looked at again.
-            with suppress(Refused):
-                done |= await work is not False
+        try:
+            for work in works:
+                # What changed meanwhile is looked at again.
+                with suppress(Refused):
+                    done |= await work is not False
+        finally:
+            # The world may end in between.
+            for work in works:
+                work.close()
         return done
 
     def _unowned(self) -> Iterator[tuple[Resource, str, str]]:

@@ -31,8 +31,7 @@ from voda.policies import Policy, has_queues
 from voda.projections.live import Live
 
 NEW_ESTIMATES: Final = "new estimates"
-"""Cause of a plan that is due because the estimate of a job's speed changed materially; recorded logs of release 0.1
-call it `speedup.changed`."""
+"""Cause of a plan that is due because the estimate of a job's speed changed materially."""
 RETRY: Final = "job is tried again"
 """Cause of a plan that is due because a job that was stuck, or whose program failed, is planned as any other again."""
 NODE_LOST: Final = "node is silent"

@@ -16,9 +16,9 @@ from voda import config
 from voda.clock import Clock
 from voda.domain.errors import InvalidInput, NotALog
 from voda.domain.lease import LeaseStore
+from voda.log import jetstream
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
-from voda.log.jetstream.transport.url import is_nats, parse_url
 from voda.log.lease.sqlite import SqliteLease
 from voda.log.sql import sqlite_file
 from voda.log.sql.sqlite import SqliteDatabase
@@ -47,10 +47,8 @@ async def open_store(
     """
     path = sqlite_path(location)
     store: DurableStore
-    if is_nats(location):
-        from voda.log.jetstream.store import JetStreamStore
-
-        store = await JetStreamStore.open(str(location), read_only=read_only, timeout_s=timeout_s)
+    if jetstream.is_nats(location):
+        store = await jetstream.open_store(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
         from voda.log.sql.postgres import PostgresDatabase
 
@@ -70,10 +68,8 @@ async def open_store(
 async def migrate_log(location: str | Path) -> None:
     """Create or update the storage of a log: tables in PostgreSQL, streams in NATS, an existing SQLite file."""
     path = sqlite_path(location)
-    if is_nats(location):
-        from voda.log.jetstream.store import JetStreamStore
-
-        await JetStreamStore.migrate(str(location))
+    if jetstream.is_nats(location):
+        await jetstream.migrate(str(location))
     elif path is None:
         from voda.log.sql.postgres import PostgresDatabase
 
@@ -120,7 +116,7 @@ def sqlite_path(location: str | Path) -> Path | None:
     """Return the file of a path or an SQLite URL; None for PostgreSQL and NATS; raises InvalidInput for other URLs."""
     if isinstance(location, Path) or "://" not in location:
         return Path(location)
-    if is_nats(location):
+    if jetstream.is_nats(location):
         return None
     try:
         url = make_url(location)
@@ -137,8 +133,8 @@ def sqlite_path(location: str | Path) -> Path | None:
 
 def display_name(location: str | Path) -> str:
     """Return the name of a log for output: its path, or its URL without the password."""
-    if is_nats(location):
-        return parse_url(str(location)).place
+    if jetstream.is_nats(location):
+        return jetstream.display_name(str(location))
     return str(location) if sqlite_path(location) else make_url(str(location)).render_as_string()
 
 
@@ -166,15 +162,13 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
         return SqliteLease(Path(store.database.place), name, clock=clock)
     # Imported only when needed, as in voda.log.factory.
-    from voda.log.jetstream.store import JetStreamStore
-    from voda.log.lease.jetstream import JetStreamLease
     from voda.log.lease.postgres import PostgresLease
     from voda.log.sql.postgres import PostgresDatabase
 
     if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
         return PostgresLease(store.database, name)
-    if isinstance(store, JetStreamStore):
-        return JetStreamLease(store.connection, name, clock=clock)
+    if (lease := jetstream.lease_of(store, name, clock=clock)) is not None:
+        return lease
     raise InvalidInput(
         f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
     )

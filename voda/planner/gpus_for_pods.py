@@ -90,7 +90,7 @@ class SpareGpus:
         self._left = sum(self._spare.values())
         """Of the pool, less what waiting jobs need that come before."""
         self._nodes = {
-            name: _NodeGpus(account)
+            name: _Leftovers(account)
             for name, account in view.shares.items()
             if account.is_claimed and takes_shares(view, name)
         }
@@ -169,7 +169,7 @@ class _Left(NamedTuple):
 _State = tuple[_Left, ...]
 
 
-class _NodeGpus:
+class _Leftovers:
     """What is left of the GPUs of a node: of those that somebody shares, and of a whole one."""
 
     def __init__(self, account: SharingNode) -> None:

@@ -12,8 +12,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.card_allotment import CardAllotment, ChosenCards, Claimant, ClosedAccounts
-from voda.application.sharing.claims.claimants import Claimants, scheduler_of, verdict
+from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
+from voda.application.sharing.claims.claimants import Claimants
+from voda.application.sharing.claims.verdicts import scheduler_of, verdict
 from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
@@ -124,24 +125,24 @@ class PodExplanations:
         pod, meant = claimant.pod, claimants.meant(claimant)
         if meant is None or claimants.is_lost(meant):
             chosen = self._choose(claimants, claimant)
-            if meant is None and isinstance(chosen, ChosenCards) and well_known.SHARE_GATE not in pod.gates:
+            if meant is None and isinstance(chosen, ChosenGpus) and well_known.SHARE_GATE not in pod.gates:
                 # The leader alone remembers whether it is to wait, though there is room.
                 return f"it holds no cards any more; {_without_cards(pod)}"
             gone = "" if meant is None else "its card is gone; "
-            if isinstance(chosen, ChosenCards):
+            if isinstance(chosen, ChosenGpus):
                 return f"{gone}{self._next(pod, chosen)}"
             node = self.shares().requests().get(claimant.uid)
-            return f"{gone}{chosen}{f'; jobs are to give up cards of {node} for it' if node else ''}"
+            return f"{gone}{chosen.reason}{f'; jobs are to give up cards of {node} for it' if node else ''}"
         if claimants.accounts.is_given(claimant.uid):
             return f"kube-scheduler has given it its cards, and is about to bind it to {meant.node}"
         if not claimants.is_bound(meant):
             return f"voda has chosen {meant.node} for it, and is about to name the cards in its claims"
         return f"voda has chosen {meant.node} for it; {_kube_scheduler(pod)}"
 
-    def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenCards | str:
-        return CardAllotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts).choose(claimant)
+    def _choose(self, claimants: Claimants, claimant: Claimant) -> ChosenGpus | NoRoom:
+        return Allotment(self._choosers[0], claimants.open_nodes(), self._closed_accounts).choose(claimant)
 
-    def _next(self, pod: Pod, chosen: ChosenCards) -> str:
+    def _next(self, pod: Pod, chosen: ChosenGpus) -> str:
         without = [each for each in self.inventory.claiming.waiting() if not self.shares().node_of(each.metadata.uid)]
         before = without.index(pod) if pod in without else 0
         turn = f"after {counted(before, 'pod')} that came before it" if before else "next"

@@ -23,7 +23,7 @@ from voda.application.sharing.share_corrections import (
     stale_shares,
     unrecorded,
 )
-from voda.application.sharing.waiting_pods import WaitingPods
+from voda.application.sharing.waiting_pods import PodWaker
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
@@ -69,7 +69,7 @@ class ShareReconciler:
 
     def __post_init__(self) -> None:
         self._closed = ClosedNodes(self.pods)
-        self._waiting = WaitingPods(binding=self.binding, pods=self.pods, chooser=CardChooser(self.rater))
+        self._waiting = PodWaker(binding=self.binding, pods=self.pods, chooser=CardChooser(self.rater))
 
     async def run(self) -> None:
         """Look at nodes whenever something about them has changed, and at all of them now and then, until cancelled."""

@@ -30,7 +30,7 @@ _LONGEST_BACKOFF_S: Final = 60.0
 
 
 @dataclass(kw_only=True)
-class WaitingPods:
+class PodWaker:
     """The pods of the mirror that kube-scheduler has put aside."""
 
     binding: PodBinding

@@ -27,7 +27,7 @@ from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from voda.application.sharing.claims import card_round, claimants
+from voda.application.sharing.claims import claimants, round
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claim_requests import asked_of_cards
 from voda.domain.errors import ActionRefused
@@ -351,7 +351,7 @@ async def test_pod_that_claims_no_part_is_told_so_and_keeps_its_gate() -> None:
 
 
 async def test_pods_whose_claims_cannot_be_made_leave_their_turn_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_round, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(round, "MOST_UNDER_WAY", 1)
     async with a_story({"n1": 2}) as it:
         refuse_claims_of(it.replica, "a-")
         await it.submit("a")

@@ -1,4 +1,4 @@
-"""What mirror and log know of pods that claim parts of cards: what they ask for, and what they are meant to have.
+"""What mirror and log know of pods that claim parts of GPUs: what they ask for, and what they are meant to have.
 
 Rule: nothing is written; every replica can ask.
 """
@@ -8,10 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from voda.application.sharing.claims.card_allotment import ChosenCards, Claimant, OpenNode
+from voda.application.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
 from voda.application.sharing.claims.claim_accounts import ClaimAccounts
+from voda.application.sharing.claims.requests import JobGpus, OpenRequests
+from voda.application.sharing.claims.round import HeldGpus, UnplacedPod
 from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.objects import KubeCondition, NodeObject, Pod
+from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, chosen_claims, claims_of_pod
 from voda.cluster.kubernetes.state.claim_requests import asked_of_cards, nodes_too_small
@@ -19,14 +21,12 @@ from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.domain.errors import InvalidInput
 from voda.planner.decide import spare_for_pods
-from voda.planner.gpus_for_pods import SpareGpus
 from voda.projections.shares import ShareAccounts
 
 _LIMITING: Final = ("cpu", "memory")
 """Resources of which a node never has more than it says, so that a pod which requests more never runs there."""
 _IN_USE: Final = "in use by jobs"
 _PLANNED: Final = "planned for jobs"
-_GATED: Final = "SchedulingGated"
 
 
 @dataclass(kw_only=True)
@@ -39,7 +39,34 @@ class Claimants:
     def inventory(self) -> Inventory:
         return self.accounts.inventory
 
-    def of(self, pod: Pod, avoided: Collection[str] = ()) -> Claimant | None:
+    def waiting_pod(self, pod: Pod) -> UnplacedPod:
+        """Return what is known of a pod without a node."""
+        uid = pod.metadata.uid
+        try:
+            claimant = self.of(pod)
+        except InvalidInput as error:
+            return UnplacedPod(pod=pod, obstacle=str(error))
+        gpus = self.meant(claimant) if claimant is not None else None
+        return UnplacedPod(
+            pod=pod,
+            claimant=claimant,
+            is_given=self.accounts.is_given(uid),
+            held=self._held(gpus) if gpus is not None else None,
+            requested_of=self.shares.requests().get(uid, ""),
+        )
+
+    def _held(self, gpus: ChosenGpus) -> HeldGpus:
+        are_lost = self.is_lost(gpus)
+        is_known = not are_lost and self.accounts.is_known(gpus.node)
+        return HeldGpus(
+            gpus=gpus,
+            are_lost=are_lost,
+            is_known=is_known,
+            are_named=is_known and self.is_bound(gpus),
+            renewals=self.renewals(gpus) if is_known else 0,
+        )
+
+    def of(self, pod: Pod) -> Claimant | None:
         """Return what a pod asks for; None: its claims are still to be made.
 
         Raises:
@@ -61,41 +88,40 @@ class Claimants:
             pod=pod,
             claims=claims,
             requests=requests,
-            avoided={*avoided},
             too_small=nodes_too_small(claims, classes, cards),
             amounts={name: amounts[name] for name in _LIMITING if name in amounts},
         )
 
-    def meant(self, claimant: Claimant) -> ChosenCards | None:
+    def meant(self, claimant: Claimant) -> ChosenGpus | None:
         """Return the cards that a pod has in the log; None: it has none."""
         found = self.shares.of(claimant.uid)
         if found is None:
             return None
         node = self.shares.node_of(claimant.uid)
-        return ChosenCards(claimant=claimant, node=node, containers=found.containers, assigned_at=found.assigned_at)
+        return ChosenGpus(claimant=claimant, node=node, containers=found.containers, assigned_at=found.assigned_at)
 
-    def is_lost(self, meant: ChosenCards) -> bool:
+    def is_lost(self, meant: ChosenGpus) -> bool:
         """Say whether a card that a pod is meant to have is there no more."""
         there = len(self.accounts.cards.nodes.get(meant.node, ()))
         return any(max(each.cards) >= there for each in meant.containers.values())
 
-    def is_bound(self, meant: ChosenCards) -> bool:
+    def is_bound(self, meant: ChosenGpus) -> bool:
         """Say whether the claims of a pod select its cards, and nothing is left to do."""
         pod = meant.claimant.pod
         is_gated = well_known.SHARE_GATE in pod.gates
         return not is_gated and all(each.is_chosen(pod) for each in self.claims(meant).values())
 
-    def renewals(self, meant: ChosenCards) -> int:
+    def renewals(self, meant: ChosenGpus) -> int:
         """Return how often claims of a pod that select its cards were made anew."""
         pod = meant.claimant.pod
         return max((each.renewals_of(pod) for each in self.claims(meant).values()), default=0)
 
-    def claims(self, chosen: ChosenCards) -> Mapping[str, ChosenClaim]:
+    def claims(self, chosen: ChosenGpus) -> Mapping[str, ChosenClaim]:
         """Return the claims of a pod that are to select its cards."""
         cards, claims = self.accounts.cards, chosen.claimant.claims
         return chosen_claims(claims, chosen.containers, chosen.node, cards, renewals=chosen.renewals)
 
-    def has(self, chosen: ChosenCards) -> bool:
+    def has(self, chosen: ChosenGpus) -> bool:
         """Say whether the log has the share, by which alone claims may select cards."""
         uid = chosen.claimant.uid
         found = self.shares.of(uid) if self.shares.node_of(uid) == chosen.node else None
@@ -116,21 +142,27 @@ class Claimants:
                 )
         return found
 
-    def spare_for_pods(self, now: float) -> Sequence[SpareGpus]:
-        """Return what jobs can spare of each pool's cards: none where virtual clusters share it, or no job shrinks."""
+    def job_gpus(self, now: float) -> JobGpus:
+        """Return what jobs can give up of each pool: nothing where virtual clusters share it, or no job shrinks."""
         cluster = self.accounts.backend.view.live.cluster
         pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
         found = (spare_for_pods(cluster.state(pool), now) for pool in there)
-        return [each for each in found if each is not None]
+        spare = [each for each in found if each is not None]
+        return JobGpus(spare=spare, being_left=self._nodes_being_left(), gives_up=self._gives_up)
 
-    def gives_cards_up(self, node: str) -> bool:
-        """Say whether a worker that leaves a node leaves a card that a pod can be given, whichever worker it is."""
+    def requests(self) -> OpenRequests:
+        """Return the requests that there are."""
+        nodes = self.shares.nodes
+        return {uid: (node, nodes[node].requests[uid]) for uid, node in self.shares.requests().items()}
+
+    def _gives_up(self, node: str) -> bool:
+        """Say whether a worker that leaves a node leaves a GPU that a pod can be given, whichever worker it is."""
         cards = self.accounts.cards
         is_any = all(not card.is_for_pods and not cards.obstacle(card) for card in cards.nodes.get(node, ()))
         return is_any and not self.inventory.stock.devices.unshared(node)
 
-    def nodes_being_left(self) -> Collection[str]:
+    def _nodes_being_left(self) -> Collection[str]:
         """Return the nodes with workers that no plan has there any more."""
         cluster = self.accounts.backend.view.live.cluster
         return {
@@ -172,22 +204,6 @@ class Claimants:
     def shares(self) -> ShareAccounts:
         """Return those of the log."""
         return self.accounts.shares
-
-
-def verdict(pod: Pod) -> KubeCondition | None:
-    """Return what kube-scheduler says of a pod that it could not place; None: it has not looked at it yet."""
-    found = (each for each in pod.status.conditions if each.type == "PodScheduled" and each.status == "False")
-    return next((each for each in found if each.reason != _GATED), None)
-
-
-def scheduler_of(pod: Pod) -> str:
-    """Return the name of the scheduler that is to place a pod."""
-    return pod.spec.scheduler_name or "default-scheduler"
-
-
-def is_unschedulable(found: KubeCondition | None) -> bool:
-    """Say whether a verdict is that kube-scheduler finds no place for a pod."""
-    return found is not None and found.reason == "Unschedulable"
 
 
 def _amounts(node: NodeObject) -> Mapping[str, int]:

@@ -67,11 +67,12 @@ def exec_(
 ) -> None:
     """Run a command beside a replica of a running job.
 
-    It begins in the folder where the program began, with the job's environment
-    and rights. By default beside the launcher of an MPIJob, or the first worker of
-    any other job. It ends with the replica, and with this program (^C, or a lost
-    connection). Without a command, -it opens a shell: the user's own where the job
-    has SHELL, else /bin/sh. On Kubernetes it says what to type instead.
+    It begins in the folder where the program began, with the job's
+    environment and rights. By default beside the launcher of an MPIJob, or
+    the first worker of any other job. It ends with the replica, and with this
+    program (^C, or a lost connection). Without a command, -it opens a shell:
+    the user's own where the job has SHELL, else /bin/sh. On Kubernetes it
+    says what to type instead.
 
     The exit status is that of the command; 125: voda could not run it, 126: it
     is no program, 127: it was not found, 130: ^C.

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.card_allotment import (
-    CardAllotment,
-    ChosenCards,
+from voda.application.sharing.claims.allotment import (
+    Allotment,
+    ChosenGpus,
     Claimant,
     ClosedAccounts,
+    NoRoom,
     OpenNode,
 )
 from voda.cluster.kubernetes.objects import Pod
@@ -31,22 +32,31 @@ def an_account(cards: int = 1) -> SharingNode:
     return SharingNode(devices=tuple(GpuDevice(memory_mib=80 * GIB, name=f"d/n/gpu-{each}") for each in range(cards)))
 
 
-def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> CardAllotment:
+def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> Allotment:
     there = {f"n{number}": each for number, each in enumerate(nodes)}
-    return CardAllotment(CardChooser(RATERS[rater]), there, ClosedAccounts())
+    return Allotment(CardChooser(RATERS[rater]), there, ClosedAccounts())
 
 
 def an_open_node(account: SharingNode | None = None, closed: tuple[int, ...] = (), **labels: str) -> OpenNode:
     return OpenNode(account=account or an_account(), labels=labels, closed_cards=dict.fromkeys(closed, "tainted"))
 
 
-def choose(allotment: CardAllotment, uid: str, milli: int = 400, **changes: object) -> str | tuple[str, int]:
+def choose(allotment: Allotment, uid: str, milli: int = 400, **changes: object) -> str | tuple[str, int]:
     """Return node and card of a pod, or why there are none."""
     requests = {"gpu": GpuRequest(milli=milli, memory_mib=20 * GIB)}
     avoided = changes.pop("avoided", ())
     claimant = Claimant(pod=a_pod(uid, **changes), claims={}, requests=requests, avoided=avoided)  # type: ignore[arg-type]
     found = allotment.choose(claimant)
-    return (found.node, found.containers["gpu"].cards[0]) if isinstance(found, ChosenCards) else found
+    if isinstance(found, NoRoom):
+        return found.reason
+    return found.node, found.containers["gpu"].cards[0]
+
+
+def refusal(allotment: Allotment, claimant: Claimant) -> str:
+    """Return why a pod finds no room."""
+    found = allotment.choose(claimant)
+    assert isinstance(found, NoRoom)
+    return found.reason
 
 
 def test_second_pod_shares_the_card_and_a_third_is_told_what_is_left() -> None:
@@ -61,10 +71,10 @@ def test_pod_gets_as_many_whole_cards_as_it_asks_for_or_is_told_how_many_these_a
     allotment = an_allotment(an_open_node(an_account(2)), an_open_node(an_account(4)))
     requests = {"pair": GpuRequest(devices=Gpus(2)), "part": GpuRequest(milli=400)}
     found = allotment.choose(Claimant(pod=a_pod("a"), claims={}, requests=requests))
-    assert isinstance(found, ChosenCards)
+    assert isinstance(found, ChosenGpus)
     assert found.node == "n1"
     assert {name: len(each.cards) for name, each in found.containers.items()} == {"pair": 2, "part": 1}
-    told = allotment.choose(Claimant(pod=a_pod("b"), claims={}, requests={"gpu": GpuRequest(devices=Gpus(4))}))
+    told = refusal(allotment, Claimant(pod=a_pod("b"), claims={}, requests={"gpu": GpuRequest(devices=Gpus(4))}))
     text = "gpu (4 whole cards)"
     assert told == (
         f"0/2 nodes with cards to claim have room: 1 the node's cards are too few or too small for {text},"
@@ -75,8 +85,8 @@ def test_pod_gets_as_many_whole_cards_as_it_asks_for_or_is_told_how_many_these_a
 def test_pod_is_told_of_its_own_claim_though_another_one_asked_for_as_much() -> None:
     allotment, request = an_allotment(an_open_node()), GpuRequest(milli=900, memory_mib=90 * GIB)
     for name in ("secret", "mine"):
-        told = allotment.choose(Claimant(pod=a_pod(name), claims={}, requests={name: request}))
-        assert f"for {name} (900 milli" in str(told)
+        told = refusal(allotment, Claimant(pod=a_pod(name), claims={}, requests={name: request}))
+        assert f"for {name} (900 milli" in told
 
 
 def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or_avoids() -> None:
@@ -94,10 +104,10 @@ def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or
 def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next() -> None:
     chooser, node = CardChooser(RATERS["binpack"]), an_open_node()
     closed = ClosedAccounts()
-    first = CardAllotment(chooser, {"n0": node}, closed)
+    first = Allotment(chooser, {"n0": node}, closed)
     assert [choose(first, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]
     # Nothing of it came into the log.
-    assert choose(CardAllotment(chooser, {"n0": node}, closed), "c", milli=900) == ("n0", 0)
+    assert choose(Allotment(chooser, {"n0": node}, closed), "c", milli=900) == ("n0", 0)
 
 
 def test_account_with_closed_cards_is_made_anew_only_where_something_changed() -> None:
@@ -113,8 +123,8 @@ def test_account_with_closed_cards_is_made_anew_only_where_something_changed() -
 def test_pod_goes_to_no_node_that_has_less_than_it_requests_and_one_that_does_not_say_counts_as_large_enough() -> None:
     small, silent = (OpenNode(account=an_account(), labels={}, amounts=each) for each in ({"cpu": 4_000}, {}))
     pod = Claimant(pod=a_pod("a"), claims={}, requests={"gpu": GpuRequest(milli=400)}, amounts={"cpu": 4_001})
-    told = an_allotment(small).choose(pod)
+    told = refusal(an_allotment(small), pod)
     assert told == ("0/1 nodes with cards to claim have room: 1 the node has less CPU or memory than the pod requests")
     found = an_allotment(small, silent).choose(pod)
-    assert isinstance(found, ChosenCards)
+    assert isinstance(found, ChosenGpus)
     assert found.node == "n1"

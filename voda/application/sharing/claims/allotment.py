@@ -54,7 +54,7 @@ class Claimant(Struct, frozen=True, kw_only=True):
         return ", ".join(f"{name} ({_in_words(each)})" for name, each in self.requests.items())
 
 
-class ChosenCards(Struct, frozen=True, kw_only=True):
+class ChosenGpus(Struct, frozen=True, kw_only=True):
     """Node and cards of a pod."""
 
     claimant: Claimant
@@ -66,12 +66,14 @@ class ChosenCards(Struct, frozen=True, kw_only=True):
     """How often the pod's claims are to have been made anew at least."""
 
 
-class RefusedClaimant(NamedTuple):
-    """A pod that finds no room."""
+class NoRoom(NamedTuple):
+    """That a pod finds no room."""
 
     claimant: Claimant
     nodes: Sequence[str]
     """Where it could be, were there room."""
+    reason: str
+    """One sentence."""
 
 
 class OpenNode(Struct, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ class ClosedAccounts:
         return made
 
 
-class CardAllotment:
+class Allotment:
     """Chooses cards for one pod after the other, each from what those before it leave."""
 
     def __init__(
@@ -135,9 +137,8 @@ class CardAllotment:
         self._nodes = nodes
         self._accounts = {name: closed.account(name, each) for name, each in nodes.items()}
         self._too_cramped: dict[frozenset[tuple[str, int]], Collection[str]] = {}
-        self.refused: list[RefusedClaimant] = []
-        self._refusals: dict[_Asked, tuple[str, Sequence[str]]] = {}
-        """Many pods ask for the same, in the same words: what they are told, and the nodes where they could be."""
+        self._refusals: dict[_Asked, tuple[Sequence[str], str]] = {}
+        """Many pods ask for the same, in the same words: the nodes where they could be, and what they are told."""
 
     def keep_requested(self, node: str, claimant: Claimant) -> None:
         """Keep whole GPUs of a node from younger pods, for one that has requested some, of which too few are free yet.
@@ -151,23 +152,22 @@ class CardAllotment:
             whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
             self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
 
-    def choose(self, claimant: Claimant) -> ChosenCards | str:
-        """Return node and cards of a pod, or why there are none, one sentence."""
+    def choose(self, claimant: Claimant) -> ChosenGpus | NoRoom:
+        """Return node and GPUs of a pod, or why there are none."""
         asked = _asked(claimant)
-        if (known := self._refusals.get(asked)) is not None:
-            return self._refuse(claimant, *known)
-        names = self._names(claimant)
-        if (chosen := self._choose(names, claimant)) is not None:
-            return chosen
-        self._refusals[asked] = self._refusal(claimant, names), names
-        return self._refuse(claimant, *self._refusals[asked])
+        if asked not in self._refusals:
+            names = self._names(claimant)
+            if (chosen := self._choose(names, claimant)) is not None:
+                return chosen
+            self._refusals[asked] = names, self._refusal(claimant, names)
+        return NoRoom(claimant, *self._refusals[asked])
 
     def _names(self, claimant: Claimant) -> Sequence[str]:
         """Return the nodes where a pod could be, were there room."""
         left_out = {*claimant.avoided, *claimant.too_small, *self._cramped(claimant)}
         return [name for name, node in self._nodes.items() if name not in left_out and selects(claimant.pod, node)]
 
-    def _choose(self, names: Sequence[str], claimant: Claimant) -> ChosenCards | None:
+    def _choose(self, names: Sequence[str], claimant: Claimant) -> ChosenGpus | None:
         self._chooser.follow(self._accounts, claimant.request)
         if not (wanted := self._chooser.preferences(names, claimant.request, claimant.uid)):
             return None
@@ -179,11 +179,7 @@ class CardAllotment:
             for (name, request), cards in zip(claimant.requests.items(), found, strict=True)
         }
         self._give(node, claimant.uid, PodShares(pod=claimant.key, containers=containers, assigned_at=0.0))
-        return ChosenCards(claimant=claimant, node=node, containers=containers)
-
-    def _refuse(self, claimant: Claimant, reason: str, nodes: Sequence[str]) -> str:
-        self.refused.append(RefusedClaimant(claimant, nodes))
-        return reason
+        return ChosenGpus(claimant=claimant, node=node, containers=containers)
 
     def _give(self, node: str, uid: str, shares: PodShares) -> None:
         self._accounts[node] = account = self._accounts[node].copy()
