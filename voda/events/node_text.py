@@ -9,25 +9,25 @@ from voda.domain.reasons.nodes import (
     NodeRefusal,
     NoneAtWork,
     NoneFree,
-    NoRoom,
     NotAnswering,
     Refused,
     Said,
     SmallCards,
     Stuck,
     StuckCause,
+    TooLarge,
 )
 from voda.text import counted, span
 
 
-def nodes_text(cause: NoRoom | NoneFree | Stuck | Drained) -> str:
+def nodes_text(cause: TooLarge | NoneFree | Stuck | Drained) -> str:
     """Return why the nodes give a job no more, or why others go first."""
     match cause:
-        case NoRoom(refused=None):
+        case TooLarge(refused=None):
             return f"needs room for {_sized(cause)}, and the nodes have room for {cause.room}"
-        case NoRoom(room=0, refused=Refused() as refused):
+        case TooLarge(room=0, refused=Refused() as refused):
             return f"no node can take it: {refused_text(refused)}"
-        case NoRoom(room=room, refused=Refused() as refused):
+        case TooLarge(room=room, refused=Refused() as refused):
             nodes = f"the nodes that take it have room for {room} ({refused_text(refused)})"
             return f"needs room for {_sized(cause)}, and {nodes}"
         case NoneFree(refused=None):
@@ -41,7 +41,7 @@ def nodes_text(cause: NoRoom | NoneFree | Stuck | Drained) -> str:
         case Drained(nodes=nodes, more=more):
             verb = "is" if len(nodes) + more == 1 else "are"
             return f"{', '.join(nodes)}{f' and {more} more' if more else ''} {verb} drained"
-        case NoRoom() | NoneFree():
+        case TooLarge() | NoneFree():
             raise AssertionError(cause)
         case _:
             assert_never(cause)
@@ -87,5 +87,5 @@ def refusal_text(why: NodeRefusal) -> str:
             assert_never(why)
 
 
-def _sized(cause: NoRoom | NoneFree) -> str:
+def _sized(cause: TooLarge | NoneFree) -> str:
     return f"{counted(cause.workers, 'worker')} of {counted(cause.gpus, 'GPU')}"
