@@ -30,6 +30,7 @@ from voda.events.types import (
 )
 from voda.placement import PLACERS
 from voda.planner.decide import changes, decide
+from voda.planner.virtual_clusters import CellPlanner
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.reconcilers.diff import diff
@@ -48,6 +49,7 @@ class ChangingPool:
     def __init__(self, *, nodes: int, gpus_per_node: int, jobs: int, virtual_clusters: int = 0) -> None:
         """Begin with a pool; its virtual clusters are owed all nodes, in equal parts."""
         self.live = Live()
+        self.in_cells = CellPlanner()
         self._virtual_clusters = virtual_clusters
         self._rng = rng_at(0, f"replan-{nodes}-{jobs}")
         self._now = 0.0
@@ -190,7 +192,8 @@ def _turn(cluster: ChangingPool, placer_name: str, turn: int, cpu_s: list[float]
     begun, cpu = time.perf_counter(), time.thread_time()
     state = cluster.live.state(_POOL)
     seen = time.perf_counter()
-    plan = decide(state, POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name), 0.0, cause="tick")
+    policy, placer = POLICIES.choose("elastic-fifo"), PLACERS.choose(placer_name)
+    plan = decide(state, policy, placer, 0.0, cause="tick", in_cells=cluster.in_cells)
     fact = changes(state.plan, plan, undecided)
     decided = time.perf_counter()
     if fact is not None:

@@ -19,7 +19,7 @@ from voda.log.archive.copy import copy_log
 from voda.log.factory import open_log
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
-from voda.placement import PLACERS
+from voda.planner.registries import Registries
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation, SimulationOptions
@@ -201,7 +201,7 @@ def test_suggestion_when_a_smaller_minimum_fits_names_the_largest_that_does() ->
         placement={"old": ("n1", "n1")},
         settings=Settings(policy="elastic-fifo"),
     )
-    told = explain_live(state, "new", 2.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    told = explain_live(state, "new", 2.0, policies=POLICIES, decide=Registries().decider(state, cause="test"))
     assert "would start at once with min 2" in told.suggestions
     assert told.shortage is not None
     assert (told.shortage.free_gpus, told.shortage.largest_free_gpus) == (2, 2)
@@ -216,7 +216,7 @@ def test_suggestion_when_another_policy_would_start_it_says_at_whose_cost() -> N
         placement={"old": ("n1",) * 4},
         settings=Settings(policy="fifo"),
     )
-    told = explain_live(state, "new", 2.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    told = explain_live(state, "new", 2.0, policies=POLICIES, decide=Registries().decider(state, cause="test"))
     under = [one for one in told.suggestions if one.startswith("would start at once under")]
     assert under[0] == "would start at once under afs-l, ffdl, at the cost of old (4 -> 3)"
     assert any("elastic-fifo" in one and one.endswith(", at the cost of old (4 -> 2)") for one in under)
@@ -224,7 +224,7 @@ def test_suggestion_when_another_policy_would_start_it_says_at_whose_cost() -> N
 
 def test_suggestion_when_the_cluster_is_too_small_says_that_it_can_never_start() -> None:
     state = a_state(jobs=[a_job("big", min_replicas=2, max_replicas=2, gpus_per_replica=8)], nodes=[a_node("n1")])
-    told = explain_live(state, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    told = explain_live(state, "big", 1.0, policies=POLICIES, decide=Registries().decider(state, cause="test"))
     assert told.suggestions == (
         "cannot start on this cluster even when it is empty: it needs 2 workers of 8 GPUs, and no node takes one now",
     )
@@ -236,10 +236,10 @@ def test_suggestion_when_the_nodes_are_drained_says_which_to_undrain() -> None:
     drained = replace(
         state, nodes={**state.nodes, "n1": replace(state.nodes["n1"], is_draining=True)}, drains={"n1": "new fan"}
     )
-    told = explain_live(drained, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    told = explain_live(drained, "big", 1.0, policies=POLICIES, decide=Registries().decider(drained, cause="test"))
     assert told.suggestions[0] == "cannot start while n1 is drained: voda nodes undrain NODE"
     alone = replace(drained, nodes={"n2": state.nodes["n2"]})
-    told = explain_live(alone, "big", 1.0, policies=POLICIES, placer=PLACERS.choose("steady"))
+    told = explain_live(alone, "big", 1.0, policies=POLICIES, decide=Registries().decider(alone, cause="test"))
     assert told.suggestions[0] == (
         "cannot start on this cluster even when it is empty: it needs 2 workers of 1 GPU, and only 1 fits"
     )

@@ -22,10 +22,11 @@ from voda.log.append_plan import Append
 from voda.log.store import EventStore
 from voda.metrics import CONTROLLER_STEP_DURATION, NO_TELEMETRY, REPLAN_DURATION, Telemetry
 from voda.placement import Placer
-from voda.planner.decide import Registries, interrupts, redecide
+from voda.planner.decide import interrupts
 from voda.planner.done_replicas import has_freed_gpus
 from voda.planner.eligibility import begins_backoff, leaves_array, next_retry_at
 from voda.planner.node_states import grace_ends_at, has_lost_place
+from voda.planner.registries import Registries, redecide
 from voda.planner.start_backoff import overdue, overdue_at, retry_at
 from voda.policies import Policy, has_queues
 from voda.projections.live import Live

@@ -15,7 +15,7 @@ from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import JobChanged, JobSubmitted, PlanAdopted, WorkerExited
-from voda.planner.decide import Registries, decide
+from voda.planner.registries import Registries
 from voda.projections.live import Live
 
 PAUSE_S: Final = 1.0
@@ -76,8 +76,8 @@ class PoolChoice:
 
 
 def _placement(view: ClusterState, registries: Registries, now: float) -> Placement:
-    policy, placer = registries.policy(view.settings, view.plan), registries.placer(view.settings, view.plan)
-    return decide(view, policy, placer, now, cause=CAUSE).placement
+    policy = registries.policy(view.settings, view.plan)
+    return registries.decider(view, cause=CAUSE)(view, policy, now).placement
 
 
 def _waits(job: Job, placement: Placement) -> bool:

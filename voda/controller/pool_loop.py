@@ -32,7 +32,7 @@ from voda.domain.state import ClusterState
 from voda.events.envelope import Event, Fact
 from voda.events.types import JobCancelRequested
 from voda.metrics import DRIFT_HEALED, LAST_DRIFT, NO_TELEMETRY, Telemetry
-from voda.planner.virtual_clusters.reclaims import overdue_workers
+from voda.planner.eligibility import overdue_workers
 from voda.projections.live import Live
 from voda.reconcilers.resync import missing_facts
 from voda.reconcilers.watcher import Watcher

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from voda.planner.virtual_clusters.reclaims import next_deadline_at, overdue_workers
+from voda.planner.eligibility import next_deadline_at, overdue_workers
 from voda.projections.live import LiveCluster
 
 RECLAIM_OVERDUE: Final = "reclaim is overdue"

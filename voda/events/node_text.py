@@ -6,6 +6,7 @@ from voda.domain.reasons.nodes import (
     Cordoned,
     Drained,
     FewerGpus,
+    LacksRoom,
     NodeRefusal,
     NoneAtWork,
     NoneFree,
@@ -15,19 +16,18 @@ from voda.domain.reasons.nodes import (
     SmallCards,
     Stuck,
     StuckCause,
-    TooLarge,
 )
 from voda.text import counted, span
 
 
-def nodes_text(cause: TooLarge | NoneFree | Stuck | Drained) -> str:
+def nodes_text(cause: LacksRoom | NoneFree | Stuck | Drained) -> str:
     """Return why the nodes give a job no more, or why others go first."""
     match cause:
-        case TooLarge(refused=None):
+        case LacksRoom(refused=None):
             return f"needs room for {_sized(cause)}, and the nodes have room for {cause.room}"
-        case TooLarge(room=0, refused=Refused() as refused):
+        case LacksRoom(room=0, refused=Refused() as refused):
             return f"no node can take it: {refused_text(refused)}"
-        case TooLarge(room=room, refused=Refused() as refused):
+        case LacksRoom(room=room, refused=Refused() as refused):
             nodes = f"the nodes that take it have room for {room} ({refused_text(refused)})"
             return f"needs room for {_sized(cause)}, and {nodes}"
         case NoneFree(refused=None):
@@ -41,7 +41,7 @@ def nodes_text(cause: TooLarge | NoneFree | Stuck | Drained) -> str:
         case Drained(nodes=nodes, more=more):
             verb = "is" if len(nodes) + more == 1 else "are"
             return f"{', '.join(nodes)}{f' and {more} more' if more else ''} {verb} drained"
-        case TooLarge() | NoneFree():
+        case LacksRoom() | NoneFree():
             raise AssertionError(cause)
         case _:
             assert_never(cause)
@@ -87,5 +87,5 @@ def refusal_text(why: NodeRefusal) -> str:
             assert_never(why)
 
 
-def _sized(cause: TooLarge | NoneFree) -> str:
+def _sized(cause: LacksRoom | NoneFree) -> str:
     return f"{counted(cause.workers, 'worker')} of {counted(cause.gpus, 'GPU')}"

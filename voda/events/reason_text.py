@@ -21,9 +21,9 @@ from voda.domain.reasons.cells import (
 from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
 from voda.domain.reasons.nodes import (
     Drained,
+    LacksRoom,
     NoneFree,
     Stuck,
-    TooLarge,
 )
 from voda.domain.reasons.outcomes import (
     Canceled,
@@ -172,7 +172,7 @@ def _cause(cause: Cause) -> str:
             return "to grow other jobs by these GPUs would not pay"
         case ShrinkNeedless(to=to):
             return f"shrinking to {to} would free GPUs that no other job needs now"
-        case TooLarge() | NoneFree() | Stuck() | Drained():
+        case LacksRoom() | NoneFree() | Stuck() | Drained():
             return nodes_text(cause)
         case After() | InVain() | NextTry() | ArrayBound() | Overdue():
             return _held(cause)

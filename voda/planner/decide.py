@@ -4,30 +4,22 @@ Rules: pure, the controller and `voda replay --verify` call the same functions; 
 GPUs are kept for a job that the nodes cannot hold now: the policy is asked again without it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, TypeVar
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from voda.domain.plan import Placement, Plan
 from voda.domain.plugins import first_known
-from voda.domain.reasons.nodes import Drained, Stuck
+from voda.domain.reasons.nodes import Drained
 from voda.domain.reasons.outcomes import Reason, Waits, also
-from voda.domain.state import ClusterState, Settings
-from voda.events.types import PlanAdopted
-from voda.placement import PLACERS, Placer
-from voda.planner.done_replicas import cells_with_done, with_done, without_done
-from voda.planner.eligibility import eligible_view
+from voda.domain.state import ClusterState
+from voda.events.decisions import PlanAdopted
+from voda.placement import Placer
+from voda.planner.candidates import CellDecider, Placed, candidates_of
+from voda.planner.done_replicas import cells_with_done, with_done
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.gpus_for_pods import SpareGpus, serve_requests
-from voda.planner.node_states import with_closed_nodes
 from voda.planner.priority import allocate, place
 from voda.planner.share_jobs import place_shares
-from voda.planner.start_backoff import with_backed_off_last
-from voda.planner.virtual_clusters.cell_plan import Placed, decide_in_cells
-from voda.planner.virtual_clusters.share_answers import with_share_answers
-from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.policies import POLICIES, Policy, gives_as_requested
 
 T = TypeVar("T")
@@ -36,27 +28,30 @@ _MOST_ATTEMPTS: Final = 4
 _MOST_NAMED: Final = 3
 
 
-def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str) -> Plan:
+def decide(  # noqa: PLR0913 - who decides, and on what
+    view: ClusterState, policy: Policy, placer: Placer, now: float, *, cause: str, in_cells: CellDecider | None = None
+) -> Plan:
     """Return the plan that follows the one in force, with one reason for every ready job.
 
-    `cause` is the type of the event that made the decision due, or `tick`; `now` is in seconds since the epoch.
+    Args:
+        cause: the type of the event that made the decision due, or `tick`.
+        now: in seconds since the epoch.
+        in_cells: decides on pools that have virtual clusters; None: there are none.
     """
-    # 1. Leave out the jobs that are held, and those that the nodes could not hold even if they were empty.
-    #    Nodes that are cordoned or silent have room for the workers that are there.
-    #    Jobs that are stuck come last for a while. Replicas that are done need no GPUs any more.
-    eligible, held, stuck = _eligible(view, now)
+    # 1. Leave out the jobs that are held. Jobs that are stuck come last for a while.
+    candidates = candidates_of(view, now)
     # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
-    if view.cells is not None:
-        last = {job_id for job_id in stuck if eligible.jobs[job_id].spec.priority != view.jobs[job_id].spec.priority}
-        placed = _decide_in_cells(eligible, policy, now, last=last, known=view.jobs)
+    if view.cells is None:
+        placed = _decide_on_nodes(candidates.view, policy, placer, now)
     else:
-        placed = _decide_on_nodes(eligible, policy, placer, now)
+        assert in_cells is not None, f"pool {view.pool} has virtual clusters, and nothing decides on cells"
+        placed = in_cells(candidates, policy, now)
     placement = placed.placement
     # 3. Every job gets one reason.
     reasons = dict(placed.reasons)
     reasons |= {
         job_id: also(reasons[job_id] if job_id in placement or job_id in placed.left_out else Waits(), why)
-        for job_id, why in stuck.items()
+        for job_id, why in candidates.stuck.items()
     }
     return Plan(
         pool=view.pool,
@@ -69,26 +64,8 @@ def decide(view: ClusterState, policy: Policy, placer: Placer, now: float, *, ca
         placement=with_done(view, placement),
         guaranteed=cells_with_done(view, placed.guaranteed, ""),
         devices=cells_with_done(view, placed.devices, ()),
-        reasons={**_with_drains(reasons, placement, sorted(view.drains)), **held},
+        reasons={**_with_drains(reasons, placement, sorted(view.drains)), **candidates.held},
     )
-
-
-def _eligible(view: ClusterState, now: float) -> tuple[ClusterState, Mapping[str, Reason], Mapping[str, Stuck]]:
-    """Return the view of a decision, and the jobs that are held and those that are stuck, with why."""
-    eligible, held = eligible_view(view, now)
-    eligible = without_done(eligible)
-    eligible, stuck = with_backed_off_last(eligible, now)
-    return with_closed_nodes(eligible, now), held, stuck
-
-
-def _decide_in_cells(view: ClusterState, policy: Policy, now: float, *, last: Set[str], known: Iterable[str]) -> Placed:
-    """Return what is decided of a pool with virtual clusters; `known` are all its jobs, those that are held too."""
-    # A card that jobs share is one cell: something like a job of one GPU.
-    shares = with_share_cards(view, known, last)
-    candidates, impossible = feasible_view(shares.view)
-    placed = decide_in_cells(candidates, policy, now, last=shares.stand_ins(last), steady=shares.at_work)
-    placed = replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
-    return with_share_answers(view, shares, placed)
 
 
 def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
@@ -138,44 +115,16 @@ def _with_drains(reasons: Mapping[str, Reason], placement: Placement, drained: S
     return {job_id: why if job_id in placement else also(why, nodes) for job_id, why in reasons.items()}
 
 
-class Registries(Struct, frozen=True, kw_only=True):
-    """Where the policies and placers that a log names come from; both raise InvalidInput for an unknown name."""
-
-    policies: Callable[[str], Policy] = POLICIES.choose
-    placers: Callable[[str], Placer] = PLACERS.choose
-
-    def policy(self, settings: Settings, plan: Plan) -> Policy:
-        """Return the policy that is set, or that of the plan in force where this version lacks it."""
-        return first_known(self.policies, settings.policy, plan.policy)
-
-    def placer(self, settings: Settings, plan: Plan) -> Placer:
-        return first_known(self.placers, settings.placer, plan.placer)
-
-
-DEFAULT = Registries()
-
-
-def spare_for_pods(view: ClusterState, now: float, registries: Registries = DEFAULT) -> SpareGpus | None:
+def spare_for_pods(
+    view: ClusterState, now: float, policies: Callable[[str], Policy] = POLICIES.choose
+) -> SpareGpus | None:
     """Return what jobs of a pool without virtual clusters can spare for pods, as a decision now would see it; None: its
     policy lets no job shrink.
     """
-    if gives_as_requested(registries.policy(view.settings, view.plan)):
+    if gives_as_requested(first_known(policies, view.settings.policy, view.plan.policy)):
         return None
-    eligible, _, _ = _eligible(view, now)
-    possible, _ = feasible_view(eligible)
+    possible, _ = feasible_view(candidates_of(view, now).view)
     return SpareGpus(possible)
-
-
-def redecide(
-    state: ClusterState, undecided: Set[str], registries: Registries, now: float, *, cause: str
-) -> PlanAdopted | None:
-    """Return the fact that records a decision on a pool's state; None where nothing changes.
-
-    `undecided` are the live jobs that no plan has considered yet; the rest is as for `decide`.
-    """
-    policy = registries.policy(state.settings, state.plan)
-    placer = registries.placer(state.settings, state.plan)
-    return changes(state.plan, decide(state, policy, placer, now, cause=cause), undecided)
 
 
 def interrupts(state: ClusterState, fact: PlanAdopted) -> bool:

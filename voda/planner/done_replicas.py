@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState
-from voda.events.types import WorkerExited
+from voda.events.observations import WorkerExited
 
 T = TypeVar("T")
 

@@ -4,11 +4,15 @@ number that may be at work at once.
 
 Rules: no policy sees these jobs. Of an array, the tasks that are at work stay, and the lowest indices come next. A job
 whose program failed queues anew from its next try on, so that it takes no GPUs back from the jobs that got them.
+
+Workers that a plan takes away from a job are waited for (`ClusterState.reclaimed_at`). After `reclaim_grace_s` they are
+overdue if a guaranteed worker needs their node: plans then give their job no workers until they have left, and they are
+killed. A worker that moves is never overdue, because it waits for its new place; one that is in the way there may be.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,9 +23,8 @@ from voda.domain.plan import Plan
 from voda.domain.reasons.holds import After, ArrayBound, Awaited, InVain, NextTry, Overdue
 from voda.domain.reasons.outcomes import Halted, Preempted, Reason, Waits
 from voda.domain.state import ClusterState, ExpectedRetry
-from voda.events.types import WorkerExited
+from voda.events.observations import WorkerExited
 from voda.planner.feasibility import without_jobs
-from voda.planner.virtual_clusters.reclaims import overdue_workers
 
 _WAITS_FOR_RETRY: Final = Waits(why=(NextTry(),))
 _NAMED: Final = 3
@@ -132,3 +135,47 @@ def _overdue(view: ClusterState, workers: int) -> Reason:
 def _awaited(view: ClusterState, dependency: Dependency) -> Awaited:
     job = view.jobs.get(dependency.key)
     return Awaited(name=dependency.target, phase="" if job is None else job.phase)
+
+
+def overdue_workers(view: ClusterState, now: float) -> Mapping[str, int]:
+    """Return job -> workers that are overdue, for every job that has some."""
+    if not view.reclaimed_at:
+        return {}
+    awaited = _awaited_nodes(view)
+    due = ((job_id, node) for job_id, node, ends_at in _deadlines(view) if ends_at <= now)
+    return Counter(job_id for job_id, node in due if node in awaited)
+
+
+def next_deadline_at(view: ClusterState, now: float) -> float:
+    """Return when the next worker may be overdue, without another fact; infinite: none."""
+    return min((ends_at for _, _, ends_at in _deadlines(view) if ends_at > now), default=math.inf)
+
+
+def _deadlines(view: ClusterState) -> Iterator[tuple[str, str, float]]:
+    """Yield (job, node, until when it may stay) of the workers that are to leave."""
+    for job_id, workers in view.reclaimed_at.items():
+        job = view.jobs.get(job_id)
+        if job is not None and not job.is_canceling:
+            for index, since in workers.items():
+                # A leader has to have had the time to carry the plan out.
+                yield job_id, job.workers[index], max(since, view.led_at) + view.settings.reclaim_grace_s
+
+
+def _awaited_nodes(view: ClusterState) -> set[str]:
+    """Return the nodes that guaranteed workers wait for, and those that workers in their way wait for."""
+    plan, awaited, moves = view.plan, set[str](), []
+    for job_id, nodes in plan.placement.items():
+        job = view.jobs.get(job_id)
+        if job is None or job.is_canceling:
+            continue
+        guaranteed = len(plan.guaranteed.get(job_id, ()))
+        awaited.update(node for index, node in enumerate(nodes[:guaranteed]) if _is_missing(job, index, node))
+        if leaves := {node for index, node in job.workers.items() if index < len(nodes) and nodes[index] != node}:
+            moves.append((leaves, {node for index, node in enumerate(nodes) if _is_missing(job, index, node)}))
+    while more := {node for leaves, needs in moves if leaves & awaited for node in needs - awaited}:
+        awaited |= more
+    return awaited
+
+
+def _is_missing(job: Job, index: int, node: str) -> bool:
+    return index not in job.done and job.workers.get(index) != node

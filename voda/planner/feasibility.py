@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
-from voda.domain.reasons.nodes import NoneFree, Refused, TooLarge
+from voda.domain.reasons.nodes import LacksRoom, NoneFree, Refused
 from voda.domain.reasons.outcomes import Reason, Runs, Waits
 from voda.domain.state import ClusterState
 
@@ -99,7 +99,7 @@ def _is_no_easier(job: Job, shapes: Set[tuple[Gpus, int, int]]) -> bool:
 def _impossible(view: ClusterState, job: Job, room: int) -> Reason:
     spec, refused = job.spec, largest_refusal(view, job) if job.refusals else None
     return Waits(
-        why=(TooLarge(workers=spec.min_replicas, gpus=spec.gpus_per_replica, room=max(0, room), refused=refused),)
+        why=(LacksRoom(workers=spec.min_replicas, gpus=spec.gpus_per_replica, room=max(0, room), refused=refused),)
     )
 
 

@@ -20,9 +20,9 @@ from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
+from voda.planner.candidates import Placed
 from voda.planner.feasibility import feasible_view, without_jobs
 from voda.planner.spare_gpus import is_waiting, spare_gpus, takes_shares
-from voda.planner.virtual_clusters.cell_plan import Placed
 
 Containers = Mapping[str, GpuRequest]
 _Turn = tuple[int, float, str]

@@ -19,7 +19,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.reasons.nodes import Cordoned, FewerGpus, NodeRefusal, NotAnswering
 from voda.domain.state import ClusterState
-from voda.events.types import WorkerExited
+from voda.events.observations import WorkerExited
 
 
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:

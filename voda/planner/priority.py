@@ -5,6 +5,7 @@ the GPUs that are left. On the nodes, no class has less room for those below it,
 Where all priorities are equal, nothing of this shows. See docs/adr/0018.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,7 +19,6 @@ from voda.domain.reasons.outcomes import Reason
 from voda.domain.reasons.policies import HigherPriority
 from voda.domain.state import ClusterState
 from voda.placement import Placer
-from voda.placement.order import per_node
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
 
@@ -116,7 +116,7 @@ def _less(view: ClusterState, placed: Placement) -> Mapping[str, Node]:
     nodes = dict(view.nodes)
     for job_id, workers in placed.items():
         gpus = view.jobs[job_id].spec.gpus_per_replica
-        for name, count in per_node(workers).items():
+        for name, count in Counter(workers).items():
             nodes[name] = replace(nodes[name], foreign_gpus=nodes[name].foreign_gpus + count * gpus)
     return nodes
 

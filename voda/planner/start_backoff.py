@@ -22,7 +22,7 @@ from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
 from voda.domain.reasons.nodes import NoneAtWork, Said, Stuck, StuckCause
 from voda.domain.state import ClusterState
-from voda.events.types import JobBackedOff
+from voda.events.decisions import JobBackedOff
 from voda.planner.feasibility import largest_refusal, with_caps
 
 _ROUNDING_S: Final = 1e-3
@@ -61,15 +61,18 @@ def retry_at(view: ClusterState, now: float) -> float:
     return min((backoff.retry_at for backoff in backoffs if backoff.retry_at > now), default=math.inf)
 
 
-def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, Stuck]]:
-    """Return the view in which jobs that back off come last, or get no more than they work with; and why."""
+def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, Stuck], frozenset[str]]:
+    """Return the view in which jobs that back off come last, or get no more than they work with, and why.
+
+    The third are those that come last.
+    """
     backed_off = {
         job_id: job.backoff
         for job_id, job in view.jobs.items()
         if job.backoff is not None and not job.is_canceling and _is_in_force(job, job.backoff, now)
     }
     if not backed_off:
-        return view, {}
+        return view, {}, frozenset()
     why = {job_id: _stuck(backoff) for job_id, backoff in backed_off.items()}
     jobs, below = dict(view.jobs), 1 + view.priorities[0] - view.priorities[-1]
     caps: dict[str, int] = {}
@@ -79,7 +82,7 @@ def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, 
             caps[job_id] = backoff.at_work
         else:
             jobs[job_id] = replace(jobs[job_id], spec=replace(spec, priority=spec.priority - below))
-    return with_caps(replace(view, jobs=jobs), caps), why
+    return with_caps(replace(view, jobs=jobs), caps), why, frozenset(backed_off.keys() - caps.keys())
 
 
 def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:

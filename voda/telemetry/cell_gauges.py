@@ -14,13 +14,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from voda.application.backend import Backend
-from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.accounting import QuotaUse, borrowed_leafs, quota_use
 from voda.cells.health import lacking_cells
 from voda.concurrency import log_unexpected
 from voda.domain.cells import CellsSpec, PlacedGang, VirtualClusterSpec
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters import book_of
 
 _QUOTAS: Final = 1_000
 _OTHERS: Final = "(others)"

@@ -15,11 +15,10 @@ from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import Canceling, Halted, HasPart, JobReason, Reason
 from voda.domain.state import ClusterState
 from voda.events.cell_text import cards_text
-from voda.placement import Placer
 from voda.planner.card_parts import card_part
 from voda.planner.card_sizes import lacking_memory, largest_card_mib
-from voda.planner.decide import decide
 from voda.planner.eligibility import held_jobs
+from voda.planner.registries import Decide
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
 from voda.text import counted
@@ -118,14 +117,14 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
 
 
 def explain_live(
-    state: ClusterState, job_id: str, at: float, *, policies: Mapping[str, Policy], placer: Placer
+    state: ClusterState, job_id: str, at: float, *, policies: Mapping[str, Policy], decide: Decide
 ) -> JobExplanation:
     """Explain a job that is live in this state at an instant `at`, seconds since the epoch.
 
     `policies` are those that may be suggested; the one of the state's settings must be among them.
     """
     job = state.jobs[job_id]
-    plan = decide(state, policies[state.settings.policy], placer, at, cause=CAUSE)
+    plan = decide(state, policies[state.settings.policy], at)
     waits = job_id not in plan.placement
     held = held_jobs(state, at)
     queue = _queue(state, plan, held.keys())
@@ -153,7 +152,7 @@ def explain_live(
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
         shortage=shortage(state, job, plan) if waits and job_id not in held and job.spec.share is None else None,
-        suggestions=tuple(_suggestions(state, job, at, policies=policies, placer=placer))
+        suggestions=tuple(_suggestions(state, job, at, policies=policies, decide=decide))
         if waits and (job_id not in held or job.is_halted)
         else (),
     )
@@ -217,7 +216,7 @@ def _queue(state: ClusterState, plan: Plan, held: Set[str]) -> Sequence[str]:
 
 
 def _suggestions(
-    state: ClusterState, job: Job, at: float, *, policies: Mapping[str, Policy], placer: Placer
+    state: ClusterState, job: Job, at: float, *, policies: Mapping[str, Policy], decide: Decide
 ) -> Sequence[str]:
     if job.is_canceling:
         return []
@@ -230,20 +229,20 @@ def _suggestions(
     policy = policies[state.settings.policy]
     if (never := _never_fits(state, job.spec)) is not None:
         suggestions.append(never)
-    if size := _largest_that_starts(state, job.spec, at, policy=policy, placer=placer):
+    if size := _largest_that_starts(state, job.spec, at, policy=policy, decide=decide):
         field = "min" if size < job.spec.min_replicas else "requested"
         suggestions.append(f"would start at once with {field} {size}")
     others = [name for name in policies if name != policy.name]
     costs: dict[str, list[str]] = {}
     for name in others:
-        if (cost := _cost(state, job.spec, at, policy=policies[name], placer=placer)) is not None:
+        if (cost := _cost(state, job.spec, at, policy=policies[name], decide=decide)) is not None:
             costs.setdefault(cost, []).append(name)
     return [*suggestions, *(f"would start at once under {', '.join(names)}{cost}" for cost, names in costs.items())]
 
 
-def _cost(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> str | None:
+def _cost(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, decide: Decide) -> str | None:
     """Return who would pay for the job's start under a policy, as the rest of a sentence; None if it does not start."""
-    now, then = state.plan.placement, decide(state, policy, placer, at, cause=CAUSE).placement
+    now, then = state.plan.placement, decide(state, policy, at).placement
     if spec.job_id not in then:
         return None
     paid = {job_id: (len(nodes), len(then.get(job_id, ()))) for job_id, nodes in now.items()}
@@ -277,22 +276,22 @@ def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:
     return f"cannot start on this cluster even when it is empty: it needs {workers}, and {fits}"
 
 
-def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> int:
+def _largest_that_starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, decide: Decide) -> int:
     """Return the largest smaller request with which the job would start now; 0 where there is none."""
     # By bisection: a job that does not start with a small request starts with no larger one, but for rare ties.
     low, high = 0, spec.requested - 1
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _starts(state, _with_request(spec, middle), at, policy=policy, placer=placer)
+        fits = _starts(state, _with_request(spec, middle), at, policy=policy, decide=decide)
         low, high = (middle, high) if fits else (low, middle - 1)
-    return low if low and _starts(state, _with_request(spec, low), at, policy=policy, placer=placer) else 0
+    return low if low and _starts(state, _with_request(spec, low), at, policy=policy, decide=decide) else 0
 
 
 def _with_request(spec: JobSpec, size: int) -> JobSpec:
     return replace(spec, min_replicas=min(spec.min_replicas, size), requested_replicas=size)
 
 
-def _starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, placer: Placer) -> bool:
+def _starts(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, decide: Decide) -> bool:
     """Return whether the job would be placed now, were it specified like this."""
     jobs = {**state.jobs, spec.job_id: replace(state.jobs[spec.job_id], spec=spec)}
-    return spec.job_id in decide(replace(state, jobs=jobs), policy, placer, at, cause=CAUSE).placement
+    return spec.job_id in decide(replace(state, jobs=jobs), policy, at).placement

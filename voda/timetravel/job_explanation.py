@@ -27,11 +27,11 @@ from voda.events.types import (
     PlanAdopted,
 )
 from voda.log.store import EventStore
-from voda.planner.decide import DEFAULT, Registries
+from voda.planner.registries import Registries
 from voda.policies import POLICIES
 from voda.projections.history import FinishedJob, History
 from voda.projections.job_names import EXACT, OF_OWNER, name_of
-from voda.timetravel.explanation import JobDecision, JobExplanation, explain_ended, explain_live
+from voda.timetravel.explanation import CAUSE, JobDecision, JobExplanation, explain_ended, explain_live
 from voda.timetravel.moment import LogPlace
 from voda.timetravel.replay import PAGE_FOLDED, events_between, live_at
 
@@ -52,7 +52,7 @@ class SubmittedJob(NamedTuple):
 
 
 async def explain(
-    store: EventStore, job_id: str, place: LogPlace, *, registries: Registries = DEFAULT
+    store: EventStore, job_id: str, place: LogPlace, *, registries: Registries | None = None
 ) -> JobExplanation:
     """Explain a job at a moment; InvalidInput where the log did not know it then."""
     submission = await submission_of(store, job_id, place.position)
@@ -70,7 +70,7 @@ async def explain(
 
 
 async def explain_in(
-    store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries = DEFAULT
+    store: EventStore, state: ClusterState, job_id: str, at: float, *, registries: Registries | None = None
 ) -> JobExplanation:
     """Explain a job that is live in this state of its pool, which was folded from this log, at an instant `at`."""
     try:
@@ -78,6 +78,7 @@ async def explain_in(
     except LogArchived as error:
         # Its archive is out of reach: the live spec, and the beginning of the log, must do.
         submission = SubmittedJob(state.jobs[job_id].spec, error.base)
+    registries = registries or Registries()
     policy = registries.policy(state.settings, state.plan)
     # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
     explanation = await asyncio.to_thread(
@@ -86,7 +87,7 @@ async def explain_in(
         job_id,
         at,
         policies={**POLICIES, policy.name: policy},
-        placer=registries.placer(state.settings, state.plan),
+        decide=registries.decider(state, cause=CAUSE),
     )
     decisions = await decisions_on(store, submission, until=state.position)
     return replace(explanation, decisions=tuple(decisions))

@@ -16,7 +16,7 @@ from voda.events.event_text import per_node
 from voda.events.reason_text import queue_text, reason_text
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
-from voda.planner.decide import DEFAULT, Registries, redecide
+from voda.planner.registries import Registries, redecide
 from voda.policies import has_queues
 from voda.projections.live import Live
 from voda.timetravel.replay import events_between
@@ -43,14 +43,14 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 async def verify(
-    store: EventStore, registries: Registries = DEFAULT, *, progress: Callable[[int], None] | None = None
+    store: EventStore, registries: Registries | None = None, *, progress: Callable[[int], None] | None = None
 ) -> Verification:
     """Make every recorded decision again and return the first that comes out differently.
 
     `progress` is called with the position of each decision verified. A policy or placer that this voda does not have is
     InvalidInput.
     """
-    live, verified = Live(), 0
+    registries, live, verified = registries or Registries(), Live(), 0
     async for batch in _decisions(store):
         await catch_up(store, [live], after=live.position, until=_based_on(batch[0]))
         if (difference := _difference(live, batch, registries)) is not None:
@@ -62,13 +62,13 @@ async def verify(
 
 
 async def plans_again(
-    store: EventStore, registries: Registries = DEFAULT
+    store: EventStore, registries: Registries | None = None
 ) -> AsyncIterator[tuple[Event, PlanAdopted | None]]:
     """Yield every recorded plan with what would be decided today in its place; None = nothing to change.
 
     Each is decided from the recorded log before it, so one difference does not lead to the next.
     """
-    live = Live()
+    registries, live = registries or Registries(), Live()
     async for batch in _decisions(store):
         event, fact = batch[0], batch[0].data
         if isinstance(fact, PlanAdopted):

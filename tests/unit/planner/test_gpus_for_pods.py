@@ -14,10 +14,10 @@ from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, ShareRequest, SharingNode
 from voda.domain.state import ClusterState
 from voda.placement import PLACERS
+from voda.planner.candidates import Placed
 from voda.planner.decide import decide, spare_for_pods
 from voda.planner.feasibility import feasible_view
 from voda.planner.gpus_for_pods import SpareGpus, serve_requests
-from voda.planner.virtual_clusters.cell_plan import Placed
 from voda.policies import POLICIES
 
 CARD = GpuDevice(memory_mib=16_000, name="gpu.example.com/n1/gpu")

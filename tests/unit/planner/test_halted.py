@@ -13,6 +13,7 @@ from voda.domain.state import ClusterState
 from voda.placement import PLACERS
 from voda.placement.steady import Steady
 from voda.planner.decide import changes, decide
+from voda.planner.registries import Registries
 from voda.policies import POLICIES, Policy
 from voda.policies.fifo import Fifo
 from voda.timetravel.explanation import explain_live
@@ -64,7 +65,12 @@ def test_halt_of_a_running_job_releases_it_with_the_reason_and_resume_places_it_
 def test_explanation_of_a_halted_job_tells_who_halted_it_and_how_to_resume_it() -> None:
     jobs = [a_job("a", halt_reason="halted by ann"), a_job("b"), a_job("c")]
     state = a_state(jobs=jobs, nodes=[a_node("n1", gpus=1)])
-    told = explain_live(state, "a", 1.0, policies=POLICIES, placer=Steady())
+    told = explain_live(state, "a", 1.0, policies=POLICIES, decide=Registries().decider(state, cause="test"))
     assert (said(told.reason), told.shortage, told.queue_position) == ("halted by ann", None, 0)
     assert told.suggestions == ("waits until it is resumed: voda resume a",)
-    assert explain_live(state, "c", 1.0, policies=POLICIES, placer=Steady()).queue_position == 1
+    assert (
+        explain_live(
+            state, "c", 1.0, policies=POLICIES, decide=Registries().decider(state, cause="test")
+        ).queue_position
+        == 1
+    )

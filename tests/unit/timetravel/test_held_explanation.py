@@ -3,7 +3,7 @@
 from tests.builders import a_job, a_node, a_state
 from tests.reasons import said
 from voda.domain.dependency import Dependency
-from voda.placement import PLACERS
+from voda.planner.registries import Registries
 from voda.policies import POLICIES
 from voda.timetravel.explanation import explain_live
 
@@ -16,7 +16,8 @@ def test_job_that_waits_for_another_lacks_no_gpus_and_is_in_no_queue() -> None:
     ]
     view = a_state(jobs=jobs, nodes=[a_node()], placement={"a": ("n1",)})
     held, waiting = (
-        explain_live(view, job_id, 10.0, policies=dict(POLICIES), placer=PLACERS.choose("steady")) for job_id in "zw"
+        explain_live(view, job_id, 10.0, policies=dict(POLICIES), decide=Registries().decider(view, cause="test"))
+        for job_id in "zw"
     )
     assert (said(held.next_reason), held.shortage, held.queue_position) == ("waits: after a (Running)", None, 0)
     assert held.suggestions == ()

@@ -7,14 +7,14 @@ from voda.api.presenters.explanations import explanation_of
 from voda.cli.render.explanation import explanation_text
 from voda.cli.render.terminal import console
 from voda.events.cell_text import part_text
-from voda.placement import PLACERS
+from voda.planner.registries import Registries
 from voda.policies import POLICIES
 from voda.timetravel.explanation import JobExplanation, explain_live
 
 
 def explained(job_id: str, *jobs: object, held: dict[str, tuple[int, int]]) -> JobExplanation:
     state = a_machine(*jobs, held=held)  # type: ignore[arg-type]
-    return explain_live(state, job_id, 100.0, policies=POLICIES, placer=PLACERS["steady"])
+    return explain_live(state, job_id, 100.0, policies=POLICIES, decide=Registries().decider(state, cause="test"))
 
 
 def text_of(explanation: JobExplanation) -> str:

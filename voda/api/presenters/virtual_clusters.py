@@ -13,7 +13,6 @@ from voda.api.schemas.virtual_clusters import (
     VirtualClusterView,
 )
 from voda.application.virtual_clusters.apply import ApplyOutcome
-from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.accounting import QuotaKey, QuotaUse, borrowed_leafs, quota_use
 from voda.cells.book import CellBook
 from voda.cells.structure.cell_types import LEAF
@@ -21,6 +20,7 @@ from voda.cells.structure.trees import NONE
 from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER, CellsSpec, VirtualClusterSpec
 from voda.domain.state import ClusterState
 from voda.manifests.virtual_clusters import VirtualClustersFile
+from voda.planner.virtual_clusters import book_of
 
 
 def virtual_clusters_of(state: ClusterState) -> tuple[VirtualClusterView, ...]:

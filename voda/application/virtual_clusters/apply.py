@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from voda.application.backend import Backend
 from voda.application.lookup import pool_state
-from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
 from voda.cells.accounting import QuotaKey, quota_use
 from voda.cells.book import CellBook
 from voda.cells.pool_cells import declared_cells, open_pool
@@ -21,6 +20,7 @@ from voda.domain.cells import CellsSpec
 from voda.domain.errors import InvalidField, InvalidInput, VersionConflict, WrongState
 from voda.domain.state import ClusterState
 from voda.events.types import VirtualClustersApplied
+from voda.planner.virtual_clusters import book_of, guaranteed_workers
 from voda.policies import POLICIES
 
 

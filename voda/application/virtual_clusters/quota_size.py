@@ -6,10 +6,7 @@ from voda.domain.cells import CellsSpec
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.domain.plan import Plan
-from voda.domain.state import ClusterState, Settings
-from voda.planner.virtual_clusters.guaranteed import most_workers, views_of
-from voda.planner.virtual_clusters.unused_book import kept_workers
+from voda.planner.virtual_clusters import workers_in_quota
 from voda.text import counted
 
 
@@ -20,14 +17,7 @@ def quota_shortage(cells: CellsSpec | None, nodes: Mapping[str, Node], spec: Job
     """
     if cells is None or not spec.is_guaranteed:
         return ""
-    pool = Plan(pool=spec.pool)
-    empty = ClusterState(
-        pool=spec.pool, position=0, jobs={}, nodes=nodes, plan=pool, estimates={}, settings=Settings(), cells=cells
-    )
-    quotas = kept_workers(empty).book.quotas
-    # A card of which jobs have parts is one GPU of the quota.
-    gpus = spec.gpus_per_replica or Gpus(1)
-    most = most_workers(quotas, views_of(quotas, spec.virtual_cluster, spec.pinned_cell), gpus)
+    gpus, most = spec.gpus_per_replica or Gpus(1), workers_in_quota(cells, nodes.values(), spec)
     if most >= spec.min_replicas:
         return ""
     holds = f"holds {counted(most, 'worker')} of {counted(gpus, 'GPU')}"

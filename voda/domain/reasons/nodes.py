@@ -52,7 +52,7 @@ class NoneAtWork(ReasonPart, frozen=True, kw_only=True):
 StuckCause = Refused | Said | NoneAtWork
 
 
-class TooLarge(ReasonPart, frozen=True, kw_only=True):
+class LacksRoom(ReasonPart, frozen=True, kw_only=True):
     """The nodes could not hold its minimum, were they empty."""
 
     workers: int

@@ -19,7 +19,7 @@ from voda.domain.reasons.cells import (
     TakenBack,
 )
 from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
-from voda.domain.reasons.nodes import Drained, NoneFree, Stuck, TooLarge
+from voda.domain.reasons.nodes import Drained, LacksRoom, NoneFree, Stuck
 from voda.domain.reasons.policies import HigherPriority, PolicyCause, ThrashCause
 
 R = TypeVar("R", bound="Explained")
@@ -27,7 +27,7 @@ Cause = (
     PolicyCause
     | HigherPriority
     | ThrashCause
-    | TooLarge
+    | LacksRoom
     | NoneFree
     | After
     | InVain
@@ -167,7 +167,7 @@ def also(reason: R, *causes: Cause) -> R:
 
 def is_refused(reason: Reason | None) -> bool:
     """Return whether a plan gives a job fewer workers as nodes refuse it."""
-    return reason is not None and any(isinstance(each, TooLarge | NoneFree) and each.refused for each in reason.why)
+    return reason is not None and any(isinstance(each, LacksRoom | NoneFree) and each.refused for each in reason.why)
 
 
 def named(names: Sequence[str], most: int) -> tuple[tuple[str, ...], int]:

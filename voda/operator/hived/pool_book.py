@@ -11,7 +11,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from voda.application.read_model import ReadModel
-from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.gangs import WorkerCells
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ClusterState
@@ -19,7 +18,7 @@ from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.hived.extender import HivedExtender, PodPlace
 from voda.hived.pod_request import AnnotatedPod
-from voda.planner.virtual_clusters.recovery import blocked_nodes
+from voda.planner.virtual_clusters import blocked_nodes, book_of
 
 _CHANGES_CELLS = (
     facts.PlanAdopted

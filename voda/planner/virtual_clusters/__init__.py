@@ -4,5 +4,13 @@ In reading order: `unused_book` (the cells that there are), `cell_draft` (which 
 `former_workers` and `recovery` (the plan in force as a draft), `losses` (whose idle cells are taken back first),
 `guaranteed` and `opportunistic` (the two parts of a plan), `cell_plan` (both together), `cell_reasons` (what users are
 told); `card_cells` (which jobs share which card), `share_cards` and `share_answers` (what a decision sees of them, and
-what each gets of it); `reclaims` (who has not left cells in time).
+what each gets of it); `cell_use` (what the plan in force uses).
+
+Rule: these names are the door; others import nothing else from here.
 """
+
+from voda.planner.virtual_clusters.cell_plan import CellPlanner
+from voda.planner.virtual_clusters.cell_use import book_of, guaranteed_workers, workers_in_quota
+from voda.planner.virtual_clusters.recovery import blocked_nodes
+
+__all__ = ["CellPlanner", "blocked_nodes", "book_of", "guaranteed_workers", "workers_in_quota"]

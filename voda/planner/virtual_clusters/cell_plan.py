@@ -2,51 +2,72 @@
 
 from collections.abc import Mapping, Set
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from voda.domain.plan import Devices, Placement, Quotas
+from voda.domain.cells import CellsSpec
+from voda.domain.node import Node
 from voda.domain.plugins import first_known
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
+from voda.planner.candidates import Candidates, Placed
+from voda.planner.feasibility import feasible_view
 from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, numbered
 from voda.planner.virtual_clusters.cell_reasons import cell_reasons
+from voda.planner.virtual_clusters.former_workers import KeptWorkers
 from voda.planner.virtual_clusters.guaranteed import place_guaranteed
 from voda.planner.virtual_clusters.opportunistic import place_opportunistic
 from voda.planner.virtual_clusters.recovery import recover
+from voda.planner.virtual_clusters.share_answers import with_share_answers
+from voda.planner.virtual_clusters.share_cards import with_share_cards
+from voda.planner.virtual_clusters.unused_book import unused_book
 from voda.policies import POLICIES, Policy
 
 
-class Placed(Struct, frozen=True, kw_only=True):
-    """Where the workers of every job are, what guarantees them, and why."""
+class CellPlanner:
+    """Decides on pools that have virtual clusters (`decide` calls it); for one thread at a time.
 
-    placement: Placement
-    guaranteed: Quotas = {}
-    devices: Devices = {}
-    reasons: Mapping[str, Reason]
-    left_out: Mapping[str, Reason] = {}
-    """Jobs for which the nodes have no room -> why."""
-
-
-def decide_in_cells(
-    view: ClusterState, policy: Policy, now: float, *, last: Set[str] = frozenset(), steady: Set[str] = frozenset()
-) -> Placed:
-    """Return the plan of a pool that has virtual clusters.
-
-    Args:
-        view: of jobs that may have workers; closed nodes have room for the workers there alone.
-        policy: the pool's; it shares the idle cells, and the quotas of virtual clusters that name none of their own.
-        last: jobs that others go before for a while; they have no guarantee meanwhile.
-        steady: jobs of one worker that leave an idle cell for a guarantee alone, and for no other work.
+    It keeps of each pool what its last decision was made of, which spares time: decisions are the same without it.
     """
-    assert view.cells is not None, "the pool has virtual clusters"
-    policies = {name: spec.policy for name, spec in view.cells.virtual_clusters.items() if spec.policy}
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[CellsSpec, list[Node], KeptWorkers]] = {}
+        """Pool -> its cells, its nodes, and what is kept of its workers for as long as these stay."""
+
+    def __call__(self, candidates: Candidates, policy: Policy, now: float) -> Placed:
+        """Return what is decided; the policy is the pool's.
+
+        It shares the idle cells, and the quotas of virtual clusters that name none of their own.
+        """
+        # A GPU that jobs share is one cell: something like a job of one GPU.
+        shares = with_share_cards(candidates.view, candidates.known, candidates.last)
+        view, impossible = feasible_view(shares.view)
+        draft = recover(view, shares.stand_ins(candidates.last), self.kept_workers(view))
+        draft.steady = shares.at_work
+        placed = _decide(draft, policy, now)
+        placed = replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
+        return with_share_answers(candidates.view, shares, placed)
+
+    def kept_workers(self, view: ClusterState) -> KeptWorkers:
+        """Return what is kept of the workers of a pool, for its cells and nodes as they are in this view."""
+        assert view.cells is not None, "the pool has virtual clusters"
+        last, there = self._kept.get(view.pool), list(view.nodes.values())
+        # Nearly always these are the very objects, which are compared at once.
+        if last is not None and last[0] is view.cells and last[1] == there:
+            return last[2]
+        kept = KeptWorkers(unused_book(view.cells, there))
+        self._kept[view.pool] = view.cells, there, kept
+        return kept
+
+
+def _decide(draft: CellDraft, policy: Policy, now: float) -> Placed:
+    assert draft.view.cells is not None, "the pool has virtual clusters"
+    policies = {name: spec.policy for name, spec in draft.view.cells.virtual_clusters.items() if spec.policy}
 
     def policy_of(cluster: str) -> Policy:
         own = policies.get(cluster)
         return policy if own is None else first_known(POLICIES.choose, own, policy.name)
 
-    draft = recover(view, last)
-    draft.steady = steady
+    steady = draft.steady
     guaranteed = place_guaranteed(draft, policy_of, now)
     _leave_closed_nodes(draft)
     within = {**guaranteed.targets, **dict.fromkeys(steady, 1)} if steady else guaranteed.targets

@@ -23,14 +23,23 @@ from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
 from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers, OpenNodes
-from voda.planner.virtual_clusters.unused_book import kept_workers
+from voda.planner.virtual_clusters.unused_book import unused_book
 
 _FOREIGN: Final = "others on "
 
 
-def recover(view: ClusterState, without_guarantee: Set[str]) -> CellDraft:
-    """Return the plan in force, without what cannot go on; jobs `without_guarantee` have none for this decision."""
-    kept = kept_workers(view)
+def recover(
+    view: ClusterState, without_guarantee: Set[str] = frozenset(), kept: KeptWorkers | None = None
+) -> CellDraft:
+    """Return the plan in force, without what cannot go on.
+
+    Args:
+        view: of a pool that has virtual clusters.
+        without_guarantee: jobs that have none for this decision.
+        kept: of the workers in the decisions before, for these cells and nodes.
+    """
+    assert view.cells is not None, "the pool has virtual clusters"
+    kept = kept or KeptWorkers(unused_book(view.cells, list(view.nodes.values())))
     # Without gangs it stays as it is: jobs have their cells again in a book of their own.
     book = kept.book.copy() if view.gangs else kept.book
     leafs_on = book.topology.leafs_on

@@ -13,9 +13,9 @@ from voda.domain.job import Job
 from voda.domain.reasons.cells import MostLeft, NeedsPart
 from voda.domain.reasons.outcomes import Cause, GetsPart, Reason, Waits
 from voda.domain.state import ClusterState
+from voda.planner.candidates import Placed
 from voda.planner.card_parts import CardParts
 from voda.planner.virtual_clusters.card_cells import CardCell, Owner, owner_of, request_of_share
-from voda.planner.virtual_clusters.cell_plan import Placed
 from voda.planner.virtual_clusters.share_cards import ShareCards
 
 

@@ -18,7 +18,7 @@ from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.state import ClusterState, Settings
 from voda.events.types import PlanAdopted
-from voda.planner.decide import DEFAULT, redecide
+from voda.planner.registries import Registries, redecide
 from voda.projections.pool_changes import adopted
 
 SWITCHES = PhysicalClusterSpec(
@@ -85,10 +85,10 @@ def replanned(state: ClusterState) -> ClusterState:
     return state if fact is None else replace(state, plan=adopted(state.plan, fact, 0.0))
 
 
-def replan(state: ClusterState) -> PlanAdopted | None:
+def replan(state: ClusterState, registries: Registries | None = None) -> PlanAdopted | None:
     """Return the next plan as the log records it."""
     undecided = {job_id for job_id in state.jobs if job_id not in state.plan.reasons}
-    return redecide(state, undecided, DEFAULT, 0.0, cause="tick")
+    return redecide(state, undecided, registries or Registries(), 0.0, cause="tick")
 
 
 def reached(state: ClusterState) -> ClusterState:

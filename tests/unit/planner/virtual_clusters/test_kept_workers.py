@@ -17,8 +17,9 @@ from tests.unit.planner.virtual_clusters.pools import replan, replanned
 from voda.cells.gangs import GangRequest, WorkerCells
 from voda.domain.cells import GangPod, PlacedGang
 from voda.domain.state import ClusterState
+from voda.planner.registries import Registries
+from voda.planner.virtual_clusters import CellPlanner
 from voda.planner.virtual_clusters.recovery import recover
-from voda.planner.virtual_clusters.unused_book import forget_kept_workers
 
 ROOT = Path(__file__).parents[4]
 DECISION = """
@@ -50,7 +51,8 @@ def pods(draw: st.DrawFn) -> Mapping[str, PlacedGang]:
 def test_plan_when_made_with_what_is_kept_is_the_one_made_without(
     steps: list[Any], gangs: Mapping[str, PlacedGang], pods_come: int
 ) -> None:
-    forget_kept_workers()
+    planner = CellPlanner()
+    registries = Registries(in_cells=planner)
     states: list[ClusterState] = []
     kept = []
     pool = a_new_pool()
@@ -59,13 +61,12 @@ def test_plan_when_made_with_what_is_kept_is_the_one_made_without(
         if number == pods_come:
             pool.state = replace(pool.state, gangs=gangs)
         states.append(pool.state)
-        kept.append((replan(pool.state), recover(pool.state, frozenset()).book))
+        book = recover(pool.state, kept=planner.kept_workers(pool.state)).book
+        kept.append((replan(pool.state, registries), book))
         pool.state = replanned(pool.state)
     for state, (plan, book) in zip(states, kept, strict=True):
-        forget_kept_workers()
         assert replan(state) == plan
-        forget_kept_workers()
-        rebuilt = recover(state, frozenset()).book
+        rebuilt = recover(state).book
         assert rebuilt == book
         assert list(rebuilt.gangs) == list(book.gangs)
 
@@ -88,7 +89,7 @@ def test_draft_when_nobody_uses_it_any_longer_is_gone_without_a_garbage_collecti
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        draft = recover(pool.state, frozenset())
+        draft = recover(pool.state)
         assert draft.guaranteed("j1")
         there = weakref.ref(draft)
         del draft

@@ -31,7 +31,7 @@ from voda.planner.virtual_clusters.recovery import recover
 
 
 def book_of(state: ClusterState) -> CellBook:
-    return recover(state, frozenset()).book
+    return recover(state).book
 
 
 @settings(max_examples=30)
@@ -159,7 +159,7 @@ def test_reconfiguration_when_applied_lets_workers_go_on_and_takes_the_guarantee
         before = pool.state
         pool.take(*step)
         if step[0] == "apply":
-            was, will_be = recover(before, frozenset()), recover(pool.state, frozenset())
+            was, will_be = recover(before, frozenset()), recover(pool.state)
             assert cells_of(will_be) == cells_of(was)
             named = set(compare(was.book, will_be.book).downgraded)
             sure, left = ({name for name, gang in each.book.gangs.items() if gang.virtual} for each in (was, will_be))

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
 from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
-from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
 from voda.cluster.port import Observed
@@ -17,6 +16,7 @@ from voda.domain.job import StartBackoff
 from voda.domain.reasons.nodes import Said
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters import book_of, guaranteed_workers
 from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.reconcilers.diff import diff
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from tests.builders import a_node
 from tests.unit.planner.virtual_clusters.pools import ended, replan, replanned, some_cells, submitted
 from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
-from voda.application.virtual_clusters.cell_use import book_of
 from voda.cells.decisions import GangWaits
 from voda.cells.gangs import GangRequest
 from voda.cells.pool_cells import declared_cells
@@ -19,6 +18,7 @@ from voda.cells.scheduling import decide
 from voda.domain.cells import CellsSpec
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters import book_of
 from voda.planner.virtual_clusters.card_cells import owner_of
 
 CLUSTERS = ("vision", "speech", "default")

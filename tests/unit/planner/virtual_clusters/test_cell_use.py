@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from tests.builders import a_node, a_state
 from tests.unit.planner.virtual_clusters.pools import a_pool, replanned, some_cells, submitted
-from voda.application.virtual_clusters.cell_use import book_of, guaranteed_workers
 from voda.cells.accounting import borrowed_leafs, quota_use
+from voda.planner.virtual_clusters import book_of, guaranteed_workers
 
 NODES = tuple(a_node(f"n{index}") for index in range(1, 5))
 

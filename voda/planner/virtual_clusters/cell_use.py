@@ -1,16 +1,22 @@
 """What a pool's cells are used for: the plan in force as a book, for lists, dry runs and metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from voda.cells.book import CellBook
+from voda.domain.cells import CellsSpec
+from voda.domain.gpus import Gpus
+from voda.domain.job import JobSpec
+from voda.domain.node import Node
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.guaranteed import most_workers, views_of
 from voda.planner.virtual_clusters.recovery import recover
 from voda.planner.virtual_clusters.share_cards import with_share_cards
+from voda.planner.virtual_clusters.unused_book import unused_book
 
 
 def book_of(state: ClusterState) -> CellBook:
     """Return the cells of a pool with virtual clusters, with what the plan in force uses of them."""
-    return recover(with_share_cards(state).view, frozenset()).book
+    return recover(with_share_cards(state).view).book
 
 
 def guaranteed_workers(state: ClusterState) -> Mapping[str, int]:
@@ -18,8 +24,20 @@ def guaranteed_workers(state: ClusterState) -> Mapping[str, int]:
     if state.cells is None:
         return {}
     shares = with_share_cards(state)
-    draft = recover(shares.view, frozenset())
+    draft = recover(shares.view)
     counts = {job_id: len(draft.guaranteed(job_id)) for job_id in draft.workers}
     # The minimum is one gang: the next plan guarantees all of it or nothing.
     sure = {job_id: count for job_id, count in counts.items() if count >= draft.view.jobs[job_id].spec.min_replicas}
     return shares.by_job(sure, owned=True)
+
+
+def workers_in_quota(cells: CellsSpec, nodes: Iterable[Node], spec: JobSpec) -> int:
+    """Return how many workers of a job the guarantee that it has a part in holds, were all of it free.
+
+    It costs the same however many jobs there are.
+    """
+    quotas = unused_book(cells, nodes).quotas
+    # A GPU of which jobs have parts is one of the quota.
+    return most_workers(
+        quotas, views_of(quotas, spec.virtual_cluster, spec.pinned_cell), spec.gpus_per_replica or Gpus(1)
+    )
