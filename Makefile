@@ -155,8 +155,8 @@ format: setup ## Rewrite the sources in the common format.
 	$(BIN)/ruff format .
 
 lock: setup ## Resolve the dependencies again (UPGRADE=--upgrade for newer ones).
-	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --output-file requirements.lock
-	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra dev --extra examples --constraints requirements.lock \
+	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra all --output-file requirements.lock
+	$(BIN)/uv pip compile $(LOCKED) pyproject.toml --extra all --extra dev --extra examples --constraints requirements.lock \
 	  --output-file requirements-dev.lock
 	echo 'hatchling>=1.27' | $(BIN)/uv pip compile $(LOCKED) - --constraints requirements-dev.lock \
 	  --output-file deploy/build.lock

@@ -1,12 +1,15 @@
-"""The only reader of the environment.
+"""The only reader of the environment, and of which extras of voda are installed.
 
 Rule: one function here reads each variable that voda knows, and callers pass its value on.
 """
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+from voda.domain.errors import InvalidInput
 
 MACHINE_HOME: Final = Path("/var/lib/voda")
 """Folder of a voda that root runs for all users of the machine."""
@@ -95,6 +98,21 @@ def _user_data_folder() -> Path:
         # The client alone, in a program that has nothing else of voda's environment.
         return Path(_variable("XDG_DATA_HOME") or "~/.local/share").expanduser() / "voda"
     return platformdirs.user_data_path("voda")
+
+
+_OF_EXTRAS: Final = {
+    "kubernetes": ("kubernetes_asyncio", "a cluster of Kubernetes needs kubernetes-asyncio"),
+    "nats": ("nats", "a log in NATS JetStream needs nats-py"),
+    "postgres": ("asyncpg", "a log in PostgreSQL needs asyncpg"),
+}
+"""By extra: the module that it brings, and what needs it."""
+
+
+def require(extra: Literal["kubernetes", "nats", "postgres"]) -> None:
+    """Raise InvalidInput unless the libraries of an extra are installed."""
+    module, what = _OF_EXTRAS[extra]
+    if find_spec(module) is None:
+        raise InvalidInput(f"{what}, which is not installed: pip install 'voda[{extra}]'")
 
 
 def _is_of_root(file: Path) -> bool:

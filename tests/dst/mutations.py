@@ -21,7 +21,7 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import Observed
 from voda.domain.job import Job
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.shares import FreeCard, SharingNode
+from voda.domain.shares import GpuRemainder, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.envelope import Head
 from voda.log import append_plan
@@ -85,7 +85,7 @@ def _releases_nothing(node: str, account: SharingNode, pods: Mapping[str, Pod], 
     return iter(())
 
 
-def _forgets_memory(account: SharingNode) -> Sequence[FreeCard]:
+def _forgets_memory(account: SharingNode) -> Sequence[GpuRemainder]:
     """Count what is left of compute alone."""
     left = zip(_free(account), account.devices, strict=True)
     return [replace(card, memory_mib=device.memory_mib) for card, device in left]

@@ -37,7 +37,7 @@ from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.operator.pod_ports import NO_PODS, PodPorts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 
@@ -110,7 +110,7 @@ class Service:
             backend=self.backend,
             binding=binding,
             pods=pods.sight,
-            chooser=CardChooser(rater),
+            chooser=GpuChooser(rater),
             is_synced=lambda: True,
         )
         self.pod_ports = PodPorts(shares=shares)

@@ -12,7 +12,7 @@ from tests.dst.mutations import without
 from tests.dst.trial import trial_of, tried
 from tests.kube.client import Object
 from tests.kube.sharing import ASSUMED, CARDS_OF, a_sharing_pod
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.node import Node
 from voda.events.types import AnyFact, NodeJoined, ShareAssigned, ShareReleased
 
@@ -21,7 +21,7 @@ BEGIN = NodeJoined(node=Node(name="c1", gpus=Gpus(0), devices=(CARD, CARD)))
 
 
 def an_assignment(uid: str, milli: int = 500, memory_mib: int = 0, card: int = 0) -> ShareAssigned:
-    share = CardShare(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory_mib))
+    share = ContainerGpus(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory_mib))
     return ShareAssigned(node="c1", pod_uid=uid, pod=f"ns/{uid}", containers={"main": share})
 
 

@@ -54,7 +54,7 @@ POSITIONAL = {
 """Classes whose values may be made without the names of their fields -> why."""
 SPARSE = (
     "ArrayTask",
-    "CardShare",
+    "ContainerGpus",
     "CellTypeSpec",
     "CellsSpec",
     "Dependency",

@@ -91,7 +91,7 @@ class GpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.count * self.milli_each
 
 
-class CardShare(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ContainerGpus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The cards of one container: whole ones, or the one that it shares."""
 
     cards: tuple[int, ...]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest
 
 
 class PodShares(Struct, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class PodShares(Struct, frozen=True, kw_only=True):
 
     pod: str
     """`namespace/name`."""
-    containers: Mapping[str, CardShare]
+    containers: Mapping[str, ContainerGpus]
     assigned_at: float
 
 
@@ -28,7 +28,7 @@ class ShareRequest(Struct, frozen=True, kw_only=True):
     requested_at: float
 
 
-class FreeCard(Struct, frozen=True, kw_only=True):
+class GpuRemainder(Struct, frozen=True, kw_only=True):
     """What is left of a card."""
 
     milli: int
@@ -53,7 +53,7 @@ class SharingNode(Struct, kw_only=True):
         """Whether its cards are devices that pods claim (dynamic resource allocation)."""
         return any(device.name for device in self.devices)
 
-    def free(self) -> Sequence[FreeCard]:
+    def free(self) -> Sequence[GpuRemainder]:
         """Return what is left of each card; below 0 where the node has less memory than it had."""
         milli = [MILLI_PER_DEVICE] * len(self.devices)
         memory = [device.memory_mib for device in self.devices]
@@ -65,11 +65,11 @@ class SharingNode(Struct, kw_only=True):
                     milli[card] -= share.request.milli_each
                     memory[card] -= self.devices[card].memory_mib if share.request.devices else share.request.memory_mib
         return [
-            FreeCard(milli=milli[card], memory_mib=memory[card], is_whole=card not in used)
+            GpuRemainder(milli=milli[card], memory_mib=memory[card], is_whole=card not in used)
             for card in range(len(self.devices))
         ]
 
-    def refusal(self, containers: Mapping[str, CardShare]) -> str:
+    def refusal(self, containers: Mapping[str, ContainerGpus]) -> str:
         """Return why these shares cannot be given, one sentence; empty: they can."""
         free = list(self.free())
         for name, share in containers.items():
@@ -86,7 +86,7 @@ class SharingNode(Struct, kw_only=True):
                     )
                 if left.milli <= 0:
                     return f"container {name}: card {card} has no compute left"
-                free[card] = FreeCard(
+                free[card] = GpuRemainder(
                     milli=left.milli - request.milli_each,
                     memory_mib=0 if request.devices else left.memory_mib - request.memory_mib,
                     is_whole=False,
@@ -120,6 +120,6 @@ class SharingNode(Struct, kw_only=True):
         used = {card for _, share in self._shares() for card in share.cards if card < len(self.devices)}
         return sum(not self.devices[card].is_for_pods for card in used)
 
-    def _shares(self) -> Iterator[tuple[str, CardShare]]:
+    def _shares(self) -> Iterator[tuple[str, ContainerGpus]]:
         for pod in self.pods.values():
             yield from pod.containers.items()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import assert_never
 
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.reasons.cells import (
     CardsTooSmall,
     CellUse,
@@ -132,7 +132,7 @@ def part_text(part: HasPart) -> str:
     return f"{shares_text(part.containers)} of {part.node}{beside}"
 
 
-def shares_text(containers: Mapping[str, CardShare]) -> str:
+def shares_text(containers: Mapping[str, ContainerGpus]) -> str:
     """Return what a pod has of cards: `250 milli and 4,096 MiB of card 0`; of several containers, what each has."""
     if len(containers) == 1:
         return "".join(map(_share, containers.values()))
@@ -146,7 +146,7 @@ def request_text(request: GpuRequest) -> str:
     return " and ".join(parts)
 
 
-def _share(share: CardShare) -> str:
+def _share(share: ContainerGpus) -> str:
     cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
     return cards if share.request.devices else f"{request_text(share.request)} of {cards}"
 

@@ -1,4 +1,4 @@
-"""What the leader decides: one frozen record per fact.
+"""What voda decides: one frozen record per fact.
 
 Rule: a released record is never edited in place; raise its `SCHEMA` and add an upcaster in codec.py.
 """
@@ -6,6 +6,7 @@ Rule: a released record is never edited in place; raise its `SCHEMA` and add an 
 from collections.abc import Mapping
 from typing import Final
 
+from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.reasons.nodes import StuckCause
 from voda.domain.reasons.outcomes import QueueReason, Reason
 from voda.events.records import Data
@@ -103,4 +104,79 @@ class JobBackedOff(Data, frozen=True, kw_only=True):
         return f"decisions.{self.pool}"
 
 
-Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged | JobBackedOff
+class ShareAssigned(Data, frozen=True, kw_only=True):
+    """A pod has cards of a node, or shares of them; recorded before the pod is bound.
+
+    Void where a card has not so much left, or the pod has its cards already.
+    """
+
+    TYPE = "share.assigned"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+    pod: str
+    """`namespace/name`."""
+    containers: Mapping[str, ContainerGpus]
+    """By name; those without GPUs are left out."""
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"
+
+
+class ShareReleased(Data, frozen=True, kw_only=True):
+    """A pod has none of the node's cards any more."""
+
+    TYPE = "share.released"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+    pod: str = ""
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"
+
+
+class ShareRequested(Data, frozen=True, kw_only=True):
+    """A pod waits for cards of a node that jobs have and can spare; the request ends once it gets cards anywhere.
+
+    Void where the pod has cards already, or has requested others.
+    """
+
+    TYPE = "share.requested"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+    pod: str
+    """`namespace/name`."""
+    containers: Mapping[str, GpuRequest]
+    """By name; those without GPUs are left out."""
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"
+
+
+class ShareRequestWithdrawn(Data, frozen=True, kw_only=True):
+    """A pod does not wait for the node's cards any more, and has got none."""
+
+    TYPE = "share.request_withdrawn"
+    MAKES_PLAN_DUE = True
+    MAKES_CLUSTER_STALE = False
+    node: str
+    pod_uid: str
+    pod: str = ""
+    reason: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"shares.{self.node}"
+
+
+ShareFact = ShareAssigned | ShareReleased | ShareRequested | ShareRequestWithdrawn
+Decision = LeaderElected | PlanAdopted | JobQueueLevelChanged | JobBackedOff | ShareFact

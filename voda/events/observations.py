@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from voda.domain.cells import GangPlacement, GangRequest
-from voda.domain.gpus import CardShare, GpuRequest
 from voda.domain.node import Node
+from voda.events.decisions import ShareFact
 from voda.events.records import Data, JobFact
 
 
@@ -44,80 +44,6 @@ class NodeLeft(Data, frozen=True, kw_only=True):
     @property
     def stream(self) -> str:
         return f"node.{self.name}"
-
-
-class ShareAssigned(Data, frozen=True, kw_only=True):
-    """A pod has cards of a node, or shares of them; recorded before the pod is bound.
-
-    Void where a card has not so much left, or the pod has its cards already.
-    """
-
-    TYPE = "share.assigned"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
-    pod: str
-    """`namespace/name`."""
-    containers: Mapping[str, CardShare]
-    """By name; those without GPUs are left out."""
-
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
-
-
-class ShareReleased(Data, frozen=True, kw_only=True):
-    """A pod has none of the node's cards any more."""
-
-    TYPE = "share.released"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
-    pod: str = ""
-    reason: str = ""
-
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
-
-
-class ShareRequested(Data, frozen=True, kw_only=True):
-    """A pod waits for cards of a node that jobs have and can spare; the request ends once it gets cards anywhere.
-
-    Void where the pod has cards already, or has requested others.
-    """
-
-    TYPE = "share.requested"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
-    pod: str
-    """`namespace/name`."""
-    containers: Mapping[str, GpuRequest]
-    """By name; those without GPUs are left out."""
-
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
-
-
-class ShareRequestWithdrawn(Data, frozen=True, kw_only=True):
-    """A pod does not wait for the node's cards any more, and has got none."""
-
-    TYPE = "share.request_withdrawn"
-    MAKES_PLAN_DUE = True
-    MAKES_CLUSTER_STALE = False
-    node: str
-    pod_uid: str
-    pod: str = ""
-    reason: str = ""
-
-    @property
-    def stream(self) -> str:
-        return f"shares.{self.node}"
 
 
 class GangPlaced(Data, frozen=True, kw_only=True):
@@ -340,7 +266,6 @@ class ActionFailed(JobFact, frozen=True, kw_only=True):
 
 NodeFact = NodeJoined | NodeChanged | NodeLeft
 JobEnd = JobCompleted | JobFailed | JobCanceled
-ShareFact = ShareAssigned | ShareReleased | ShareRequested | ShareRequestWithdrawn
 GangFact = GangPlaced | GangJoined | GangLeft
 Observation = (
     NodeFact

@@ -10,6 +10,11 @@ from voda.events.decisions import (
     JobQueueLevelChanged,
     LeaderElected,
     PlanAdopted,
+    ShareAssigned,
+    ShareFact,
+    ShareReleased,
+    ShareRequested,
+    ShareRequestWithdrawn,
 )
 from voda.events.intents import (
     Intent,
@@ -48,11 +53,6 @@ from voda.events.observations import (
     NodeLeft,
     Observation,
     ProgramFailed,
-    ShareAssigned,
-    ShareFact,
-    ShareReleased,
-    ShareRequested,
-    ShareRequestWithdrawn,
     WorkerExited,
     WorkerRefused,
     WorkerStarted,

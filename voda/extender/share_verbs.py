@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from voda.changed_keys import ChangedKeys
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest
+from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuRequest
 from voda.domain.shares import SharingNode
 from voda.extender.wire import (
     ExtenderFilterResult,
@@ -22,7 +22,7 @@ from voda.extender.wire import (
     MetaVictims,
     read_pod,
 )
-from voda.sharing.card_chooser import HIGHEST, CardChooser, NodeChoice
+from voda.sharing.gpu_chooser import HIGHEST, GpuChooser, NodeChoice
 from voda.sharing.pod import PodRequest
 
 _MILLI_PER_CORE: Final = 10
@@ -72,7 +72,7 @@ class ShareVerbs:
 
     def __init__(
         self,
-        chooser: CardChooser,
+        chooser: GpuChooser,
         accounts: Mapping[str, SharingNode],
         closed: Mapping[str, str],
         changes: ChangedKeys | None = None,
@@ -116,7 +116,7 @@ class ShareVerbs:
             {name: each for name, each in victims.items() if self._fits_without(pod, name, each)}
         )
 
-    def cards(self, pod: SharingPod, node: str) -> Mapping[str, CardShare] | str:
+    def cards(self, pod: SharingPod, node: str) -> Mapping[str, ContainerGpus] | str:
         """Return the cards of each container on a node, or why it gets none there."""
         if node in self._closed:
             return self._closed[node]
@@ -126,7 +126,7 @@ class ShareVerbs:
             ((refusal, _),) = self._chooser.refusals([node], pod.request, pod.text())
             return refusal.reason
         return {
-            name: CardShare(cards=cards, request=request)
+            name: ContainerGpus(cards=cards, request=request)
             for (name, request), cards in zip(pod.requests.items(), found, strict=True)
         }
 

@@ -8,17 +8,18 @@ connection that was refused), and only a few times: all callers are level-trigge
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
-from kubernetes_asyncio.client import Configuration
 from msgspec import Struct
 
 from voda.domain.errors import ClusterUnavailable
-from voda.kubernetes_client.credentials import load_configuration
 from voda.kubernetes_client.decoding import Unreadable, WatchLine, read, read_change, read_name, read_page
 from voda.kubernetes_client.errors import Absent, NotServed, error_of, one_line, parse_status
 from voda.kubernetes_client.transport import Request, TooLarge, Transport
 from voda.metrics import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Api:
     """
 
     def __init__(
-        self, configuration: Configuration, *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
+        self, configuration: "Configuration", *, timeout_s: float = 15.0, telemetry: Telemetry = NO_TELEMETRY
     ) -> None:
         self.host = str(configuration.host)
         """URL."""
@@ -68,6 +69,9 @@ class Api:
         """Return the server that a kubeconfig names, or the one of the cluster that voda runs in; see
         `load_configuration`.
         """
+        # Of the extra `kubernetes`, which only a cluster needs.
+        from voda.kubernetes_client.credentials import load_configuration
+
         return cls(await load_configuration(kubeconfig, context), timeout_s=timeout_s, telemetry=telemetry)
 
     async def close(self) -> None:

@@ -9,14 +9,16 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from aiohttp import AddrInfoType, TCPConnector
-from kubernetes_asyncio.client import Configuration
 
 from voda.domain.errors import InvalidInput
 from voda.kubernetes_client.errors import one_line
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
 
 _CLOSE_S: Final = 1.0
 _LOOK_S: Final = 0.005
@@ -46,7 +48,7 @@ class Connections:
         return opened
 
 
-def tls_of(configuration: Configuration) -> ssl.SSLContext:
+def tls_of(configuration: "Configuration") -> ssl.SSLContext:
     """Return how to trust the server and to be trusted; InvalidInput: a certificate or key cannot be read."""
     try:
         tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)

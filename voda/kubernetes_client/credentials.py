@@ -18,7 +18,7 @@ from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader
 from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
 from voda.clock import Clock, SystemClock
-from voda.domain.errors import InvalidInput
+from voda.domain.errors import ClusterUnavailable, InvalidInput
 
 _log = logging.getLogger(__name__)
 _RENEW_EVERY_S: Final = 60.0
@@ -71,6 +71,16 @@ def _by_service_account(configuration: Configuration, account: Path) -> None:
             f"there is no service account of a pod to reach Kubernetes with ({_text(wrong)}): name a kubeconfig"
             " (--kubeconfig or KUBECONFIG), or run voda in the cluster"
         ) from wrong
+    # It is no coroutine, whatever its type says.
+    renew: Any = configuration.refresh_api_key_hook
+
+    async def renew_token(of: Configuration) -> None:
+        try:
+            renew(of)
+        except ConfigException as wrong:
+            raise ClusterUnavailable(f"the token of voda's service account cannot be used: {_text(wrong)}") from wrong
+
+    configuration.refresh_api_key_hook = renew_token
 
 
 async def _by_kubeconfig(configuration: Configuration, kubeconfig: Path, context: str, clock: Clock) -> None:

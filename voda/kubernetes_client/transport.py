@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,8 +27,6 @@ from aiohttp import (
     ClientTimeout,
     ServerDisconnectedError,
 )
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException
 from msgspec import Struct
 from yarl import URL
 
@@ -45,6 +43,9 @@ from voda.kubernetes_client.errors import (
 )
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS, NO_TELEMETRY, Telemetry
 
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
+
 _DATE_S: Final = 10.0
 """After which the date of an answer is read again."""
 _TRIES: Final = 4
@@ -55,7 +56,7 @@ _CHUNK_BYTES: Final = 256 << 10
 _PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._:@~-]+)+")
 _PROBES: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """After 15 s of silence one probe every 5 s, at most 3."""
-_FAILURES: Final = (ClientError, OSError, TimeoutError, ConfigException)
+_FAILURES: Final = (ClientError, OSError, TimeoutError)
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -83,7 +84,9 @@ class Transport:
     The time limit is for one answer, all tries and pauses included.
     """
 
-    def __init__(self, configuration: Configuration, *, timeout_s: float, telemetry: Telemetry = NO_TELEMETRY) -> None:
+    def __init__(
+        self, configuration: "Configuration", *, timeout_s: float, telemetry: Telemetry = NO_TELEMETRY
+    ) -> None:
         self.timeout_s = timeout_s
         self._dated_at: tuple[float, float] | None = None
         """Of the last answer whose date was read: the loop's time, and the server's, seconds since the epoch."""

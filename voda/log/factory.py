@@ -50,6 +50,7 @@ async def open_store(
     if jetstream.is_nats(location):
         store = await jetstream.open_store(str(location), read_only=read_only, timeout_s=timeout_s)
     elif path is None:
+        config.require("postgres")
         from voda.log.sql.postgres import PostgresDatabase
 
         store = SqlStore(await PostgresDatabase.open(str(location), read_only=read_only, timeout_s=timeout_s))
@@ -71,6 +72,7 @@ async def migrate_log(location: str | Path) -> None:
     if jetstream.is_nats(location):
         await jetstream.migrate(str(location))
     elif path is None:
+        config.require("postgres")
         from voda.log.sql.postgres import PostgresDatabase
 
         await PostgresDatabase.migrate(str(location))
@@ -159,15 +161,15 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     Raises:
         InvalidInput: the store has no Leases.
     """
-    if isinstance(store, SqlStore) and isinstance(store.database, SqliteDatabase):
-        return SqliteLease(Path(store.database.place), name, clock=clock)
-    # Imported only when needed, as in voda.log.factory.
-    from voda.log.lease.postgres import PostgresLease
-    from voda.log.sql.postgres import PostgresDatabase
+    if isinstance(store, SqlStore):
+        if isinstance(store.database, SqliteDatabase):
+            return SqliteLease(Path(store.database.place), name, clock=clock)
+        from voda.log.lease.postgres import PostgresLease
+        from voda.log.sql.postgres import PostgresDatabase
 
-    if isinstance(store, SqlStore) and isinstance(store.database, PostgresDatabase):
-        return PostgresLease(store.database, name)
-    if (lease := jetstream.lease_of(store, name, clock=clock)) is not None:
+        if isinstance(store.database, PostgresDatabase):
+            return PostgresLease(store.database, name)
+    elif (lease := jetstream.lease_of(store, name, clock=clock)) is not None:
         return lease
     raise InvalidInput(
         f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"

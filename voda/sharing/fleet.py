@@ -9,7 +9,7 @@ from copy import copy
 import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
-from voda.domain.shares import FreeCard
+from voda.domain.shares import GpuRemainder
 from voda.sharing.nodes import CPU, FIRST_DEVICE, MEMORY, GpuNode, Ints, NodeRows, hardware_of
 from voda.sharing.pod import PodPlacement
 
@@ -59,12 +59,12 @@ class Fleet:
             raise ValueError(f"node {placement.node}: {placement.request} on {placement.devices} was not taken there")
         self._change(row, demand)
 
-    def put_free(self, node: str, cards: Sequence[FreeCard]) -> None:
+    def put_free(self, node: str, cards: Sequence[GpuRemainder]) -> None:
         """Let so much be free of a node's cards, whatever was; its CPU and memory stay as they are."""
         row = self.row_of[node]
         self._change(row, self.with_free(row, cards) - self.free[row])
 
-    def with_free(self, row: int, cards: Sequence[FreeCard]) -> Ints:
+    def with_free(self, row: int, cards: Sequence[GpuRemainder]) -> Ints:
         """Return what is free on a node, as a row of `free`, if so much of its cards were."""
         width = self.hardware.device_memory.shape[1]
         free: Ints = self.free[row].copy()

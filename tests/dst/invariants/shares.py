@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.dst.invariants.broken import Broken
 from tests.kube.client import Key, Object
 from tests.kube.sharing import ASSUMED, cards_of, uses_of_cards
-from voda.domain.gpus import CardShare, GpuDevice
+from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.events.envelope import Event
 from voda.events.types import NodeChanged, NodeJoined, NodeLeft, ShareAssigned, ShareReleased
 
@@ -21,7 +21,7 @@ class Shares:
     """Reads the log as it grows."""
 
     def __init__(self) -> None:
-        self.held: dict[str, tuple[str, Mapping[str, CardShare]]] = {}
+        self.held: dict[str, tuple[str, Mapping[str, ContainerGpus]]] = {}
         """uid -> node, and what its containers have there."""
         self._devices: dict[str, Sequence[GpuDevice]] = {}
 
@@ -38,7 +38,7 @@ class Shares:
             case ShareReleased(pod_uid=uid, node=name) if self.held.get(uid, ("",))[0] == name:
                 del self.held[uid]
 
-    def _has_room(self, name: str, containers: Mapping[str, CardShare]) -> bool:
+    def _has_room(self, name: str, containers: Mapping[str, ContainerGpus]) -> bool:
         devices, milli, memory = self._devices.get(name, ()), Counter[int](), Counter[int]()
         there = [share for node, shares in self.held.values() if node == name for share in shares.values()]
         for share in there:
@@ -56,7 +56,7 @@ class Shares:
         return True
 
     @staticmethod
-    def _take(share: CardShare, devices: Sequence[GpuDevice], milli: Counter[int], memory: Counter[int]) -> None:
+    def _take(share: ContainerGpus, devices: Sequence[GpuDevice], milli: Counter[int], memory: Counter[int]) -> None:
         for card in share.cards:
             milli[card] += share.request.milli_each
             whole = devices[card].memory_mib if card < len(devices) else 0

@@ -27,7 +27,7 @@ from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.peers.jobs_world import JobsWorld
 from voda.cluster.kubernetes.quantities import milli
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus
+from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuRequest, Gpus
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log.factory import open_log
 
@@ -324,7 +324,7 @@ async def test_pod_that_claims_several_whole_cards_gets_close_ones_and_a_part_be
         await world.client.create(api.PODS, claiming(world, "a", "both", "pair", "part"))
         await until_runs(world, "a")
         share = next(iter(it.service.view.live.cluster.shares.nodes["n1"].pods.values()))
-        assert share.containers["gpu/pair"] == CardShare(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
+        assert share.containers["gpu/pair"] == ContainerGpus(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
         [given] = [each for each in await world.client.list(api.CLAIMS, world.namespace) if results(each)]
         by_request = Counter(each["request"] for each in results(given))
         assert by_request == {"pair": 2, "part": 1}
@@ -371,7 +371,7 @@ async def test_pod_whose_claim_somebody_deletes_gets_as_many_cards_and_the_log_h
         [given] = await world.client.list(api.CLAIMS, world.namespace)
         # kube-controller-manager makes it anew, and kube-scheduler may be faster than voda.
         cards = tuple(sorted(int(each["device"].removeprefix("gpu-")) for each in results(given)))
-        pair = CardShare(cards=cards, request=GpuRequest(devices=Gpus(2)))
+        pair = ContainerGpus(cards=cards, request=GpuRequest(devices=Gpus(2)))
         account = it.service.view.live.cluster.shares.nodes["gpu-1"]
         await world.until(lambda: [each.containers for each in account.pods.values()] == [{"gpu": pair}])
 

@@ -7,7 +7,7 @@ from tests.integration.api.test_jobs import tokens
 from tests.service import a_service
 from voda.api.schemas.base import Problem
 from voda.api.schemas.pools import NodeList, NodeView
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.events.types import (
     JobSubmitted,
     NodeChanged,
@@ -88,7 +88,7 @@ async def test_nodes_when_node_or_pool_is_unknown_then_names_those_there_are() -
 
 async def test_node_with_cards_when_pods_share_one_shows_what_is_free_and_who_has_it() -> None:
     card = GpuDevice(memory_mib=16_384)
-    share = CardShare(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
+    share = ContainerGpus(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
     async with a_service() as service:
         await service.happens(NodeJoined(node=a_node("g1", gpus=2, devices=(card, card))))
         await service.happens(ShareAssigned(node="g1", pod_uid="u1", pod="ml/notebook", containers={"main": share}))

@@ -31,7 +31,7 @@ from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
 from voda.operator.pod_ports import PodPorts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
 
 CARD = GpuDevice(memory_mib=16_000)
@@ -81,7 +81,7 @@ async def an_extended_service(access: Authenticator | None = None) -> AsyncItera
             backend=backend,
             binding=PodBinding(MemoryApi(server)),
             pods=SharingPods(SHARE_RESOURCES),
-            chooser=CardChooser(RATERS["binpack"]),
+            chooser=GpuChooser(RATERS["binpack"]),
             is_synced=lambda: True,
         )
         async with (

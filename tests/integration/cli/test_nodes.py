@@ -7,14 +7,14 @@ from tests.builders import a_node
 from tests.served import Server
 from voda.cli import EXIT_PERMANENT
 from voda.domain.errors import NotFound
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.events.types import NodeJoined, ShareAssigned, ShareReleased
 
 
 @pytest.fixture
 def sharing(empty: Server) -> Server:
     """A server with a node of two cards, of one of which a pod has a share."""
-    share = CardShare(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
+    share = ContainerGpus(cards=(1,), request=GpuRequest(milli=250, memory_mib=4_096))
     empty.happens(
         NodeJoined(node=a_node("g1", gpus=2, devices=(GpuDevice(memory_mib=16_384),) * 2)),
         ShareAssigned(node="g1", pod_uid="u1", pod="ml/notebook", containers={"main": share}),

@@ -9,7 +9,7 @@ import pytest
 from tests.local_jobs import FOREVER, FakeNvml, Ground, a_ground, a_torch_job, cards
 from voda.cluster.local.devices import Device, find_gpus
 from voda.domain.errors import ActionRefused
-from voda.domain.gpus import CardShare, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
 from voda.events.types import ShareAssigned, ShareReleased
 
 TELLS = "echo $CUDA_VISIBLE_DEVICES $VODA_GPU_MILLI $VODA_GPU_MEMORY_MIB"
@@ -39,7 +39,7 @@ async def test_jobs_with_parts_share_a_card_and_their_programs_know_which(tmp_pa
         await ground.until_logged("GPU-00 250 4000\n", job_id="a", replica="worker-0")
         await ground.until_logged("GPU-00 500 0\n", job_id="b", replica="worker-0")
         assert await held(ground) == {"a": (0,), "b": (0,)}
-        share = CardShare(cards=(0,), request=GpuRequest(milli=250, memory_mib=4_000))
+        share = ContainerGpus(cards=(0,), request=GpuRequest(milli=250, memory_mib=4_000))
         facts = [fact for fact in ground.notices() if isinstance(fact, ShareAssigned)]
         assert facts[0] == ShareAssigned(node="n1", pod_uid="a", pod="default/a", containers={"share": share})
         with pytest.raises(ActionRefused, match="needs 2 more GPUs on node n1, 1 free"):

@@ -6,7 +6,7 @@ from tests.builders import a_node, a_spec
 from tests.reasons import sentences
 from tests.unit.controller.test_reclaims import Stage
 from tests.unit.planner.virtual_clusters.pools import some_cells
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.events.types import (
     JobCompleted,
     JobSubmitted,
@@ -46,7 +46,7 @@ async def stage() -> Stage:
 
 async def start_share(stage: Stage, job_id: str, *, priority: int, card: int) -> None:
     spec = a_spec(job_id, virtual_cluster="speech", priority=priority, share=REQUEST, gpus_per_replica=Gpus(0))
-    share = CardShare(cards=(card,), request=REQUEST)
+    share = ContainerGpus(cards=(card,), request=REQUEST)
     await stage.add(JobSubmitted(spec=spec))
     await stage.controller.step()
     await stage.add(

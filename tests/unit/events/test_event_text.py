@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.builders import Log, a_node, a_spec
 from tests.reasons import worded
 from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Demoted
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
@@ -123,8 +123,8 @@ TOLD: list[tuple[AnyFact, str]] = [
             pod_uid="u1",
             pod="ml/notebook",
             containers={
-                "main": CardShare(cards=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
-                "side": CardShare(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
+                "main": ContainerGpus(cards=(0,), request=GpuRequest(milli=250, memory_mib=4096)),
+                "side": ContainerGpus(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
             },
         ),
         "ml/notebook gets for main 250 milli and 4,096 MiB of card 0; for side cards 1, 2",
@@ -134,7 +134,7 @@ TOLD: list[tuple[AnyFact, str]] = [
             node="n1",
             pod_uid="u1",
             pod="ml/notebook",
-            containers={"main": CardShare(cards=(0,), request=GpuRequest(memory_mib=4096))},
+            containers={"main": ContainerGpus(cards=(0,), request=GpuRequest(memory_mib=4096))},
         ),
         "ml/notebook gets 4,096 MiB of card 0",
     ),

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from tests.sharing import share
-from voda.domain.gpus import CardShare, GpuDevice
+from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.domain.shares import PodShares, SharingNode
 from voda.extender.share_verbs import ShareVerbs, SharingPod
-from voda.sharing.card_chooser import HIGHEST, CardChooser
+from voda.sharing.gpu_chooser import HIGHEST, GpuChooser
 from voda.sharing.raters import RATERS
 
 CARD = GpuDevice(memory_mib=16_000)
@@ -22,12 +22,12 @@ def accounts(used: Mapping[str, int]) -> dict[str, SharingNode]:
 def pods_of(node: str, milli: int) -> dict[str, PodShares]:
     if not milli:
         return {}
-    containers = {"main": CardShare(cards=(0,), request=share(milli))}
+    containers = {"main": ContainerGpus(cards=(0,), request=share(milli))}
     return {f"on-{node}": PodShares(pod=f"ns/on-{node}", containers=containers, assigned_at=0.0)}
 
 
 def verbs(used: Mapping[str, int], closed: Mapping[str, str] | None = None, *, most: int) -> ShareVerbs:
-    return ShareVerbs(CardChooser(RATERS["binpack"]), accounts(used), closed or {}, most=most)
+    return ShareVerbs(GpuChooser(RATERS["binpack"]), accounts(used), closed or {}, most=most)
 
 
 def a_pod(milli: int = 300, *, has_cards_on: str = "") -> SharingPod:

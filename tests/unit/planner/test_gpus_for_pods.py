@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, ShareRequest, SharingNode
@@ -46,7 +46,7 @@ def a_pool(
 ) -> ClusterState:
     """Return a node of cards; `shared` is pod -> the card of which it has some."""
     pods = {
-        uid: PodShares(pod=uid, containers={"c": CardShare(cards=(card,), request=request)}, assigned_at=0.0)
+        uid: PodShares(pod=uid, containers={"c": ContainerGpus(cards=(card,), request=request)}, assigned_at=0.0)
         for uid, (card, request) in (shared or {}).items()
     }
     account = SharingNode(devices=(CARD,) * cards, pods=pods, requests=dict(requests))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from tests.reasons import said
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import GetsPart, HasPart, Waits
@@ -40,7 +40,7 @@ def a_machine(*jobs: Job, cards: int = 2, held: Mapping[str, tuple[int, int]] | 
     pods = {
         uid: PodShares(
             pod=f"default/{uid}",
-            containers={"share": CardShare(cards=(card,), request=GpuRequest(milli=milli))},
+            containers={"share": ContainerGpus(cards=(card,), request=GpuRequest(milli=milli))},
             assigned_at=0.0,
         )
         for uid, (card, milli) in (held or {}).items()
@@ -201,7 +201,7 @@ def test_shares_on_several_cards_are_beside_those_of_all_of_them_in_the_order_in
     state = a_machine(held={"b": (1, 100), "a": (0, 100), "nb": (0, 250)})
     nb = PodShares(
         pod="default/nb",
-        containers={str(card): CardShare(cards=(card,), request=GpuRequest(milli=250)) for card in range(2)},
+        containers={str(card): ContainerGpus(cards=(card,), request=GpuRequest(milli=250)) for card in range(2)},
         assigned_at=0.0,
     )
     state.shares["n1"].pods["nb"] = nb

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from tests.reasons import said
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
 from voda.domain.reasons.nodes import Said
@@ -147,7 +147,7 @@ def test_job_whose_card_another_one_still_leaves_is_not_overdue() -> None:
     jobs = [a_job(name, share=GpuRequest(milli=500), gpus_per_replica=Gpus(0)) for name in "ab"]
     view = a_view(replace(jobs[0], workers={0: "n1"}), jobs[1], placement={"a": ("n1",), "b": ("n1",)})
     view = replace(view, plan=replace(view.plan, devices={"a": ((0,),), "b": ((0,),)}))
-    held = {"share": CardShare(cards=(0,), request=GpuRequest(milli=500))}
+    held = {"share": ContainerGpus(cards=(0,), request=GpuRequest(milli=500))}
     pods = {uid: PodShares(pod=uid, containers=held, assigned_at=0.0) for uid in ("a", "leaving")}
     account = SharingNode(devices=(GpuDevice(memory_mib=16_000),), pods=pods)
     full = replace(view, shares={"n1": account})

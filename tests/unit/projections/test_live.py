@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, VirtualClusterSpec, WorkerCells
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
 from voda.domain.reasons.outcomes import Waits
 from voda.domain.state import Settings
@@ -419,9 +419,9 @@ def test_gang_when_pods_join_and_leave_has_its_cells_until_the_last_one_is_gone(
 
 CARDS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
 SHARES = [
-    CardShare(cards=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
-    CardShare(cards=(1,), request=GpuRequest(milli=600)),
-    CardShare(cards=(0, 1), request=GpuRequest(devices=Gpus(2))),
+    ContainerGpus(cards=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
+    ContainerGpus(cards=(1,), request=GpuRequest(milli=600)),
+    ContainerGpus(cards=(0, 1), request=GpuRequest(devices=Gpus(2))),
 ]
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])

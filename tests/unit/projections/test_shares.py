@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_node
 from tests.unit.projections.test_live import folded
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.events.types import (
     NodeChanged,
     NodeJoined,
@@ -21,15 +21,15 @@ from voda.projections.live import LiveCluster
 CARD = GpuDevice(memory_mib=16_000)
 
 
-def a_share(milli: int, *, memory_mib: int = 0, card: int = 0) -> CardShare:
-    return CardShare(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory_mib))
+def a_share(milli: int, *, memory_mib: int = 0, card: int = 0) -> ContainerGpus:
+    return ContainerGpus(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory_mib))
 
 
-def whole(*cards: int) -> CardShare:
-    return CardShare(cards=cards, request=GpuRequest(devices=Gpus(len(cards))))
+def whole(*cards: int) -> ContainerGpus:
+    return ContainerGpus(cards=cards, request=GpuRequest(devices=Gpus(len(cards))))
 
 
-def an_assignment(uid: str, *shares: CardShare, node: str = "n1") -> ShareAssigned:
+def an_assignment(uid: str, *shares: ContainerGpus, node: str = "n1") -> ShareAssigned:
     containers = {f"c{number}": share for number, share in enumerate(shares)}
     return ShareAssigned(node=node, pod_uid=uid, pod=f"ml/{uid}", containers=containers)
 
@@ -73,7 +73,7 @@ def test_shares_when_together_they_exceed_a_card_are_void_as_a_whole() -> None:
 
 
 def test_whole_card_when_a_share_is_on_it_is_void_also_where_the_share_has_no_compute() -> None:
-    memory_alone = CardShare(cards=(0,), request=GpuRequest(memory_mib=100))
+    memory_alone = ContainerGpus(cards=(0,), request=GpuRequest(memory_mib=100))
     live = folded(a_log(an_assignment("u1", memory_alone), an_assignment("u2", whole(0, 1))))
     assert live.shares.node_of("u2") == ""
 
@@ -130,7 +130,9 @@ def test_version_of_a_node_is_that_of_its_stream() -> None:
         max_size=30,
     )
 )
-def test_cards_whatever_is_recorded_never_give_more_than_they_have(steps: list[tuple[str, list[CardShare]]]) -> None:
+def test_cards_whatever_is_recorded_never_give_more_than_they_have(
+    steps: list[tuple[str, list[ContainerGpus]]],
+) -> None:
     log = a_log()
     for second, (uid, shares) in enumerate(steps):
         log.add(an_assignment(uid, *shares) if shares else ShareReleased(node="n1", pod_uid=uid), at=second)

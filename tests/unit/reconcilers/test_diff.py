@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.cluster.port import Observed
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, Placement, ResizeJob, StartJob, StopJob
 from voda.domain.shares import PodShares, SharingNode
@@ -334,7 +334,7 @@ def shares_of(**cards: int) -> SharingNode:
     pods = {
         job_id: PodShares(
             pod=job_id,
-            containers={"share": CardShare(cards=(card,), request=GpuRequest(milli=600))},
+            containers={"share": ContainerGpus(cards=(card,), request=GpuRequest(milli=600))},
             assigned_at=0.0,
         )
         for job_id, card in cards.items()
@@ -374,6 +374,6 @@ def test_share_whose_card_is_planned_comes_beside_those_of_its_card_alone_and_wa
     # What leaves the card, and the plan has not any more, has to be gone.
     leaving = shares_of(t=0)
     leaving.pods["x"] = replace(
-        leaving.pods["t"], containers={"share": CardShare(cards=(0,), request=GpuRequest(milli=1))}
+        leaving.pods["t"], containers={"share": ContainerGpus(cards=(0,), request=GpuRequest(milli=1))}
     )
     assert started(leaving) == {"u": ()}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
 from voda.cluster.port import Observed
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.types import (
@@ -211,7 +211,7 @@ def an_account(**cards: int) -> SharingNode:
     pods = {
         job_id: PodShares(
             pod=f"default/{job_id}",
-            containers={"share": CardShare(cards=(card,), request=GpuRequest(milli=250))},
+            containers={"share": ContainerGpus(cards=(card,), request=GpuRequest(milli=250))},
             assigned_at=0.0,
         )
         for job_id, card in cards.items()

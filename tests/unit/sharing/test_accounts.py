@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.sharing import share, whole
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import PodShares, SharingNode
 from voda.sharing.accounts import OpenCards, fleet_of, requests_in
 from voda.sharing.demand import Demand
@@ -20,7 +20,7 @@ def an_account(*held: tuple[int, GpuRequest], cards: int = 2, memory_mib: int = 
     """Return the account of a node; `held` is the card and what is taken of it."""
     pods = {
         f"u{number}": PodShares(
-            pod=f"ml/u{number}", containers={"main": CardShare(cards=(card,), request=request)}, assigned_at=0.0
+            pod=f"ml/u{number}", containers={"main": ContainerGpus(cards=(card,), request=request)}, assigned_at=0.0
         )
         for number, (card, request) in enumerate(held)
     }
@@ -53,14 +53,14 @@ def test_share_on_nodes_without_cards_or_none_at_all_fits_nowhere() -> None:
 def test_chosen_card_always_has_so_much_left(held: list[tuple[int, int]], milli: int) -> None:
     account = an_account(cards=4)
     for number, (card, taken) in enumerate(held):
-        containers = {"main": CardShare(cards=(card,), request=share(taken))}
+        containers = {"main": ContainerGpus(cards=(card,), request=share(taken))}
         if not account.refusal(containers):
             account.pods[f"u{number}"] = PodShares(pod="", containers=containers, assigned_at=0.0)
     found = OpenCards({"n1": account}).choose(share(milli))
     has_room = any(left.milli >= milli for left in account.free())
     assert (found is not None) == has_room
     if found is not None:
-        assert not account.refusal({"main": CardShare(cards=(found[1],), request=share(milli))})
+        assert not account.refusal({"main": ContainerGpus(cards=(found[1],), request=share(milli))})
 
 
 def test_fleet_has_what_the_accounts_leave() -> None:
@@ -81,7 +81,7 @@ def rated_anew(
 
 
 def with_share(account: SharingNode, uid: str, card: int, request: GpuRequest) -> SharingNode:
-    containers = {"main": CardShare(cards=(card,), request=request)}
+    containers = {"main": ContainerGpus(cards=(card,), request=request)}
     return replace(account, pods=account.pods | {uid: PodShares(pod="", containers=containers, assigned_at=0.0)})
 
 
@@ -102,7 +102,7 @@ def test_cards_that_shares_get_one_after_the_other_are_those_of_accounts_read_an
     accounts = {f"n{number}": SharingNode(devices=(GpuDevice(memory_mib=16_000),) * 3) for number in range(len(held))}
     for number, taken in enumerate(held):
         for card, request in taken:
-            if not accounts[f"n{number}"].refusal({"main": CardShare(cards=(card,), request=request)}):
+            if not accounts[f"n{number}"].refusal({"main": ContainerGpus(cards=(card,), request=request)}):
                 accounts[f"n{number}"] = with_share(accounts[f"n{number}"], f"u{card}{request}", card, request)
     cards, shut = OpenCards(accounts), set[str]()
     for number, (request, refused, closing) in enumerate(asked):

@@ -16,8 +16,8 @@ from msgspec import Struct, field, structs
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
 from voda.application.backend import CallerLimits
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.kubernetes.state.shared_cards import CardCapacities
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources
 from voda.domain.errors import InvalidInput
 from voda.domain.state import ParameterValue
@@ -138,9 +138,9 @@ class SharingSettings(_SettingsPart, frozen=True):
     """Names of MiB of a card."""
     claims: bool = False
     """Whether voda chooses cards for pods that claim parts of devices of cluster.gpuDeviceClasses."""
-    compute_capacity: str = CardCapacities().compute
+    compute_capacity: str = CapacityNames().compute
     """Name of the capacity of devices that counts their compute; claims take parts of it."""
-    memory_capacity: str = CardCapacities().memory
+    memory_capacity: str = CapacityNames().memory
     """Name of the one that counts their memory."""
 
 
@@ -179,7 +179,7 @@ class KubernetesOptions(_SettingsPart, frozen=True):
         """Return which nodes form which pools, and by which resources they share cards."""
         names = ShareResources(core=self.sharing.core_resources, memory=self.sharing.memory_resources)
         sharing = self.sharing
-        capacities = CardCapacities(compute=sharing.compute_capacity, memory=sharing.memory_capacity)
+        capacities = CapacityNames(compute=sharing.compute_capacity, memory=sharing.memory_capacity)
         rule = structs.replace(self.cluster.pool_rule(), share_resources=names)
         return structs.replace(rule, card_capacities=capacities if sharing.claims else None)
 

@@ -19,7 +19,7 @@ from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.operator.status.kube_events import Announcement
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
 
 
@@ -45,7 +45,7 @@ class Sharing:
                 backend=backend,
                 binding=binding,
                 pods=pods,
-                chooser=CardChooser(rater),
+                chooser=GpuChooser(rater),
                 is_synced=lambda: mirror.is_synced,
                 most_nodes=settings.nodes_to_score,
             )

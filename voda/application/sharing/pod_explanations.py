@@ -21,10 +21,10 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.domain.errors import ClusterUnavailable, InvalidInput, NotFound
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import ContainerGpus
 from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import Rater
 from voda.text import counted
 
@@ -44,7 +44,7 @@ class PodExplanation(Struct, frozen=True, kw_only=True):
     state: PodState
     node: str = ""
     """Where it is, or has its cards by the log."""
-    containers: Mapping[str, CardShare] = {}
+    containers: Mapping[str, ContainerGpus] = {}
     """What it has by the log."""
     assigned_at: float | None = None
     reason: str
@@ -66,7 +66,7 @@ class PodExplanations:
     is_synced: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        self._choosers = CardChooser(self.rater), CardChooser(self.rater)
+        self._choosers = GpuChooser(self.rater), GpuChooser(self.rater)
         self._closed = ClosedNodes(self.inventory.sharing)
         self._closed_accounts = ClosedAccounts()
 

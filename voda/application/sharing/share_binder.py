@@ -20,7 +20,7 @@ from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import card_annotations, share_requests
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, VersionConflict, WrongState
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.extender.share_verbs import ShareVerbs, SharingPod
@@ -96,7 +96,7 @@ class ShareBinder:
         """
         return self._turns.setdefault(node, asyncio.Lock())
 
-    async def _assign(self, pod: SharingPod, node: str) -> Mapping[str, CardShare]:
+    async def _assign(self, pod: SharingPod, node: str) -> Mapping[str, ContainerGpus]:
         """Have the pod's share of a node in the log, and return it."""
         placement = await self._placement()
         account = self._accounts.nodes.get(node, SharingNode())

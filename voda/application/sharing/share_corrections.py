@@ -25,7 +25,7 @@ from voda.cluster.kubernetes.state.shared_gpus import (
 )
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.extender.share_verbs import SharingPod
@@ -37,7 +37,7 @@ GONE_S: Final = 300.0
 """For so long cards may be away: a kubelet that starts again offers none for a moment."""
 _CLAIMED: Final = "the node's cards are claimed (dynamic resource allocation)"
 
-Choose = Callable[[SharingNode, SharingPod], Mapping[str, CardShare] | str]
+Choose = Callable[[SharingNode, SharingPod], Mapping[str, ContainerGpus] | str]
 """Returns the cards of a pod by the rater, on a node with that account, or why there are none."""
 
 
@@ -195,7 +195,7 @@ def _uses_some(pod: Pod, account: SharingNode, names: ShareResources) -> bool:
     return bool(requests) and annotated_cards(pod, requests, len(account.devices)) != {}
 
 
-def _cards(pod: Pod, trial: SharingNode, node: NodeToCorrect) -> Mapping[str, CardShare] | str:
+def _cards(pod: Pod, trial: SharingNode, node: NodeToCorrect) -> Mapping[str, ContainerGpus] | str:
     try:
         requests = share_requests(pod, node.names)
     except InvalidInput as error:

@@ -30,7 +30,7 @@ from voda.extender.wire import (
 )
 from voda.kubernetes_client.decoding import Unreadable, read
 from voda.projections.shares import ShareAccounts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class ShareExtender:
     binding: PodBinding
     pods: SharingPods
     """Of this replica's mirror."""
-    chooser: CardChooser
+    chooser: GpuChooser
     is_synced: Callable[[], bool]
     """Whether the mirror has read the cluster."""
     most_nodes: int = 0

@@ -36,11 +36,11 @@ from voda.domain.errors import (
     TransientError,
     VersionConflict,
 )
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
 from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import Rater
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class ShareReconciler:
 
     def __post_init__(self) -> None:
         self._closed = ClosedNodes(self.pods)
-        self._waiting = PodWaker(binding=self.binding, pods=self.pods, chooser=CardChooser(self.rater))
+        self._waiting = PodWaker(binding=self.binding, pods=self.pods, chooser=GpuChooser(self.rater))
 
     async def run(self) -> None:
         """Look at nodes whenever something about them has changed, and at all of them now and then, until cancelled."""
@@ -151,8 +151,8 @@ class ShareReconciler:
             return False
         return now - self._lost_since.setdefault(node, now) >= GONE_S
 
-    def _choose(self, account: SharingNode, pod: SharingPod) -> Mapping[str, CardShare] | str:
-        return ShareVerbs(CardChooser(self.rater), {"": account}, {}).cards(pod, "")
+    def _choose(self, account: SharingNode, pod: SharingPod) -> Mapping[str, ContainerGpus] | str:
+        return ShareVerbs(GpuChooser(self.rater), {"": account}, {}).cards(pod, "")
 
     def _tell_refused(self, node: str, refused: Mapping[str, str]) -> None:
         for uid, reason in refused.items():

@@ -19,7 +19,7 @@ from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, NotFound
 from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.pod import PodRequest
 
 _AT_ONCE: Final = 20
@@ -35,7 +35,7 @@ class PodWaker:
 
     binding: PodBinding
     pods: SharingPods
-    chooser: CardChooser
+    chooser: GpuChooser
     _woken: dict[str, int] = field(default_factory=dict, init=False)
     """Uid -> position of the log when it was woken last."""
     _backoff: Backoff = field(

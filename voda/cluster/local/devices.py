@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.domain.errors import ActionRefused
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.cell_text import request_text
 from voda.process_table import command_name, user_of
@@ -62,12 +62,12 @@ class Slots:
         """Note that a worker holds these devices already, whether or not they are (still) known."""
         self._holders.update(dict.fromkeys(names, (job_id, index)))
 
-    def hold_share(self, job_id: str, pod: str, request: GpuRequest, name: str) -> Mapping[str, CardShare]:
+    def hold_share(self, job_id: str, pod: str, request: GpuRequest, name: str) -> Mapping[str, ContainerGpus]:
         """Note that a job has this part of a device, (still) known or not, and return it as a fact has it."""
         names = [*self.devices]
         # One that is not known any more is none of the node's cards.
         card = names.index(name) if name in self.devices else len(names)
-        containers = {CONTAINER: CardShare(cards=(card,), request=request)}
+        containers = {CONTAINER: ContainerGpus(cards=(card,), request=request)}
         self._shares.pods[job_id] = PodShares(pod=pod, containers=containers, assigned_at=0.0)
         return containers
 

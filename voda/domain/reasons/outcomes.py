@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.gpus import NO_GPUS, CardShare, GpuRequest, Gpus
+from voda.domain.gpus import NO_GPUS, ContainerGpus, GpuRequest, Gpus
 from voda.domain.reasons.base import ReasonPart
 from voda.domain.reasons.cells import (
     CardsTooSmall,
@@ -101,14 +101,14 @@ class CardMate(Struct, frozen=True, kw_only=True, gc=False):
     """Another pod on the same card, and what it has."""
 
     pod: str
-    containers: Mapping[str, CardShare]
+    containers: Mapping[str, ContainerGpus]
 
 
 class HasPart(Explained, frozen=True, kw_only=True):
     """It has a part of a card, beside others."""
 
     node: str
-    containers: Mapping[str, CardShare]
+    containers: Mapping[str, ContainerGpus]
     beside: tuple[CardMate, ...] = ()
 
 

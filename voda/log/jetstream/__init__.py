@@ -5,6 +5,7 @@ and stream in step), `reader`, `writer`, `bounds`, `settings`, the `store` over 
 `transport/` is the way to the servers. Rule: nats-py is imported with the first log in NATS, not with this package.
 """
 
+from voda import config
 from voda.clock import Clock
 from voda.domain.lease import LeaseStore
 from voda.log.jetstream.transport.url import is_nats, parse_url
@@ -20,6 +21,7 @@ def display_name(url: str) -> str:
 
 async def open_store(url: str, *, read_only: bool, timeout_s: float) -> DurableStore:
     """Open a log; see voda.log.factory.open_store."""
+    config.require("nats")
     from voda.log.jetstream.store import JetStreamStore
 
     return await JetStreamStore.open(url, read_only=read_only, timeout_s=timeout_s)
@@ -27,6 +29,7 @@ async def open_store(url: str, *, read_only: bool, timeout_s: float) -> DurableS
 
 async def migrate(url: str) -> None:
     """Make the streams of a log, or bring them to the settings of this version."""
+    config.require("nats")
     from voda.log.jetstream.store import JetStreamStore
 
     await JetStreamStore.migrate(url)

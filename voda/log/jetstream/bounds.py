@@ -31,8 +31,9 @@ async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
         boundary = await index.boundary(base.position)
         await log.marks.blobs.put(BlobKey(BASE, "", base.position), msgpack.encode(base))
         await log.marks.write_record(replace(log.marks.record, base=base.position, sequence=boundary.sequence))
-    # Delete the messages before that of the first remaining event.
-    await log.stream.api("PURGE", {"seq": log.marks.record.sequence})
+    # Delete the messages before that of the first remaining event; nats-server 2.11 takes sequence 1 for all of them.
+    if log.marks.record.sequence > 1:
+        await log.stream.api("PURGE", {"seq": log.marks.record.sequence})
     for kind, last in ((SEGMENT, base.position), (BASE, base.position - 1)):
         for key in await log.marks.blobs.keys(kind):
             if key.position <= last:

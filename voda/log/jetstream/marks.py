@@ -6,7 +6,6 @@ former record of the same key stays.
 """
 
 import asyncio
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
@@ -28,7 +27,6 @@ _CHUNK_BYTES = 256 * 1024
 _AT_ONCE = 16
 """Messages in flight."""
 _OVERHEAD_BYTES = 1024
-_PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 
 
 class _Manifest(Struct, frozen=True, array_like=True):
@@ -171,16 +169,13 @@ class BlobStore:
 
 
 def token(name: str) -> str:
-    """Return a name as one token of a subject: bytes other than `A-Za-z0-9_-` become `=` and two digits."""
-    return "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f"={byte:02x}" for byte in name.encode()) or "="
+    """Return any name as one token of a subject."""
+    return f"x{name.encode().hex()}"
 
 
 def name_of(token: str) -> str:
     """Return the name that a token stands for."""
-    if token == "=":
-        return ""
-    raw = re.sub(rb"=([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), token.encode())
-    return raw.decode()
+    return bytes.fromhex(token[1:]).decode()
 
 
 class LogMarks:

@@ -53,11 +53,6 @@ class MarksWriter:
         if self._log.closed and (self._saving is None or self._saving.done()):
             self._saving = asyncio.get_running_loop().create_task(self._save_closed())
 
-    async def save(self) -> None:
-        self.begin()
-        if self._saving is not None:
-            await asyncio.wait([self._saving])
-
     async def close(self) -> None:
         self._closing.set()
         if tasks := [task for task in (self._saving, self._noting) if task is not None]:
@@ -132,9 +127,7 @@ class JetStreamWriter(Committer):
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         deadline = self._deadline()
         is_fresh = not self._log.is_loaded
-        # An import may have been completed.
-        is_known = self._log.is_loaded
-        state = self._log.state if is_known else await self._log.sync()
+        state = await self._log.sync() if is_fresh else self._log.state
         while True:
             plan = await self._plan(group, state)
             if not plan.rows and is_fresh:

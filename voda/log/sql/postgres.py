@@ -34,8 +34,6 @@ _NOTIFY = f"SELECT pg_notify('{CHANNEL}', '')"
 _UPSERT_HEAD = f"INSERT INTO streams VALUES ($1, $2, $3, $4, $5) {schema.REPLACING_HEAD}"
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 _COLUMNS = tuple(schema.events.columns.keys())
-# A long transaction may wait for its own input.
-_NO_IDLE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 _HAS_TABLE = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(:names)"
 
 

@@ -16,7 +16,7 @@ from voda.application.sharing.claims.allotment import (
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import SharingNode
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
 
 GIB = 1_024
@@ -34,7 +34,7 @@ def an_account(cards: int = 1) -> SharingNode:
 
 def an_allotment(*nodes: OpenNode, rater: str = "binpack") -> Allotment:
     there = {f"n{number}": each for number, each in enumerate(nodes)}
-    return Allotment(CardChooser(RATERS[rater]), there, ClosedAccounts())
+    return Allotment(GpuChooser(RATERS[rater]), there, ClosedAccounts())
 
 
 def an_open_node(account: SharingNode | None = None, closed: tuple[int, ...] = (), **labels: str) -> OpenNode:
@@ -102,7 +102,7 @@ def test_pod_gets_no_card_that_is_closed_or_of_a_node_that_it_does_not_select_or
 
 
 def test_chooser_when_a_round_only_imagined_an_account_reads_it_anew_in_the_next() -> None:
-    chooser, node = CardChooser(RATERS["binpack"]), an_open_node()
+    chooser, node = GpuChooser(RATERS["binpack"]), an_open_node()
     closed = ClosedAccounts()
     first = Allotment(chooser, {"n0": node}, closed)
     assert [choose(first, uid) for uid in "ab"] == [("n0", 0), ("n0", 0)]

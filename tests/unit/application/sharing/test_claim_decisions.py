@@ -17,7 +17,7 @@ from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned
 from voda.projections.shares import ShareAccounts
@@ -25,11 +25,11 @@ from voda.projections.shares import ShareAccounts
 GIB = 1_024
 
 
-def a_share(card: int = 0, milli: int = 400, memory: int = 20 * GIB) -> Mapping[str, CardShare]:
-    return {"gpu": CardShare(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory))}
+def a_share(card: int = 0, milli: int = 400, memory: int = 20 * GIB) -> Mapping[str, ContainerGpus]:
+    return {"gpu": ContainerGpus(cards=(card,), request=GpuRequest(milli=milli, memory_mib=memory))}
 
 
-def an_account(pods: Mapping[str, Mapping[str, CardShare]] | None = None, *, cards: int = 1) -> SharingNode:
+def an_account(pods: Mapping[str, Mapping[str, ContainerGpus]] | None = None, *, cards: int = 1) -> SharingNode:
     """Return an account of cards of 80 GiB, with shares assigned at 0: uid -> shares."""
     devices = tuple(GpuDevice(memory_mib=80 * GIB, name=f"d/n/gpu-{number}") for number in range(cards))
     held = {uid: PodShares(pod=f"ns/{uid}", containers=each, assigned_at=0.0) for uid, each in (pods or {}).items()}
@@ -37,7 +37,7 @@ def an_account(pods: Mapping[str, Mapping[str, CardShare]] | None = None, *, car
 
 
 def corrected(
-    account: SharingNode, given_: Mapping[str, Mapping[str, CardShare]], stale: Mapping[str, str] | None = None
+    account: SharingNode, given_: Mapping[str, Mapping[str, ContainerGpus]], stale: Mapping[str, str] | None = None
 ) -> SharingNode:
     """Return the account after the corrections; no fact of them may be void."""
     shares = {uid: GivenShares(key=f"ns/{uid}", containers=each) for uid, each in given_.items()}
@@ -52,7 +52,7 @@ def corrected(
     return after
 
 
-def held(account: SharingNode) -> Mapping[str, Mapping[str, CardShare]]:
+def held(account: SharingNode) -> Mapping[str, Mapping[str, ContainerGpus]]:
     return {uid: each.containers for uid, each in account.pods.items()}
 
 
@@ -85,7 +85,7 @@ shares_of_cards = st.dictionaries(
 
 @given(meant=shares_of_cards, given_=shares_of_cards)
 def test_corrections_never_give_more_than_a_card_has_and_are_done_once(
-    meant: Mapping[str, Mapping[str, CardShare]], given_: Mapping[str, Mapping[str, CardShare]]
+    meant: Mapping[str, Mapping[str, ContainerGpus]], given_: Mapping[str, Mapping[str, ContainerGpus]]
 ) -> None:
     account = an_account(cards=3)
     for uid, each in meant.items():

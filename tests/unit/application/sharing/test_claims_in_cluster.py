@@ -29,9 +29,9 @@ from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from voda.application.sharing.claims import claimants, round
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import asked_of_cards
+from voda.cluster.kubernetes.state.claimed_amounts import asked_of_cards
 from voda.domain.errors import ActionRefused
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.kubernetes_client.api import Api
 
@@ -387,7 +387,7 @@ async def test_share_by_which_the_extender_is_about_to_bind_a_pod_that_claims_to
         amounts = {"requests": {"elasticgpu.io/gpu-core": "60"}, "limits": {"elasticgpu.io/gpu-core": "60"}}
         await it.submit("a", is_gated=False, containers=[{"name": "main", "image": "work", "resources": amounts}])
         uid = (await it.pod("a"))["metadata"]["uid"]
-        share = {"main": CardShare(cards=(0,), request=GpuRequest(milli=600))}
+        share = {"main": ContainerGpus(cards=(0,), request=GpuRequest(milli=600))}
         fact = ShareAssigned(node="n2", pod_uid=uid, pod="ns/a", containers=share)
         await it.replica.service.backend.record(fact, actor="extender", version=nodes["n2"].version)
         # Anybody may write it.

@@ -10,7 +10,7 @@ from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
 from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story
 from voda.application.sharing.claims.claimants import Claimants
-from voda.cluster.kubernetes.state.shared_cards import SharedCard
+from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
 
 F = TypeVar("F", bound=AnyFact)
@@ -183,7 +183,7 @@ def withhold(it: Story, monkeypatch: pytest.MonkeyPatch, nodes: Collection[str] 
     placer = it.replica.service.shares._placer
     assert placer is not None
 
-    def closed(node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
+    def closed(node: str, cards: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
         if node in nodes:
             return dict.fromkeys(range(len(cards)), "in use by jobs")
         return Claimants._closed_cards(placer.claimants, node, cards, planned)

@@ -15,7 +15,7 @@ from tests.kube.objects import an_mpijob
 from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story, refuse_claims_of
 from tests.unit.application.sharing.test_gpu_requests import facts, requests, withhold
 from voda.application.backend import Backend
-from voda.cluster.kubernetes.state.shared_cards import SharedCard
+from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.domain.errors import StoreNotWritable
 from voda.events.types import PlanAdopted, ShareRequested, ShareRequestWithdrawn
 
@@ -160,7 +160,7 @@ def open_alone(it: Story, monkeypatch: pytest.MonkeyPatch, free: Collection[int]
     placer = it.replica.service.shares._placer
     assert placer is not None
 
-    def closed(node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
+    def closed(node: str, cards: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
         return dict.fromkeys((index for index in range(len(cards)) if index not in free), "in use by jobs")
 
     monkeypatch.setattr(placer.claimants, "_closed_cards", closed)

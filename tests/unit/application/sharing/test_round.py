@@ -20,9 +20,9 @@ from voda.application.sharing.claims.round import (
 )
 from voda.application.sharing.claims.verdicts import unseen_reason
 from voda.cluster.kubernetes.objects import Pod
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import SharingNode
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
 
 PART = GpuRequest(milli=600)
@@ -46,7 +46,7 @@ def holding(pod: Pod, *, are_named: bool = True, renewals: int = 0, are_lost: bo
     """Return a pod that has had a part of a GPU of n1 since instant 0."""
     found = waiting(pod)
     assert found.claimant is not None
-    share = {"gpu": CardShare(cards=(0,), request=PART)}
+    share = {"gpu": ContainerGpus(cards=(0,), request=PART)}
     gpus = ChosenGpus(claimant=found.claimant, node="n1", containers=share)
     held = HeldGpus(gpus=gpus, are_lost=are_lost, is_known=True, are_named=are_named, renewals=renewals)
     return replace(found, held=held)
@@ -58,7 +58,7 @@ def a_round(
     """Return what is to be done, where one GPU is free on each of the nodes, and what is remembered then."""
     account = SharingNode(devices=(GpuDevice(memory_mib=80_000, name="d/n/0"),))
     nodes = {name: OpenNode(account=account, labels={}) for name in free}
-    found = plan_round(pods, Allotment(CardChooser(RATERS["binpack"]), nodes, ClosedAccounts()), memory, now)
+    found = plan_round(pods, Allotment(GpuChooser(RATERS["binpack"]), nodes, ClosedAccounts()), memory, now)
     return found.actions, found.memory
 
 

@@ -8,7 +8,7 @@ from tests.kube.sharing import ASSUMED, CARDS_OF, a_sharing_pod
 from voda.application.sharing.share_corrections import NodeToCorrect, node_facts
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
-from voda.domain.gpus import CardShare, GpuDevice
+from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.domain.shares import SharingNode
 from voda.extender.share_verbs import SharingPod
 
@@ -18,9 +18,9 @@ def a_pod_on_n1(name: str, core: int, **changes: Any) -> Pod:
     return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": name}}, Pod)
 
 
-def first_card(account: SharingNode, pod: SharingPod) -> dict[str, CardShare] | str:
+def first_card(account: SharingNode, pod: SharingPod) -> dict[str, ContainerGpus] | str:
     """Choose card 0 for each container, where it has so much left."""
-    shares = {name: CardShare(cards=(0,), request=request) for name, request in pod.requests.items()}
+    shares = {name: ContainerGpus(cards=(0,), request=request) for name, request in pod.requests.items()}
     return account.refusal(shares) or shares
 
 

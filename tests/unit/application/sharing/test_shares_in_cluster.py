@@ -18,7 +18,7 @@ from tests.kube.sharing import ASSUMED, CARDS_OF, CardBreaches, HandScheduler, a
 from voda.application.sharing.share_extender import ShareExtender
 from voda.cluster.kubernetes.pod_binding import FREED
 from voda.domain.errors import VersionConflict
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.shares import PodShares
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.log import append_plan
@@ -241,7 +241,7 @@ async def test_pod_that_others_bound_is_adopted_with_the_cards_that_it_names() -
         await it.until(lambda: it.recorded() == {"ns/a": "n0"})
         share = it.shares("a")
         assert share is not None
-        assert share.containers == {"main": CardShare(cards=(1,), request=GpuRequest(milli=800))}
+        assert share.containers == {"main": ContainerGpus(cards=(1,), request=GpuRequest(milli=800))}
         assert await it.place("b", 80) == ""
         assert await it.got("b") == ("n0", "0")
 

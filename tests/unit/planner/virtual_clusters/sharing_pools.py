@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_node
 from tests.unit.planner.virtual_clusters.pools import a_pool, reached, submitted
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
 from voda.domain.shares import PodShares, SharingNode
@@ -55,7 +55,7 @@ def carried_out(state: ClusterState) -> ClusterState:
         cards = {_card(account.pods[mate]) for mate in beside}
         used = {_card(pod) for pod in account.pods.values()}
         card = min(cards) if cards else next(card for card in range(len(account.devices)) if card not in used)
-        containers = {"share": CardShare(cards=(card,), request=spec.share)}
+        containers = {"share": ContainerGpus(cards=(card,), request=spec.share)}
         assert not account.refusal(containers), "no card gives more than it has"
         account.pods[job_id] = PodShares(pod=f"default/{job_id}", containers=containers, assigned_at=0.0)
     nodes_now = {

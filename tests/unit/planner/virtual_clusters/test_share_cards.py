@@ -11,7 +11,7 @@ from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.cells.accounting import borrowed_leafs, quota_use
 from voda.cluster.port import Observed
 from voda.domain.cells import CellTypeSpec, PhysicalCellSpec, PhysicalClusterSpec
-from voda.domain.gpus import CardShare, GpuRequest
+from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.job import StartBackoff
 from voda.domain.reasons.nodes import Said
 from voda.domain.shares import PodShares, SharingNode
@@ -310,7 +310,7 @@ def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> N
 def test_plan_when_no_job_asks_for_a_part_is_made_from_the_very_state_whatever_pods_share() -> None:
     state = carried_out(replanned(submitted(a_machine(), "train", "vision")))
     assert with_share_cards(state).view is state
-    held = {"share": CardShare(cards=(3,), request=GpuRequest(milli=100))}
+    held = {"share": ContainerGpus(cards=(3,), request=GpuRequest(milli=100))}
     pod = PodShares(pod="ml/notebook", containers=held, assigned_at=0.0)
     state = replace(state, shares={"n1": SharingNode(devices=(CARD,) * 4, pods={"a-pod": pod})})
     assert with_share_cards(state).view is state

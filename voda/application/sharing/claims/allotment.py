@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
-from voda.domain.gpus import CardShare, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.pod import PodRequest
 
 _CLOSED: Final = "closed"
@@ -59,7 +59,7 @@ class ChosenGpus(Struct, frozen=True, kw_only=True):
 
     claimant: Claimant
     node: str
-    containers: Mapping[str, CardShare]
+    containers: Mapping[str, ContainerGpus]
     assigned_at: float = 0.0
     """When the log had them first; 0: it has them not yet."""
     renewals: int = 0
@@ -115,7 +115,7 @@ class ClosedAccounts:
     def _account(self, account: SharingNode, closed: Collection[int]) -> SharingNode:
         made = account.copy()
         for card in closed:
-            whole = {_CLOSED: CardShare(cards=(card,), request=_ALL)}
+            whole = {_CLOSED: ContainerGpus(cards=(card,), request=_ALL)}
             made.pods[f"{_CLOSED} {card}"] = PodShares(pod=_CLOSED, containers=whole, assigned_at=0.0)
         if closed:
             made.version = self.next_version()
@@ -127,7 +127,7 @@ class Allotment:
 
     def __init__(
         self,
-        chooser: CardChooser,
+        chooser: GpuChooser,
         nodes: Mapping[str, OpenNode],
         closed: ClosedAccounts,
     ) -> None:
@@ -149,7 +149,7 @@ class Allotment:
             return
         needed = sum(max(1, each.devices) for each in claimant.requests.values())
         if kept := _whole(self._accounts[node])[:needed]:
-            whole = {f"{card}": CardShare(cards=(card,), request=_ALL) for card in kept}
+            whole = {f"{card}": ContainerGpus(cards=(card,), request=_ALL) for card in kept}
             self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
 
     def choose(self, claimant: Claimant) -> ChosenGpus | NoRoom:
@@ -175,7 +175,7 @@ class Allotment:
         found = self._chooser.cards(node, claimant.request, claimant.uid)
         assert found is not None
         containers = {
-            name: CardShare(cards=cards, request=request)
+            name: ContainerGpus(cards=cards, request=request)
             for (name, request), cards in zip(claimant.requests.items(), found, strict=True)
         }
         self._give(node, claimant.uid, PodShares(pod=claimant.key, containers=containers, assigned_at=0.0))

@@ -15,10 +15,10 @@ from voda.application.backend import Backend
 from voda.application.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
-from voda.cluster.kubernetes.state.claim_requests import given_cards
+from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
+from voda.cluster.kubernetes.state.claimed_amounts import given_cards
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_pods import worker_of
-from voda.cluster.kubernetes.state.shared_cards import SharedCards
 from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods
 from voda.concurrency import log_unexpected
 from voda.domain.errors import (
@@ -29,7 +29,7 @@ from voda.domain.errors import (
     TransientError,
     VersionConflict,
 )
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.projections.shares import ShareAccounts
 
@@ -59,7 +59,7 @@ class ClaimAccounts:
         return self.inventory.claiming
 
     @property
-    def cards(self) -> SharedCards:
+    def cards(self) -> ClaimLedger:
         return self.inventory.stock.devices.shared
 
     def mark_all(self) -> None:
@@ -208,8 +208,8 @@ class ClaimAccounts:
 
 
 def _together(
-    former: Mapping[str, CardShare], shares: Mapping[str, CardShare], claim: ResourceClaim
-) -> Mapping[str, CardShare]:
+    former: Mapping[str, ContainerGpus], shares: Mapping[str, ContainerGpus], claim: ResourceClaim
+) -> Mapping[str, ContainerGpus]:
     """Return what two claims of a pod have, those too that have one name within it."""
     own = {f"{key} of {claim.metadata.name}" if key in former else key: each for key, each in shares.items()}
     return {**former, **own}

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from voda.cluster.kubernetes.objects import Pod
-from voda.domain.gpus import CardShare
+from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
 
@@ -28,7 +28,7 @@ class GivenShares(Struct, frozen=True, kw_only=True):
 
     key: str
     """`namespace/name` of the pod, or of the claim."""
-    containers: Mapping[str, CardShare]
+    containers: Mapping[str, ContainerGpus]
 
 
 def node_corrections(

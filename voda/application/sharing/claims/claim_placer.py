@@ -39,7 +39,7 @@ from voda.domain.errors import ActionRefused
 from voda.events.types import ShareAssigned, ShareReleased, ShareRequestWithdrawn
 from voda.operator.status.kube_events import Announcement, Subject
 from voda.projections.shares import ShareAccounts
-from voda.sharing.card_chooser import CardChooser
+from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import Rater
 
 _LOOK_S: Final = 0.05
@@ -67,7 +67,7 @@ class ClaimPlacer:
     _requests_looked_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._chooser = CardChooser(self.rater)
+        self._chooser = GpuChooser(self.rater)
         self.accounts: ClaimAccounts = self.claimants.accounts
         self._backend = self.accounts.backend
         self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)

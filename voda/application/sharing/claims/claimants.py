@@ -16,9 +16,9 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, chosen_claims, claims_of_pod
-from voda.cluster.kubernetes.state.claim_requests import asked_of_cards, nodes_too_small
+from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
+from voda.cluster.kubernetes.state.claimed_amounts import asked_of_cards, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
-from voda.cluster.kubernetes.state.shared_cards import SharedCard
 from voda.domain.errors import InvalidInput
 from voda.planner.decide import spare_for_pods
 from voda.projections.shares import ShareAccounts
@@ -173,7 +173,7 @@ class Claimants:
             if cluster.plan(pool).placement.get(job_id, ())[index : index + 1] != (node,)
         }
 
-    def _closed_cards(self, node: str, cards: Sequence[SharedCard], planned: int) -> Mapping[int, str]:
+    def _closed_cards(self, node: str, cards: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
         """Return the cards that no pod can be given -> why.
 
         Which cards workers get is kube-scheduler's choice: until it has chosen, so many whole ones are kept for them.

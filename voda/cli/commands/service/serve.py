@@ -72,6 +72,8 @@ def _on_kubernetes(
     replica: ReplicaArguments, cluster: KubernetesArguments
 ) -> "AbstractAsyncContextManager[RunningService]":
     from voda import config
+
+    config.require("kubernetes")
     from voda.app.kubernetes.options import ReplicaContext
     from voda.app.kubernetes.replica import running
     from voda.kubernetes_client.credentials import namespace

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import share_key
-from voda.cluster.kubernetes.state.shared_cards import SharedCards
-from voda.domain.gpus import CardShare
+from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
+from voda.cluster.kubernetes.state.claimed_amounts import share_key
+from voda.domain.gpus import ContainerGpus
 
 _DIGITS: Final = 6
 _LONGEST: Final = 220
@@ -93,9 +93,9 @@ def replaced_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Sequence[R
 
 def chosen_claims(
     claims: Mapping[str, ResourceClaim],
-    shares: Mapping[str, CardShare],
+    shares: Mapping[str, ContainerGpus],
     node: str,
-    cards: SharedCards,
+    cards: ClaimLedger,
     *,
     renewals: int = 0,
 ) -> Mapping[str, ChosenClaim]:

@@ -21,7 +21,8 @@ from voda.cluster.kubernetes.device_objects import (
     ResourceSlice,
 )
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.device_requests import (
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames, ClaimLedger, DeviceId, PoolId, ledger_gpu
+from voda.cluster.kubernetes.state.device_classes import (
     attribute,
     complete_slices,
     requested_classes,
@@ -29,7 +30,6 @@ from voda.cluster.kubernetes.state.device_requests import (
     selector_of,
 )
 from voda.cluster.kubernetes.state.nodes import NO_DEVICES, NodeDevices, PoolRule
-from voda.cluster.kubernetes.state.shared_cards import CardCapacities, DeviceId, PoolId, SharedCards, shared_card
 from voda.domain.errors import InvalidField, InvalidInput, MissingReference
 from voda.kinds.pod_template import PodClaim
 
@@ -57,7 +57,7 @@ class DeviceStock:
         self.templates: dict[str, ResourceClaimTemplate] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.rule = rule
-        self.shared = SharedCards(rule.card_capacities or CardCapacities(), touch)
+        self.shared = ClaimLedger(rule.card_capacities or CapacityNames(), touch)
         self._touch = touch
         self._slices: defaultdict[PoolId, dict[str, ResourceSlice]] = defaultdict(dict)
         self._gpus: dict[PoolId, Mapping[DeviceId, _ClaimableGpu]] = {}
@@ -115,7 +115,7 @@ class DeviceStock:
         ]
         cards = {}
         if (names := self.rule.card_capacities) is not None:
-            there = (shared_card(pool, node, device, names) for node, device in selected)
+            there = (ledger_gpu(pool, node, device, names) for node, device in selected)
             cards = {card.id: card for card in there if card is not None}
             self.shared.put_pool(pool, cards)
         of_jobs = {key for key, card in cards.items() if not card.is_for_pods}

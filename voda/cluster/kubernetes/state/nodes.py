@@ -14,7 +14,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.objects import NodeObject, Taint
 from voda.cluster.kubernetes.quantities import milli
-from voda.cluster.kubernetes.state.shared_cards import CardCapacities
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES, ShareResources, cards_of
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuDevice, Gpus
@@ -52,7 +52,7 @@ class PoolRule(Struct, frozen=True, kw_only=True):
     """Of devices; its value names the pool of a node without the label."""
     share_resources: ShareResources = SHARE_RESOURCES
     """By which nodes offer cards to share."""
-    card_capacities: CardCapacities | None = None
+    card_capacities: CapacityNames | None = None
     """Of devices that claims share; None: they are none of voda's business."""
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from voda.cluster.kubernetes.objects import KubeContainer, NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus, request_of_core
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus, request_of_core
 
 CARDS_OF: Final = "elasticgpu.io/container-"
 """Begins the annotations of a pod that name the cards of its containers: elasticgpu.io/container-main: "0,2"."""
@@ -78,13 +78,13 @@ def asks_for_cards(pod: Pod, names: ShareResources = SHARE_RESOURCES) -> bool:
     )
 
 
-def card_annotations(containers: Mapping[str, CardShare]) -> Mapping[str, str]:
+def card_annotations(containers: Mapping[str, ContainerGpus]) -> Mapping[str, str]:
     """Return the annotations that name the cards of containers."""
     named = {f"{CARDS_OF}{name}": ",".join(map(str, share.cards)) for name, share in containers.items()}
     return {**named, ASSUMED: "true"}
 
 
-def annotated_cards(pod: Pod, requests: Mapping[str, GpuRequest], devices: int) -> Mapping[str, CardShare] | None:
+def annotated_cards(pod: Pod, requests: Mapping[str, GpuRequest], devices: int) -> Mapping[str, ContainerGpus] | None:
     """Return the cards that a pod's annotations name, those left out that the node does not have (any more).
 
     None where annotations are missing, or are not what the requests need.
@@ -94,17 +94,17 @@ def annotated_cards(pod: Pod, requests: Mapping[str, GpuRequest], devices: int) 
         cards = _indices(pod.metadata.annotations.get(f"{CARDS_OF}{name}", ""))
         if len(set(cards)) != request.count or len(cards) != request.count:
             return None
-        if share := share_on(CardShare(cards=cards, request=request), devices):
+        if share := share_on(ContainerGpus(cards=cards, request=request), devices):
             found[name] = share
     return found
 
 
-def share_on(share: CardShare, devices: int) -> CardShare | None:
+def share_on(share: ContainerGpus, devices: int) -> ContainerGpus | None:
     """Return what is left of a container's cards on a node that has so many; None where nothing is."""
     left = tuple(card for card in share.cards if card < devices)
     if len(left) == len(share.cards):
         return share
-    return CardShare(cards=left, request=GpuRequest(devices=Gpus(len(left)))) if left else None
+    return ContainerGpus(cards=left, request=GpuRequest(devices=Gpus(len(left)))) if left else None
 
 
 def _indices(text: str) -> tuple[int, ...]:

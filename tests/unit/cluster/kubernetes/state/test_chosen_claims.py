@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.kube.client import Object
 from tests.kube.devices import CLASS, a_card
-from tests.unit.cluster.kubernetes.state.test_claim_requests import (
+from tests.unit.cluster.kubernetes.state.test_claimed_amounts import (
     a_claim,
     a_pod,
     a_request,
@@ -15,7 +15,7 @@ from tests.unit.cluster.kubernetes.state.test_claim_requests import (
     some,
 )
 from voda.cluster.kubernetes.state.chosen_claims import chosen_claims, claims_of_pod, pinned_claim, replaced_claims
-from voda.domain.gpus import CardShare, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
 
 
 def test_claims_of_a_pod_are_unknown_until_all_of_them_are_made_and_mirrored() -> None:
@@ -62,14 +62,14 @@ def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen
     request = GpuRequest(milli=1)
     names = set()
     for card in (0, 1):
-        found = chosen_claims(claims, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)
+        found = chosen_claims(claims, {"gpu": ContainerGpus(cards=(card,), request=request)}, "n1", cards)
         names.add(found["gpu"].name(pod))
         assert found["gpu"].selectors == {"part": cards.selector(cards.nodes["n1"][card])}
         assert not found["gpu"].is_chosen(pod)
     assert len(names) == 2
     taken, pod = {"gpu": read(a_claim(a_request(), name=min(names)))}, a_pod(claim=min(names))
     chosen = [
-        chosen_claims(taken, {"gpu": CardShare(cards=(card,), request=request)}, "n1", cards)["gpu"].is_chosen(pod)
+        chosen_claims(taken, {"gpu": ContainerGpus(cards=(card,), request=request)}, "n1", cards)["gpu"].is_chosen(pod)
         for card in (0, 1)
     ]
     assert sorted(chosen) == [False, True]
@@ -78,7 +78,7 @@ def test_chosen_claim_has_another_name_for_each_card_and_knows_when_it_is_chosen
 def test_chosen_claim_that_is_to_be_made_anew_is_chosen_once_its_number_is_as_high() -> None:
     cards = cards_of(a_card("n1", 0))
     claims = {"gpu": read(a_claim(a_request()))}
-    shares = {"gpu": CardShare(cards=(0,), request=GpuRequest(milli=1))}
+    shares = {"gpu": ContainerGpus(cards=(0,), request=GpuRequest(milli=1))}
     first, second = (chosen_claims(claims, shares, "n1", cards, renewals=renewals)["gpu"] for renewals in (0, 2))
     name = first.name(a_pod())
     assert second.name(a_pod()) == f"{name}-2"
@@ -91,8 +91,8 @@ def test_chosen_claim_that_is_to_be_made_anew_is_chosen_once_its_number_is_as_hi
 
 def test_chosen_claim_of_several_cards_selects_all_of_them_whatever_their_request_is_called() -> None:
     cards = cards_of(*(a_card("n1", number) for number in range(4)))
-    pair = CardShare(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
-    one = {"gpu/part": CardShare(cards=(0,), request=GpuRequest(milli=1))}
+    pair = ContainerGpus(cards=(1, 3), request=GpuRequest(devices=Gpus(2)))
+    one = {"gpu/part": ContainerGpus(cards=(0,), request=GpuRequest(milli=1))}
     claims = {"gpu": read(a_claim({**some(2), "name": "pair"}, a_request()))}
     found = chosen_claims(claims, {"gpu/pair": pair, **one}, "n1", cards)["gpu"]
     there = cards.nodes["n1"]

@@ -11,10 +11,10 @@ from tests.kube.devices import CLASS, a_card, a_claim_template, a_device, a_devi
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_claims import job_cards
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.kubernetes.state.shared_cards import CardCapacities
 from voda.domain.errors import InvalidField, MissingReference
 from voda.domain.node import Node
 from voda.kinds.pod_template import PodClaim
@@ -103,7 +103,7 @@ def test_newest_generation_counts_once_it_is_complete_and_until_then_the_last_on
 
 
 def test_cards_that_claims_of_workers_have_are_their_jobs_and_those_of_other_pods_are_not() -> None:
-    rule = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CardCapacities())
+    rule = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CapacityNames())
     inventory = an_inventory(rule=rule)
     publish(inventory, [a_card("n1", number) for number in range(4)])
     add_pod(inventory, "a-worker-0", job="a")

@@ -14,7 +14,7 @@ from voda.cluster.kubernetes.state.shared_gpus import (
     share_requests,
 )
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
-from voda.domain.gpus import CardShare, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
 
 
 def a_pod(uid: str = "u", core: int = 50, *, node: str = "", phase: str = "Pending", **changes: Any) -> Pod:
@@ -72,11 +72,11 @@ def test_cards_that_annotations_name_are_read_or_none_are(
         assert found == {}
     else:
         request = GpuRequest(devices=Gpus(len(cards))) if core > 100 else GpuRequest(milli=500)
-        assert found == {"main": CardShare(cards=cards, request=request)}
+        assert found == {"main": ContainerGpus(cards=cards, request=request)}
 
 
 def test_annotations_when_written_are_read_back() -> None:
-    shares = {"main": CardShare(cards=(0, 2), request=GpuRequest(devices=Gpus(2)))}
+    shares = {"main": ContainerGpus(cards=(0, 2), request=GpuRequest(devices=Gpus(2)))}
     written = card_annotations(shares)
     assert written == {"elasticgpu.io/container-main": "0,2", "elasticgpu.io/assumed": "true"}
     assert annotated_cards(a_pod(core=200, annotations=dict(written)), {"main": shares["main"].request}, 4) == shares

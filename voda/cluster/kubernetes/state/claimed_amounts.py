@@ -14,16 +14,16 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.device_objects import DeviceRequest, RequestChoice, ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.quantities import milli
-from voda.cluster.kubernetes.state.shared_cards import (
+from voda.cluster.kubernetes.state.claim_ledger import (
     MIB_MILLI,
-    CardCapacities,
-    SharedCard,
-    SharedCards,
+    CapacityNames,
+    ClaimLedger,
+    LedgerGpu,
     in_mib,
     named,
 )
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import MILLI_PER_DEVICE, CardShare, GpuRequest, Gpus, total
+from voda.domain.gpus import MILLI_PER_DEVICE, ContainerGpus, GpuRequest, Gpus, total
 from voda.kinds.pod_template import Quantity
 
 WHOLE: Final = GpuRequest(devices=Gpus(1))
@@ -39,7 +39,7 @@ def share_key(claim: str, request: str, requests: int) -> str:
 
 
 def asked_of_cards(
-    pod: Pod, claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
+    pod: Pod, claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: ClaimLedger
 ) -> Mapping[str, GpuRequest]:
     """Return what a pod's claims ask of cards of these device classes, by `share_key`.
 
@@ -62,7 +62,7 @@ def asked_of_cards(
     return found
 
 
-def request_of_choice(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
+def request_of_choice(choice: RequestChoice, cards: ClaimLedger) -> GpuRequest:
     """Return what a request asks of cards.
 
     Raises:
@@ -77,7 +77,7 @@ def request_of_choice(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
 
 
 def nodes_too_small(
-    claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: SharedCards
+    claims: Mapping[str, ResourceClaim], classes: Collection[str], cards: ClaimLedger
 ) -> Collection[str]:
     """Return the nodes of which too few cards have as much as a claim asks for; a whole card may be too small."""
     requests = [each for claim in claims.values() for each in claim.spec.devices.requests]
@@ -88,15 +88,15 @@ def nodes_too_small(
     return {node for node, there in cards.nodes.items() if not all(_is_in(each, there) for each in needed)}
 
 
-def given_cards(claim: ResourceClaim, cards: Sequence[SharedCard], names: CardCapacities) -> Mapping[str, CardShare]:
+def given_cards(claim: ResourceClaim, cards: Sequence[LedgerGpu], names: CapacityNames) -> Mapping[str, ContainerGpus]:
     """Return what a claim has of the cards of a node, by `share_key`; whole cards of one request together."""
     place = {card.id: index for index, card in enumerate(cards)}
-    found: dict[str, CardShare] = {}
+    found: dict[str, ContainerGpus] = {}
     for number, each in enumerate(claim.results):
         index = place.get((each.driver, each.pool, each.device))
         if index is not None and (request := _given(cards[index], each.consumed_capacity, names)) is not None:
             key = share_key(claim.pod_claim, each.request, len(claim.spec.devices.requests))
-            share = CardShare(cards=(index,), request=request)
+            share = ContainerGpus(cards=(index,), request=request)
             if key in found and (joined := _joined(found[key], share)) is not None:
                 found[key] = joined
             else:
@@ -104,19 +104,19 @@ def given_cards(claim: ResourceClaim, cards: Sequence[SharedCard], names: CardCa
     return found
 
 
-def _joined(one: CardShare, other: CardShare) -> CardShare | None:
+def _joined(one: ContainerGpus, other: ContainerGpus) -> ContainerGpus | None:
     """Return two shares of a request as one; None: one of them is a part of a card, which goes by itself."""
     devices = total((one.request.devices, other.request.devices))
     if not (one.request.devices and other.request.devices) or {*one.cards} & {*other.cards}:
         return None
-    return CardShare(cards=tuple(sorted((*one.cards, *other.cards))), request=GpuRequest(devices=devices))
+    return ContainerGpus(cards=tuple(sorted((*one.cards, *other.cards))), request=GpuRequest(devices=devices))
 
 
 def _devices(claim: ResourceClaim) -> int:
     return sum(max((choice.count for choice in each.choices), default=1) for each in claim.spec.devices.requests)
 
 
-def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: SharedCards) -> GpuRequest:
+def _asked(pod: Pod, claim: str, request: DeviceRequest, cards: ClaimLedger) -> GpuRequest:
     where = f"pod {pod.metadata.key}: claim {claim}, request {request.name}"
     choice = request.exactly
     if choice is None:
@@ -138,7 +138,7 @@ def _obstacle(choice: RequestChoice) -> str:
     return ""
 
 
-def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
+def _amounts(choice: RequestChoice, cards: ClaimLedger) -> GpuRequest:
     compute, memory = (_requested(choice, cards, name) for name in (cards.names.compute, cards.names.memory))
     sizes, (needed_compute, needed_mib) = cards.sizes, _needed(choice, cards)
     if (sizes.most_compute and needed_compute > sizes.most_compute) or (sizes.most_mib and needed_mib > sizes.most_mib):
@@ -154,18 +154,18 @@ def _amounts(choice: RequestChoice, cards: SharedCards) -> GpuRequest:
     return found
 
 
-def _needed(choice: RequestChoice, cards: SharedCards) -> tuple[int, int]:
+def _needed(choice: RequestChoice, cards: ClaimLedger) -> tuple[int, int]:
     """Return the least compute and MiB of a card for a request."""
     compute, memory = (_requested(choice, cards, name) for name in (cards.names.compute, cards.names.memory))
     return milli(compute or 0), milli(memory or 0) // MIB_MILLI
 
 
-def _is_in(needed: tuple[int, int, int], cards: Sequence[SharedCard]) -> bool:
+def _is_in(needed: tuple[int, int, int], cards: Sequence[LedgerGpu]) -> bool:
     compute, mib, count = needed
     return sum(card.compute >= compute and card.memory_mib >= mib for card in cards) >= count
 
 
-def _requested(choice: RequestChoice, cards: SharedCards, name: str) -> Quantity | None:
+def _requested(choice: RequestChoice, cards: ClaimLedger, name: str) -> Quantity | None:
     """Return how much a request takes of a capacity; None: all of it."""
     for card in (each[0] for each in cards.nodes.values()):
         driver = card.id[0]
@@ -176,7 +176,7 @@ def _requested(choice: RequestChoice, cards: SharedCards, name: str) -> Quantity
     return None
 
 
-def _given(card: SharedCard, consumed: Mapping[str, Quantity], names: CardCapacities) -> GpuRequest | None:
+def _given(card: LedgerGpu, consumed: Mapping[str, Quantity], names: CapacityNames) -> GpuRequest | None:
     """Return what a claim has of a card; None: nothing that counts."""
     driver = card.id[0]
     compute, memory = (named(driver, consumed, name) or 0 for name in (names.compute, names.memory))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.sharing import share, whole
 from voda.changed_keys import ChangedKeys
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest
-from voda.domain.shares import FreeCard, PodShares, SharingNode
-from voda.sharing.card_chooser import HIGHEST, CardChooser
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
+from voda.domain.shares import GpuRemainder, PodShares, SharingNode
+from voda.sharing.gpu_chooser import HIGHEST, GpuChooser
 from voda.sharing.nodes import Floats, NodeRows
 from voda.sharing.pod import PodRequest
 from voda.sharing.raters import RATERS, RatingContext
@@ -29,13 +29,13 @@ def a_request(*containers: GpuRequest) -> PodRequest:
 
 def give(account: SharingNode, uid: str, request: GpuRequest, *cards: int) -> None:
     """Give a pod its cards, as an event does."""
-    containers = {"main": CardShare(cards=cards, request=request)}
+    containers = {"main": ContainerGpus(cards=cards, request=request)}
     account.pods[uid] = PodShares(pod=f"ns/{uid}", containers=containers, assigned_at=0.0)
     account.version += 1
 
 
-def chooser_of(found: dict[str, SharingNode], pod: PodRequest, rater: str = "binpack") -> CardChooser:
-    chooser = CardChooser(RATERS[rater])
+def chooser_of(found: dict[str, SharingNode], pod: PodRequest, rater: str = "binpack") -> GpuChooser:
+    chooser = GpuChooser(RATERS[rater])
     chooser.follow(found, pod)
     return chooser
 
@@ -90,7 +90,7 @@ class CountingBinpack(Binpack):
 
 def test_scores_that_do_not_depend_on_the_expected_pods_are_kept_when_others_are_expected() -> None:
     found, pod, changes, rater = accounts(50, 8), a_request(share(100)), ChangedKeys(), CountingBinpack()
-    chooser = CardChooser(rater)
+    chooser = GpuChooser(rater)
     for number in range(300):
         chooser.follow(found, pod, changes)
         wanted = chooser.preferences(tuple(found), pod, "u")
@@ -105,7 +105,7 @@ def test_scores_that_do_not_depend_on_the_expected_pods_are_kept_when_others_are
 
 def test_accounts_that_are_followed_by_their_changes_are_rated_as_if_all_were_compared() -> None:
     found, pod, changes = accounts(3, 1), a_request(share(600)), ChangedKeys()
-    chooser = CardChooser(RATERS["binpack"])
+    chooser = GpuChooser(RATERS["binpack"])
     for step in range(5):
         chooser.follow(found, pod, changes)
         names = list(found)
@@ -161,14 +161,14 @@ def test_refusal_is_final_where_an_unused_node_would_not_do_either() -> None:
     assert reasons(chooser_of({}, pod), ["n0"], pod) == {"n0": "the node has no cards to share"}
 
 
-def reasons(chooser: CardChooser, names: Sequence[str], pod: PodRequest) -> Mapping[str, str]:
+def reasons(chooser: GpuChooser, names: Sequence[str], pod: PodRequest) -> Mapping[str, str]:
     return {name: each.reason for each, nodes in chooser.refusals(names, pod, "all") for name in nodes}
 
 
 def test_pod_that_would_fit_without_others_is_seen_to_fit() -> None:
     found, pod = accounts(1, 2), a_request(whole(1))
     chooser = chooser_of(found, pod)
-    half, all_of_it = (FreeCard(milli=milli, memory_mib=16_000, is_whole=milli == 1000) for milli in (500, 1000))
+    half, all_of_it = (GpuRemainder(milli=milli, memory_mib=16_000, is_whole=milli == 1000) for milli in (500, 1000))
     assert not chooser.fits_with("n0", (half, half), pod)
     assert chooser.fits_with("n0", (half, all_of_it), pod)
     assert not chooser.fits_with("n9", (all_of_it,), pod)
@@ -184,7 +184,7 @@ def test_chooser_that_follows_answers_as_one_that_reads_all_anew_and_gives_only_
 ) -> None:
     found = accounts(3, 2)
     names = list(found)
-    chooser = CardChooser(RATERS[rater])
+    chooser = GpuChooser(RATERS[rater])
     for number, (request, leaves) in enumerate(steps):
         pod = a_request(request)
         chooser.follow(found, pod)
@@ -196,7 +196,7 @@ def test_chooser_that_follows_answers_as_one_that_reads_all_anew_and_gives_only_
         if wanted:
             node = found[max(wanted, key=lambda name: wanted[name])]
             [cards] = chooser.cards(max(wanted, key=lambda name: wanted[name]), pod, "u") or ()
-            assert node.refusal({"main": CardShare(cards=cards, request=request)}) == ""
+            assert node.refusal({"main": ContainerGpus(cards=cards, request=request)}) == ""
             give(node, f"u{number}", request, *cards)
         if leaves and (node := found["n0"]).pods:
             del node.pods[next(iter(node.pods))]

@@ -10,15 +10,15 @@ from tests.kube.devices import CLASS, DRIVER, a_card, a_device, a_device_class, 
 from tests.kube.trimmed import a_node_object
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.claim_requests import WHOLE, asked_of_cards, given_cards, nodes_too_small
+from voda.cluster.kubernetes.state.claim_ledger import CapacityNames, ClaimLedger
+from voda.cluster.kubernetes.state.claimed_amounts import WHOLE, asked_of_cards, given_cards, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.cluster.kubernetes.state.shared_cards import CardCapacities, SharedCards
 from voda.domain.errors import InvalidInput
-from voda.domain.gpus import CardShare, GpuDevice, GpuRequest, Gpus
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import SharingNode
 
-RULE = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CardCapacities())
+RULE = PoolRule(device_classes=(CLASS,), default_pool="any", card_capacities=CapacityNames())
 
 
 def an_inventory(devices: Sequence[Object], rule: PoolRule = RULE) -> Inventory:
@@ -35,7 +35,7 @@ def put_slice(inventory: Inventory, node: str, devices: Sequence[Object]) -> Non
     inventory.stock.devices.put_slice(made.metadata.name, made)
 
 
-def cards_of(*devices: Object) -> SharedCards:
+def cards_of(*devices: Object) -> ClaimLedger:
     return an_inventory(devices).stock.devices.shared
 
 
@@ -75,7 +75,7 @@ def some(count: int, **capacities: str) -> Object:
     return {**request, "exactly": {**request["exactly"], "allocationMode": "ExactCount", "count": count}}
 
 
-def asked(cards: SharedCards, *requests: Object) -> Mapping[str, GpuRequest]:
+def asked(cards: ClaimLedger, *requests: Object) -> Mapping[str, GpuRequest]:
     return asked_of_cards(a_pod(), {"gpu": read(a_claim(*requests))}, [CLASS], cards)
 
 
@@ -252,7 +252,7 @@ def test_pod_with_so_many_claims_that_others_would_wait_is_refused() -> None:
 def test_given_cards_are_what_was_consumed_of_this_node() -> None:
     cards = cards_of(a_card("n1", 0), a_card("n1", 1))
     results = [a_result("gpu-1", milli="400", memory="20Gi"), {**a_result("gpu-0"), "pool": "n2"}]
-    share = CardShare(cards=(1,), request=GpuRequest(milli=400, memory_mib=20_480))
+    share = ContainerGpus(cards=(1,), request=GpuRequest(milli=400, memory_mib=20_480))
     assert given_cards(read(a_claim(a_request(), results=results)), cards.nodes["n1"], cards.names) == {"gpu": share}
 
 
@@ -261,7 +261,7 @@ def test_given_cards_of_one_request_are_one_share_where_they_are_whole() -> None
     whole = {"milli": "1000", "memory": "80Gi"}
     results = [a_result(f"gpu-{number}", **whole) for number in (2, 0)]
     found = given_cards(read(a_claim(some(2), results=results)), cards.nodes["n1"], cards.names)
-    assert found == {"gpu": CardShare(cards=(0, 2), request=GpuRequest(devices=Gpus(2)))}
+    assert found == {"gpu": ContainerGpus(cards=(0, 2), request=GpuRequest(devices=Gpus(2)))}
     results += [a_result("gpu-3", milli="400", memory="20Gi"), a_result("gpu-3", milli="400", memory="20Gi")]
     found = given_cards(read(a_claim(some(4), results=results)), cards.nodes["n1"], cards.names)
     assert {key: each.cards for key, each in found.items()} == {"gpu": (0, 2), "gpu/2": (3,), "gpu/3": (3,)}

@@ -32,14 +32,14 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9 ._:/@+=-]{1,64}")
 _NUMBER: Final = re.compile(r"(\d+)")
 
 
-class CardCapacities(Struct, frozen=True, kw_only=True):
+class CapacityNames(Struct, frozen=True, kw_only=True):
     """Under which names devices have what claims take of them; `name`, of the driver's own domain, or `domain/name`."""
 
     compute: str = "milli"
     memory: str = "memory"
 
 
-class SharedCard(Struct, frozen=True, kw_only=True):
+class LedgerGpu(Struct, frozen=True, kw_only=True):
     """One device that claims share."""
 
     id: DeviceId
@@ -69,7 +69,7 @@ class UniqueText(Struct, frozen=True):
     text: str
 
 
-class CardSizes(Struct, frozen=True, kw_only=True):
+class GpuSizes(Struct, frozen=True, kw_only=True):
     """Of all cards that there are; 0: none counts it."""
 
     least_compute: int
@@ -82,30 +82,30 @@ class CardSizes(Struct, frozen=True, kw_only=True):
 _NO_CLAIMS: Final[Mapping[str, ResourceClaim]] = {}
 
 
-class SharedCards:
+class ClaimLedger:
     """See the module; `touch` is called with each node whose cards are others than before."""
 
-    def __init__(self, names: CardCapacities, touch: Callable[[str], None]) -> None:
+    def __init__(self, names: CapacityNames, touch: Callable[[str], None]) -> None:
         self.names = names
         self.changed: set[str] = set()
         """Nodes whose cards, or the claims of them, have changed; whoever follows clears it."""
         self.changes = 0
         """How often anything has changed."""
         self._touch = touch
-        self._pools: dict[PoolId, Mapping[DeviceId, SharedCard]] = {}
-        self._nodes: dict[str, tuple[SharedCard, ...]] = {}
+        self._pools: dict[PoolId, Mapping[DeviceId, LedgerGpu]] = {}
+        self._nodes: dict[str, tuple[LedgerGpu, ...]] = {}
         self._devices: dict[str, tuple[GpuDevice, ...]] = {}
         self._allocated: defaultdict[DeviceId, dict[str, ResourceClaim]] = defaultdict(dict)
         self._marks: dict[str, int] = {}
         """Node -> `changes` when something of its cards or claims changed last."""
         self._by_owner: defaultdict[str, dict[str, ResourceClaim]] = defaultdict(dict)
-        self._sizes: CardSizes | None = None
+        self._sizes: GpuSizes | None = None
         self._labels: Mapping[DeviceId, UniqueText] | None = None
         """Both None: the cards have changed since."""
 
     # ---- changes
 
-    def put_pool(self, pool: PoolId, cards: Mapping[DeviceId, SharedCard]) -> None:
+    def put_pool(self, pool: PoolId, cards: Mapping[DeviceId, LedgerGpu]) -> None:
         """Take in the cards of a pool, none where it has gone."""
         before = self._pools.pop(pool, {})
         if cards:
@@ -155,17 +155,17 @@ class SharedCards:
     # ---- queries
 
     @property
-    def nodes(self) -> Mapping[str, tuple[SharedCard, ...]]:
+    def nodes(self) -> Mapping[str, tuple[LedgerGpu, ...]]:
         """Node -> its cards, by index."""
         return self._nodes
 
     @property
-    def sizes(self) -> CardSizes:
+    def sizes(self) -> GpuSizes:
         """The least and the most that cards have."""
         if self._sizes is None:
             cards = list(self._all())
             compute, memory = [card.compute for card in cards], [card.memory_mib for card in cards]
-            self._sizes = CardSizes(
+            self._sizes = GpuSizes(
                 least_compute=min(filter(None, compute), default=0),
                 most_compute=max(compute, default=0),
                 least_mib=min(memory, default=0),
@@ -196,12 +196,12 @@ class SharedCards:
         found = (self._pools.get(each[:2], {}).get(each) for each in ids)
         return {card.node for card in found if card is not None}
 
-    def selector(self, *cards: SharedCard) -> str:
+    def selector(self, *cards: LedgerGpu) -> str:
         """Return the CEL expression that selects these cards alone; empty: no attribute tells one from all others."""
         found = [self._unique.get(card.id) for card in cards]
         return _expression([each for each in found if each is not None]) if None not in found else ""
 
-    def obstacle(self, card: SharedCard) -> str:
+    def obstacle(self, card: LedgerGpu) -> str:
         """Return why voda chooses a card for nobody, the end of a sentence; empty: it does."""
         if card.device.is_closed:
             return "tainted"
@@ -216,20 +216,18 @@ class SharedCards:
             self._labels = dict(_unique_texts(list(self._all())))
         return self._labels
 
-    def _all(self) -> Iterator[SharedCard]:
+    def _all(self) -> Iterator[LedgerGpu]:
         return (card for pool in self._pools.values() for card in pool.values())
 
 
-def shared_card(pool: PoolId, node: str, device: PublishedDevice, names: CardCapacities) -> SharedCard | None:
+def ledger_gpu(pool: PoolId, node: str, device: PublishedDevice, names: CapacityNames) -> LedgerGpu | None:
     """Return a device as a card; None where claims do not share it, or it has neither of the capacities."""
     if not device.allow_multiple_allocations:
         return None
     compute, memory = (_capacity(pool[0], device, name) for name in (names.compute, names.memory))
     if not compute and not memory:
         return None
-    return SharedCard(
-        id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // MIB_MILLI
-    )
+    return LedgerGpu(id=(*pool, device.name), node=node, device=device, compute=compute, memory_mib=memory // MIB_MILLI)
 
 
 def named(driver: str, values: Mapping[str, T], name: str) -> T | None:
@@ -245,7 +243,7 @@ def in_mib(quantity: str | int | float) -> int:
     return -(-milli(quantity) // MIB_MILLI)
 
 
-def _recorded(cards: Sequence[SharedCard]) -> Iterator[GpuDevice]:
+def _recorded(cards: Sequence[LedgerGpu]) -> Iterator[GpuDevice]:
     """Yield the cards of a node as the log has them; one that does not say where it is is close to no other."""
     levels = list[Sequence[int]]()
     for name in _CLOSE:
@@ -282,7 +280,7 @@ def _capacity(driver: str, device: PublishedDevice, name: str) -> int:
         return 0
 
 
-def _unique_texts(cards: Sequence[SharedCard]) -> Iterator[tuple[DeviceId, UniqueText]]:
+def _unique_texts(cards: Sequence[LedgerGpu]) -> Iterator[tuple[DeviceId, UniqueText]]:
     shared = Counter((card.id[0], *item) for card in cards for item in card.device.texts.items())
     for card in cards:
         own = [name for name, text in card.device.texts.items() if _PLAIN.fullmatch(text)]
@@ -313,6 +311,6 @@ def _shared(claim: ResourceClaim | None) -> Sequence[DeviceId]:
     return [(each.driver, each.pool, each.device) for each in claim.results if each.share_id] if claim else ()
 
 
-def _order(card: SharedCard) -> tuple[str, str, Sequence[tuple[int, str]]]:
+def _order(card: LedgerGpu) -> tuple[str, str, Sequence[tuple[int, str]]]:
     parts = _NUMBER.split(card.id[2])
     return card.id[0], card.id[1], [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

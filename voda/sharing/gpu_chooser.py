@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct
 
 from voda.changed_keys import ChangedKeys
-from voda.domain.gpus import CardShare, GpuDevice
-from voda.domain.shares import FreeCard, SharingNode
+from voda.domain.gpus import ContainerGpus, GpuDevice
+from voda.domain.shares import GpuRemainder, SharingNode
 from voda.sharing.demand import Demand
 from voda.sharing.fleet import Fleet
 from voda.sharing.joint import RatedNodes, rate
@@ -47,7 +47,7 @@ class NodeChoice(NamedTuple):
     """The nodes where it does not fit."""
 
 
-class CardChooser:
+class GpuChooser:
     """Follows the accounts of nodes, and rates nodes for pods by them."""
 
     def __init__(self, rater: Rater) -> None:
@@ -174,7 +174,7 @@ class CardChooser:
             return None
         return tuple(tuple(np.flatnonzero(each).tolist()) for each in rated.picked[:, row])
 
-    def fits_with(self, node: str, free: Sequence[FreeCard], pod: PodRequest) -> bool:
+    def fits_with(self, node: str, free: Sequence[GpuRemainder], pod: PodRequest) -> bool:
         """Say whether a pod would fit on a node if so much of its cards were free."""
         if (row := self._fleet.row_of.get(node)) is None:
             return False
@@ -219,5 +219,5 @@ class CardChooser:
         self._changes_left = max(_FEWEST_CHANGES, len(held) // 10)
 
 
-def _request(containers: Mapping[str, CardShare]) -> PodRequest:
+def _request(containers: Mapping[str, ContainerGpus]) -> PodRequest:
     return PodRequest(containers=tuple(share.request for share in containers.values()))
