@@ -91,7 +91,10 @@ class Job:
     """The Python that it was submitted with; empty: not known."""
     phase: str
     """Submitted, Waiting, Running, Completed, Failed or Canceled."""
-    reason: str
+    reason: Mapping[str, Any] | None = None
+    """Why it has what it has, or waits, or how it ended: its `kind` and its figures."""
+    message: str = ""
+    """The same in words, with what keeps it from running as planned."""
     priority: int
     virtual_cluster: str = ""
     pinned_cell: str = ""
@@ -183,7 +186,7 @@ def _row(job: Job) -> tuple[str, ...]:
     done = f"{progress.epochs_done:g}/{progress.epochs or '?'}" if progress.epochs or progress.epochs_done else ""
     size = f"{job.replicas}/{job.min_replicas}/{job.max_replicas}"
     submitted = f"{job.submitted_at:%Y-%m-%d %H:%M}"
-    return job.job_id, job.phase, size, done, job.user, submitted, job.reason
+    return job.job_id, job.phase, size, done, job.user, submitted, job.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
