@@ -31,6 +31,7 @@ from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
+from voda.operator.pod_ports import NO_PODS, PodPorts
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 T = TypeVar("T")
@@ -144,13 +145,17 @@ async def a_backend(
 
 @asynccontextmanager
 async def a_service(
-    store: EventStore | None = None, *, limits: CallerLimits | None = None, **fields: Any
+    store: EventStore | None = None,
+    *,
+    limits: CallerLimits | None = None,
+    pods: PodPorts = NO_PODS,
+    **fields: Any,
 ) -> AsyncIterator[Service]:
-    """Yield a backend that answers on a socket; the fields are those of `a_backend`."""
+    """Yield a backend that answers on a socket, also about pods; the fields are those of `a_backend`."""
     limits = limits or CallerLimits()
     async with (
         a_backend(store, limits=limits, **fields) as backend,
-        serving(application(backend), "127.0.0.1", 0, limits=limits) as url,
+        serving(application(backend, pods), "127.0.0.1", 0, limits=limits) as url,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
     ):
         yield Service(backend, url, session)

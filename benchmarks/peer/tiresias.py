@@ -12,7 +12,7 @@ from benchmarks.peer.jobs import PeerJobs
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Allocation
-from voda.domain.reasons.outcomes import Keeps, Reason, Waits
+from voda.domain.reasons.outcomes import Demoted, Keeps, QueueReason, Reason, Waits
 from voda.domain.state import ClusterState
 
 DEMOTE_GPU_S: Final = 57_600.0
@@ -46,10 +46,10 @@ class PeerTiresias:
         """See Ordering.order: the upper queue, then the lower one, each in the order in which its jobs came to it."""
         return sorted(view.jobs, key=lambda job_id: self._turn(view.jobs[job_id]))
 
-    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, QueueReason]]:
         """See Queueing.requeue."""
         return {
-            job_id: (_LOWER, f"held its GPUs for {DEMOTE_GPU_S / 3600:g} GPU-hours")
+            job_id: (_LOWER, Demoted(served_gpu_s=round(_service_gpu_s(job, now)), limit_gpu_s=round(DEMOTE_GPU_S)))
             for job_id, job in view.jobs.items()
             if job.replicas and job.queue_level < _LOWER and _service_gpu_s(job, now) >= DEMOTE_GPU_S
         }

@@ -60,8 +60,10 @@ def shape(kind: Any) -> Any:
     if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
         return str
     if origin in (Union, types.UnionType):
-        (other,) = (one for one in arguments if one not in (type(None), UnsetType))
-        return shape(other) if UnsetType in arguments else (shape(other), None)
+        others = [one for one in arguments if one not in (type(None), UnsetType)]
+        # Records of several kinds are objects, whatever is in them.
+        other = shape(others[0]) if len(others) == 1 else (dict, Any)
+        return other if UnsetType in arguments else (other, None)
     if origin is tuple:
         return (tuple, shape(arguments[0]))
     if origin is Mapping:

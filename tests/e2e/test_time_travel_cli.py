@@ -115,7 +115,7 @@ def test_replay_what_if_shows_three_runs_side_by_side_without_padding() -> None:
 
 def test_explain_tells_of_the_present_and_of_the_past() -> None:
     shown = voda("explain", LOG, "gamma-2", "--at", "+14m").output
-    assert "why: waits: needs 3, 0 free" in shown
+    assert "why: waits: needs 3 GPUs, none is free" in shown
     assert "expected to start" in shown
     assert "Completed" in voda("explain", LOG, "gamma-2").output
     assert json.loads(voda("explain", LOG, "gamma-2", "-o", "json").output)["ended"]["outcome"] == "completed"

@@ -13,20 +13,21 @@ from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput, NotFound
+from voda.operator.pod_ports import PodPorts
 from voda.projections.shares import ShareAccounts
 from voda.sharing.raters import RATERS
 
 COMMANDS = ("explain", "describe")
 
 
-def pods(*named: str, is_synced: bool = True) -> PodExplanations:
+def pods(*named: str, is_synced: bool = True) -> PodPorts:
     """Return what a replica knows of pods that ask for half a card: NAMESPACE/NAME."""
     inventory, accounts = Inventory(PoolRule(), lambda job_id: None), ShareAccounts()
     for each in named:
         namespace, _, name = each.partition("/")
         body = a_sharing_pod(name, namespace, 50, 0)
         inventory.put_pod(each, msgspec.convert({**body, "metadata": {**body["metadata"], "uid": each}}, Pod))
-    return PodExplanations(
+    explanations = PodExplanations(
         inventory=inventory,
         shares=lambda: accounts,
         rater=RATERS["binpack"],
@@ -34,6 +35,7 @@ def pods(*named: str, is_synced: bool = True) -> PodExplanations:
         is_extender=True,
         is_synced=lambda: is_synced,
     )
+    return PodPorts(explanations=explanations)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
