@@ -97,7 +97,7 @@ class GetsPart(Explained, frozen=True, kw_only=True):
     """Whether nobody shares the card yet."""
 
 
-class CardMate(Struct, frozen=True, kw_only=True, gc=False):
+class CardMate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Another pod on the same card, and what it has."""
 
     pod: str
