@@ -70,7 +70,7 @@ class Up:
         await until_it_is(are_there)
 
     async def reason(self, job_id: str) -> str:
-        return str((await self.get(f"jobs/{job_id}"))["reason"])
+        return str((await self.get(f"jobs/{job_id}"))["message"])
 
 
 @asynccontextmanager
