@@ -483,6 +483,21 @@ async def test_pod_that_cannot_be_looked_at_keeps_no_other_from_its_card(monkeyp
         assert it.recorded().keys() == {"b"}
 
 
+async def test_pod_that_cannot_be_decided_on_keeps_no_other_from_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_at = round.RoundPlan.look_at
+
+    def look(self: round.RoundPlan, waiting: round.UnplacedPod) -> None:
+        if waiting.pod.metadata.name == "odd":
+            raise ValueError("unforeseen")
+        look_at(self, waiting)
+
+    monkeypatch.setattr(round.RoundPlan, "look_at", look)
+    async with a_story({"n1": 1}) as it:
+        await it.submit("odd")
+        await it.submit("a")
+        await it.until_selects("a", "n1-0")
+
+
 async def test_pod_that_asks_for_a_whole_card_gets_none_with_less_memory_than_it_asks_for() -> None:
     async with a_story({"n1": 1}) as it:
         asked = {"exactly": {"deviceClassName": CLASS, "capacity": {"requests": {"milli": "1000", "memory": "90Gi"}}}}

@@ -13,10 +13,10 @@ from voda.application.sharing.claims.round import (
     Give,
     GiveBack,
     HeldGpus,
+    RoundPlan,
     Tell,
     Unname,
     UnplacedPod,
-    plan_round,
 )
 from voda.application.sharing.claims.verdicts import unseen_reason
 from voda.cluster.kubernetes.objects import Pod
@@ -58,8 +58,12 @@ def a_round(
     """Return what is to be done, where one GPU is free on each of the nodes, and what is remembered then."""
     account = SharingNode(devices=(GpuDevice(memory_mib=80_000, name="d/n/0"),))
     nodes = {name: OpenNode(account=account, labels={}) for name in free}
-    found = plan_round(pods, Allotment(GpuChooser(RATERS["binpack"]), nodes, ClosedAccounts()), memory, now)
-    return found.actions, found.memory
+    found = RoundPlan(Allotment(GpuChooser(RATERS["binpack"]), nodes, ClosedAccounts()), memory, now)
+    for pod in found.in_turn(pods):
+        if found.is_full:
+            break
+        found.look_at(pod)
+    return found.actions, {**memory, **found.memory}
 
 
 def answer(pod: UnplacedPod, attempt: PodAttempt, now: float, *free: str) -> tuple[Action | None, PodAttempt]:

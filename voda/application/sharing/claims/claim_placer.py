@@ -1,7 +1,7 @@
 """Places pods that claim parts of GPUs (dynamic resource allocation): voda chooses, kube-scheduler allocates.
 
 1. The accounts of nodes come to say what claims were given (`claim_accounts`).
-2. `plan_round` says what is to be done of the pods that wait, the oldest first; here it is done: `share.assigned` is
+2. `RoundPlan` says what is to be done of the pods that wait, the oldest first; here it is done: `share.assigned` is
    appended; then the pod's claims select these GPUs, and its gate is lifted. A pod that finds no room is told in an
    Event what is left.
 3. Pods request GPUs that jobs can spare (`requests`). Claims that nothing uses any more are deleted.
@@ -31,7 +31,7 @@ from voda.application.sharing.claims.requests import (
     request_at,
     with_refused,
 )
-from voda.application.sharing.claims.round import Give, GiveBack, Tell, Unname, UnplacedPod, plan_round
+from voda.application.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected
@@ -99,10 +99,9 @@ class ClaimPlacer:
         changing = {uid for uid, each in self._memory.items() if each.is_under_way}
         waiting = [each async for each in self._waiting() if each.uid not in changing]
         there = self.accounts.pods.by_uid
-        known = {uid: each for uid, each in self._memory.items() if uid in there}
-        nodes = self.claimants.open_nodes() if waiting else {}
-        plan = plan_round(waiting, Allotment(self._chooser, nodes, self._closed), known, now)
-        self._memory = dict(with_refused(plan.refused, plan.memory, now))
+        self._memory = {uid: each for uid, each in self._memory.items() if uid in there or each.is_under_way}
+        plan = await self._planned(waiting, now)
+        self._memory |= with_refused(plan.refused, plan.memory, now)
         given, new = list[ChosenGpus](), defaultdict[str, list[Give]](list)
         async with asyncio.TaskGroup() as group:
             for action in plan.actions:
@@ -125,12 +124,25 @@ class ClaimPlacer:
             self._remember(each.claimant.uid, is_under_way=True)
         return recorded
 
+    async def _planned(self, waiting: Sequence[UnplacedPod], now: float) -> RoundPlan:
+        """Decide what is to be done; what is odd about one pod keeps nobody else from its GPUs."""
+        nodes = self.claimants.open_nodes() if waiting else {}
+        plan = RoundPlan(Allotment(self._chooser, nodes, self._closed), self._memory, now)
+        for number, each in enumerate(plan.in_turn(waiting)):
+            if number % _PODS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if plan.is_full:
+                break
+            with log_unexpected("choosing cards", each.pod.metadata.key):
+                plan.look_at(each)
+        return plan
+
     async def _waiting(self) -> AsyncIterator[UnplacedPod]:
         """Yield what is known of the pods that wait; what is odd about one keeps nobody else from its GPUs."""
         for number, pod in enumerate(self.accounts.pods.waiting()):
             if number % _PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            with log_unexpected("choosing cards", pod.metadata.key):
+            with log_unexpected("reading what pods claim", pod.metadata.key):
                 yield self.claimants.waiting_pod(pod)
 
     # ---- actions

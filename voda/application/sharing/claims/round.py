@@ -1,7 +1,7 @@
 """One look at all pods that wait for GPUs: what is to be done of each, the oldest first. Pure.
 
 A pod gets GPUs; or other ones, where kube-scheduler could not place it; or gives back what it has not come to use; or
-is told why it waits. `plan_round` answers by what is known of the pods and what is remembered of them.
+is told why it waits. `RoundPlan` answers by what is known of the pods and what is remembered of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -101,49 +101,44 @@ class Unname(Struct, frozen=True):
 Action = Give | GiveBack | Tell | Unname
 
 
-class Round(Struct, frozen=True):
-    """What is to be done; each action may be done twice."""
-
-    actions: Sequence[Action]
-    refused: Sequence[NoRoom]
-    """Pods that found no room, the oldest first."""
-    memory: Mapping[str, PodAttempt]
-
-
-def plan_round(
-    pods: Sequence[UnplacedPod], allotment: Allotment, memory: Mapping[str, PodAttempt], now: float
-) -> Round:
-    """Return what is to be done of pods that wait.
+class RoundPlan:
+    """What is to be done of pods that wait, one after the other; each action may be done twice.
 
     Args:
-        pods: the oldest first.
         allotment: chooses GPUs from what nodes have left.
         memory: what is remembered of pods, by uid.
         now: in seconds since the epoch.
     """
-    steps = _NextSteps(allotment, now)
-    after = {uid: each.at(now) for uid, each in memory.items()}
-    room = min(_MOST_CHOSEN, MOST_UNDER_WAY - sum(each.is_under_way for each in after.values()))
-    actions = list[Action]()
-    for each in sorted(pods, key=lambda each: after.get(each.uid, NEW).comes_last):
-        if room <= 0:
-            break
-        action, after[each.uid] = steps.next(each, after.get(each.uid, NEW))
-        if action is not None:
-            actions.append(action)
-            room -= isinstance(action, Give)
-    return Round(actions, steps.refused, after)
 
-
-class _NextSteps:
-    """What is to be done of one pod after the other."""
-
-    def __init__(self, allotment: Allotment, now: float) -> None:
+    def __init__(self, allotment: Allotment, memory: Mapping[str, PodAttempt], now: float) -> None:
+        self.actions = list[Action]()
         self.refused = list[NoRoom]()
+        """Pods that found no room, the oldest first."""
+        self.memory = dict[str, PodAttempt]()
+        """What is to be remembered of the pods that were looked at."""
+        self._before = memory
         self._allotment = allotment
         self._now = now
+        self._room = min(_MOST_CHOSEN, MOST_UNDER_WAY - sum(each.is_under_way for each in memory.values()))
 
-    def next(self, waiting: UnplacedPod, attempt: PodAttempt) -> tuple[Action | None, PodAttempt]:
+    @property
+    def is_full(self) -> bool:
+        """Say whether the pods that follow are left to the next round."""
+        return self._room <= 0
+
+    def in_turn(self, pods: Sequence[UnplacedPod]) -> Sequence[UnplacedPod]:
+        """Return pods, the oldest first, in the order in which they are to be looked at."""
+        return sorted(pods, key=lambda each: self._before.get(each.uid, NEW).comes_last)
+
+    def look_at(self, waiting: UnplacedPod) -> None:
+        """Decide what is to be done of a pod, which has what those before it leave."""
+        action, attempt = self._next(waiting, self._before.get(waiting.uid, NEW).at(self._now))
+        self.memory[waiting.uid] = attempt
+        if action is not None:
+            self.actions.append(action)
+            self._room -= isinstance(action, Give)
+
+    def _next(self, waiting: UnplacedPod, attempt: PodAttempt) -> tuple[Action | None, PodAttempt]:
         """Return what is to be done of a pod now, and what is to be remembered of it."""
         pod, claimant, held = waiting.pod, waiting.claimant, waiting.held
         if attempt.is_under_way or waiting.is_given:
