@@ -104,7 +104,8 @@ class WorkQueue(Generic[K]):
             self._backoff.reset(str(key))
 
     async def take(self) -> K:
-        """Wait for a key that is due, and take it."""
+        """Wait for a key that is due, and take it; others get a turn first, however many are due."""
+        await asyncio.sleep(0)
         while (key := self._due.take(self._clock.now())) is None:
             self._wake.clear()
             next_at, now = self._due.next_at(), self._clock.now()

@@ -70,6 +70,24 @@ async def test_take_when_nothing_is_due_waits_for_what_is_added_or_becomes_due()
     assert (await taking, len(queue)) == ("now", 1)
 
 
+async def test_keys_that_are_all_due_leave_others_their_turn() -> None:
+    queue, turns = WorkQueue[int](SystemClock()), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    for key in range(10):
+        queue.add(key)
+    counting = asyncio.create_task(count())
+    for _ in range(10):
+        await queue.take()
+    counting.cancel()
+    assert turns >= 9
+
+
 async def test_queue_without_backoff_takes_no_failures() -> None:
     with pytest.raises(AssertionError):
         WorkQueue[str](SystemClock()).failed("a")

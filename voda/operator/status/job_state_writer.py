@@ -150,11 +150,11 @@ class JobStateWriter:
     async def _work(self) -> None:
         while True:
             uid = await self._queue.take()
-            if self._changes(uid) is not None:
-                await self._limiter.turn()
-                # By now there may be more to show, and it is written together.
-                self._queue.discard(uid)
             with log_unexpected("showing the state of", uid):
+                if self._changes(uid) is not None:
+                    await self._limiter.turn()
+                    # By now there may be more to show, and it is written together.
+                    self._queue.discard(uid)
                 if (fields := self._changes(uid)) is not None:
                     await self._send(uid, fields)
 
