@@ -67,7 +67,7 @@ test: setup ## Run the tests, all but the slow ones: minutes.
 
 # As much chaos as every commit has to stand; `make dst torture` is for more.
 check: SEEDS = 80
-check: SECONDS = 40
+check: SECONDS = 60
 check: ROUNDS = 30
 check: slow dst torture e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
 
