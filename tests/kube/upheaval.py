@@ -17,7 +17,6 @@ from tests.kube.operators.base import JOB_NAME
 from tests.kube.operators.status import has_condition
 from tests.kube.world import is_launcher, is_leaving
 from tests.virtual_time import now_s
-from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller
 from voda.domain.errors import VodaError
 from voda.domain.job import Job
@@ -143,7 +142,7 @@ class Upheaval:
             self._note(f"submit to the API {name} {job['kind']} {job['metadata']['annotations']}")
             backend = self._leader.service.backend
             try:
-                await JobSubmitter(backend).submit(job, Caller(user="ann", role="user"))
+                await backend.submits.submit(job, Caller(user="ann", role="user"))
             except VodaError as error:
                 # A replica that has only just begun takes no jobs.
                 self._note(f"refused: {error}")

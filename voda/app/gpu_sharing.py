@@ -39,12 +39,6 @@ class GpuShares:
         how = "divided by NVIDIA MPS" if self._mps() else "which nothing divides (--gpu-sharing plain)"
         return (f"jobs may share GPUs, {how}: voda submit --gpu-milli 250",)
 
-    def not_shared(self) -> str:
-        """Return why no part of a GPU is given to jobs of this machine, one sentence; empty: some may be."""
-        if not self._has_gpus:
-            return "this machine has no GPUs, so jobs get whole CPU slots"
-        return f"GPUs are not shared on this machine: {why}" if (why := self._obstacle()) else ""
-
     def counted(self, parsed: ParsedManifest) -> ParsedManifest:
         """Return the manifest with the part of a GPU that its job gets, or a warning that it gets whole ones.
 

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from voda import config
 from voda.accounts import Account, Accounts
+from voda.api.admission import CallerLimits
 from voda.api.unix_socket import MOST_BYTES
 from voda.app.gpu_sharing import GpuShares, GpuSharing
 from voda.app.reachability import program_warnings
-from voda.application.backend import CallerLimits
 from voda.auth.local_users import own_name
 from voda.auth.tokens import ADMIN, Authenticator
 from voda.clock import Clock
@@ -91,9 +91,7 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
 
     def caller_limits(self) -> CallerLimits:
         """Return how much one caller may ask for."""
-        return CallerLimits(
-            jobs_per_user=self.jobs_per_user, command_idle_s=self.command_idle_s, command_s=self.command_s
-        )
+        return CallerLimits(command_idle_s=self.command_idle_s, command_s=self.command_s)
 
 
 def refuse_contradictions(options: MachineOptions) -> None:

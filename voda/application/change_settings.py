@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.lookup import pool_state
 from voda.domain.errors import InvalidField, InvalidInput, PreconditionFailed, StoreUnavailable, VersionConflict
 from voda.domain.state import ParameterValue, Settings
@@ -46,7 +46,7 @@ class SettingsChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 async def change_settings(
-    backend: Backend,
+    journal: Journal,
     pool: str,
     change: SettingsChange,
     *,
@@ -64,10 +64,10 @@ async def change_settings(
     if change.parameters is not UNSET:
         change = replace(change, parameters=check_parameters(change.parameters))
     for _ in range(_ATTEMPTS):
-        head = await backend.store.head(f"settings.{pool}")
+        head = await journal.store.head(f"settings.{pool}")
         # Now the view is at least as new as the head; if it is newer, the append is refused.
-        await backend.view.wait_for(await backend.store.position())
-        current = pool_state(backend, pool).settings
+        await journal.catch_up()
+        current = pool_state(journal.view, pool).settings
         if not is_expected(current):
             raise PreconditionFailed(
                 f"the settings of pool {pool} have changed since you read them: get them again, and decide again"
@@ -75,10 +75,10 @@ async def change_settings(
         if not (facts := _facts(pool, change, current)):
             return current
         try:
-            await backend.record(*facts, actor=actor, version=head.version)
+            await journal.record(*facts, actor=actor, version=head.version)
         except VersionConflict:
             continue
-        return pool_state(backend, pool).settings
+        return pool_state(journal.view, pool).settings
     raise StoreUnavailable(f"others are changing the settings of pool {pool} at this moment: try again")
 
 

@@ -6,7 +6,7 @@ Rule: it reads as few nodes as will do, and no jobs: a submit costs the same how
 from collections.abc import Collection, Iterator
 from itertools import accumulate
 
-from voda.application.virtual_clusters.quota_size import quota_shortage
+from voda.application.job_rules import QuotaShortage
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.cell_text import cards_text
@@ -17,16 +17,18 @@ from voda.planner.card_sizes import lacking_memory, largest_card_mib
 from voda.projections.live import LiveCluster
 
 
-def pool_warnings(cluster: LiveCluster, parsed: ParsedManifest) -> Iterator[FieldWarning]:
+def pool_warnings(
+    cluster: LiveCluster, parsed: ParsedManifest, quota_shortage: QuotaShortage
+) -> Iterator[FieldWarning]:
     """Yield whether the job has to wait for nodes, cards or quota."""
     spec = parsed.spec
-    nodes = cluster.nodes(spec.pool).values()
+    nodes, cells = cluster.nodes(spec.pool).values(), cluster.cells(spec.pool)
     if spec.share is not None and (lacking := lacking_memory(largest_card_mib(nodes), spec.share)):
         message = f"it waits until a larger card joins pool {spec.pool}: {cards_text(lacking)}"
         yield FieldWarning(field=share_memory_path(parsed.job) or parsed.job.size_path, message=message)
     elif spec.share is None and (message := _too_big(spec, nodes)):
         yield FieldWarning(field=parsed.job.size_path, message=message)
-    elif shortage := quota_shortage(cluster.cells(spec.pool), cluster.nodes(spec.pool), spec):
+    elif cells is not None and (shortage := quota_shortage(cells, cluster.nodes(spec.pool), spec)):
         yield FieldWarning(field=parsed.job.size_path, message=shortage)
 
 

@@ -107,3 +107,14 @@ class StopJob(Struct, frozen=True, kw_only=True):
 
 
 Action = StartJob | ResizeJob | HaltJob | StopJob
+
+
+class ExpectedTimes(Struct, frozen=True, kw_only=True):
+    """When a live job is expected to start and to end."""
+
+    position: int | None = None
+    """In the queue, 1 = next; None: it does not wait."""
+    starts_at: float | None = None
+    """Instant it gets its first workers, or workers again, while it waits; seconds since the epoch."""
+    finishes_at: float | None = None
+    """Instant it ends; seconds since the epoch."""

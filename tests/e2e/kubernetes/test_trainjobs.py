@@ -71,11 +71,11 @@ async def test_trainjob_when_halted_has_no_pods_and_when_canceled_is_deleted_as_
     async with voda(world, tmp_path) as it:
         await world.submit(a_trainjob("a", world.namespace, 1, least=1, most=2))
         await it.until_runs("a", 2)
-        await halt(it.service.backend, record_of(it, "a"), ANN)
+        await halt(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_runs("a", 0)
-        await resume(it.service.backend, record_of(it, "a"), ANN)
+        await resume(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_runs("a", 2)
-        await cancel(it.service.backend, record_of(it, "a"), ANN)
+        await cancel(it.service.backend.journal, record_of(it, "a"), ANN)
         await it.until_ended("a", "Canceled")
         await world.until_gone("a")
         assert await world.client.find(api.TRAINJOBS, "a", world.namespace) is None
@@ -94,4 +94,4 @@ async def test_trainjob_of_several_replicated_jobs_is_refused_and_told_so_on_its
         assert invalid["involvedObject"]["uid"] == trainjob["metadata"]["uid"]
         assert invalid["involvedObject"]["kind"] == "TrainJob"
         assert "spec.replicatedJobs: expected one, got 2 (node, evaluator)" in invalid["message"]
-        assert it.service.backend.view.job_registry.live_named(world.namespace, "a") is None
+        assert it.service.backend.journal.view.job_registry.live_named(world.namespace, "a") is None

@@ -12,8 +12,8 @@ import uvloop
 from tests.builders import a_spec
 from tests.service import Service, a_service
 from tests.waiting import until_it_is
+from voda.api.admission import CallerLimits
 from voda.api.schemas.base import Problem
-from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.events.types import JobSubmitted

@@ -26,7 +26,7 @@ SETTINGS = "/api/v1/pools/default/settings"
 
 
 async def settings_events(service: Service) -> list[Event]:
-    return list(await service.backend.store.read(0, 100, stream="settings.default"))
+    return list(await service.backend.journal.store.read(0, 100, stream="settings.default"))
 
 
 async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
@@ -38,7 +38,7 @@ async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
         assert (default.name, default.nodes, default.gpus, default.used_gpus) == ("default", 2, 8, 3)
         assert (default.running, default.waiting, default.settings.policy) == (1, 1, "elastic-fifo")
         assert (empty.name, empty.nodes, empty.gpus, empty.plan) == ("v100", 0, 0, 0)
-        assert service.backend.view.live.cluster.pools() == ("default",), "to ask is not to change"
+        assert service.backend.journal.view.live.cluster.pools() == ("default",), "to ask is not to change"
 
 
 async def test_pool_with_shared_cards_tells_them_apart_from_those_that_plans_hand_out() -> None:
@@ -216,4 +216,4 @@ async def test_pool_when_unknown_then_is_not_found() -> None:
             assert (await service.ask("GET", f"/api/v1/pools/nowhere{path}")).status == 404
         answer = await service.ask("PATCH", "/api/v1/pools/nowhere/settings", body={"ratelimit_s": 1})
         assert answer.status == 404
-        assert await service.backend.store.read(0, 10, stream="settings.nowhere") == []
+        assert await service.backend.journal.store.read(0, 10, stream="settings.nowhere") == []

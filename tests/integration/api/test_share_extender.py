@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Extended(Service):
 
     async def assigned(self) -> list[str]:
         """Return the pods that the log gave cards, in order."""
-        events = await self.backend.store.read(0, 1_000)
+        events = await self.backend.journal.store.read(0, 1_000)
         return [event.data.pod for event in events if isinstance(event.data, ShareAssigned)]
 
 
@@ -78,14 +79,15 @@ async def an_extended_service(access: Authenticator | None = None) -> AsyncItera
     server = MemoryServer(lambda: START, [])
     async with a_backend(nodes={"n2": 4}, access=access) as backend:
         shares = ShareExtender(
-            backend=backend,
+            journal=backend.journal,
             binding=PodBinding(MemoryApi(server)),
             pods=SharingPods(SHARE_RESOURCES),
             chooser=GpuChooser(RATERS["binpack"]),
             is_synced=lambda: True,
         )
+        app = application(replace(backend, pods=PodPorts(shares=shares)))
         async with (
-            serving(application(backend, PodPorts(shares=shares)), "127.0.0.1", 0, limits=backend.limits) as url,
+            serving(app, "127.0.0.1", 0, limits=backend.limits) as url,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
         ):
             service = Extended(backend, url, session)

@@ -189,7 +189,7 @@ def _later(server: Server, fact: JobCompleted | JobFailed) -> None:
 
 async def _once(server: Server, is_due: Callable[[LiveCluster], bool], fact: AnyFact) -> None:
     for _ in range(1_000):
-        if is_due(server.service.backend.view.live.cluster):
+        if is_due(server.service.backend.journal.view.live.cluster):
             break
         await asyncio.sleep(0.03)
     await asyncio.sleep(0.3)

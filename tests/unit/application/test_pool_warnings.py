@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.builders import Log, a_node
 from tests.manifests import a_torch_job
 from voda.application.pool_warnings import pool_warnings
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.domain.gpus import NO_GPUS, GpuDevice, GpuRequest
 from voda.events.types import NodeJoined
 from voda.manifests.parse import parse
@@ -25,7 +26,7 @@ def told(manifest: dict[str, Any], share: GpuRequest | None = None) -> list[tupl
     parsed = parse(manifest)
     if share is not None:
         parsed = replace(parsed, spec=replace(parsed.spec, share=share, gpus_per_replica=NO_GPUS))
-    return [(each.field, each.message) for each in pool_warnings(cluster, parsed)]
+    return [(each.field, each.message) for each in pool_warnings(cluster, parsed, quota_shortage)]
 
 
 @pytest.mark.parametrize(("memory_mib", "is_told"), [(16_000, False), (16_001, True), (0, False)])

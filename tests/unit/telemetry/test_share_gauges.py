@@ -18,7 +18,7 @@ async def two_cards() -> AsyncIterator[tuple[Service, ShareGauges]]:
     """Yield a service whose node n1 has two cards of 16,000 MiB to share, and what shows them."""
     async with a_service(nodes={"n0": 4}) as service:
         await service.happens(NodeJoined(node=a_node("n1", gpus=2, devices=(CARD, CARD))))
-        yield service, ShareGauges(service.backend)
+        yield service, ShareGauges(service.backend.journal.view, service.backend.pools)
 
 
 async def shown(gauges: ShareGauges, name: str, node: str = "n1") -> Mapping[str, float]:
@@ -34,7 +34,7 @@ async def shown(gauges: ShareGauges, name: str, node: str = "n1") -> Mapping[str
 
 async def test_gauges_when_no_node_has_cards_are_absent() -> None:
     async with a_service() as service:
-        gauges = ShareGauges(service.backend)
+        gauges = ShareGauges(service.backend.journal.view, service.backend.pools)
         await gauges.refresh()
         assert list(gauges.collect()) == []
         assert b"voda_node_card" not in (await service.ask("GET", "/metrics")).body
@@ -82,6 +82,6 @@ async def test_pods_whose_card_has_vanished_are_counted_until_they_are_gone() ->
 async def test_gauges_when_registered_have_unique_names() -> None:
     async with a_service() as service:
         registry = CollectorRegistry()
-        registry.register(ShareGauges(service.backend))
+        registry.register(ShareGauges(service.backend.journal.view, service.backend.pools))
         with pytest.raises(ValueError, match="Duplicated"):
-            registry.register(ShareGauges(service.backend))
+            registry.register(ShareGauges(service.backend.journal.view, service.backend.pools))

@@ -24,9 +24,9 @@ from voda.api.schemas.jobs import (
 )
 from voda.application.read_model import ReadModel
 from voda.domain.job import JobSpec
+from voda.domain.plan import ExpectedTimes
 from voda.kinds.base import FieldWarning
 from voda.projections.job_record import JobRecord
-from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NO_FORECAST = ForecastView()
 

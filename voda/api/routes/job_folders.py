@@ -3,6 +3,7 @@
 Rule: a folder may hold secrets, so it is for the job's owner and admins.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from voda.api.routes.jobs import JOB_ID, JOB_PATH
 from voda.api.schemas.base import instant, view_of
 from voda.api.schemas.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 from voda.application.job_folders import FolderKeeper
+from voda.application.journal import Journal
 from voda.application.lookup import spec_of
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import NotFound
@@ -48,10 +50,14 @@ class FoldersQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) = None
 
 
+@dataclass
 class FolderRoutes(Routes):
     """The operations on folders."""
 
     tag = "Folders"
+
+    journal: Journal
+    folders: FolderKeeper | None
 
     @Operation(
         "GET",
@@ -64,14 +70,14 @@ class FolderRoutes(Routes):
     async def list_folders(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """List the folders of ended jobs."""
         query = query_of(request, FoldersQuery)
-        if (keeper := self.backend.folders) is None:
+        if (keeper := self.folders) is None:
             return json_response(KeptFolderList(items=(), total_bytes=0, goes_bytes=0, note=_NONE_KEPT))
         user = query.user if caller.role == "admin" else caller.user
         ended = await keeper.ended_folders()
         kept = [folder for folder in ended if user in ("", folder.user)]
         if query.user and query.user != user:
             kept = []
-        now, goes = self.backend.clock.now(), dict[str, str]()
+        now, goes = self.journal.clock.now(), dict[str, str]()
         if query.older_than_s is None and query.keep_bytes is None:
             for pool in {folder.pool for folder in kept}:
                 in_pool = [folder for folder in ended if folder.pool == pool]
@@ -121,14 +127,14 @@ class FolderRoutes(Routes):
         return json_response(await self._folder(keeper, spec, TreeSize(size_bytes=size_bytes), ()))
 
     async def _keeper(self, request: web.Request, caller: Caller, what: str) -> tuple[JobSpec, FolderKeeper]:
-        spec = await spec_of(self.backend, request.match_info["job_id"], caller)
+        spec = await spec_of(self.journal, request.match_info["job_id"], caller)
         require_owner(spec, caller, what=what)
-        if (keeper := self.backend.folders) is None:
+        if (keeper := self.folders) is None:
             raise NotFound(_NONE_KEPT)
         return spec, keeper
 
     async def _folder(self, keeper: FolderKeeper, spec: JobSpec, tree: TreeSize, cut: tuple[str, ...]) -> JobFolderView:
-        record = self.backend.view.job_registry.job(spec.job_id)
+        record = self.journal.view.job_registry.job(spec.job_id)
         deletion = await keeper.deletion(spec.job_id)
         return view_of(
             JobFolderView,

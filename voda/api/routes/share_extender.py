@@ -5,15 +5,18 @@ Rule: what kube-scheduler is to show to users is in the answer's Error, with sta
 more than the number.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
 from voda import __version__
-from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, PodBackedRoutes, RequestBody, Response
+from voda.api.admission import CallerLimits
+from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
 from voda.api.schemas.pods import SharingPodView
+from voda.application.journal import Journal
 from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
@@ -24,16 +27,21 @@ from voda.extender.wire import (
     ExtenderPreemptionResult,
     HostPriority,
 )
+from voda.operator.pod_ports import PodPorts
 
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
 _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of kube-scheduler.")
 _BINDING: Final = RequestBody(of=None, description="ExtenderBindingArgs of kube-scheduler.")
 
 
-class PodRoutes(PodBackedRoutes):
+@dataclass
+class PodRoutes(Routes):
     """The operations on pods."""
 
     tag = "Pods"
+
+    journal: Journal
+    pods: PodPorts
 
     @Operation(
         "GET",
@@ -47,14 +55,18 @@ class PodRoutes(PodBackedRoutes):
         if (pods := self.pods.explanations) is None:
             raise NotFound("this server knows no pods: it does not run on Kubernetes")
         found = pods.explain(request.match_info["namespace"], request.match_info["name"])
-        account = self.backend.view.live.cluster.shares.nodes.get(found.node, SharingNode())
+        account = self.journal.view.live.cluster.shares.nodes.get(found.node, SharingNode())
         return json_response(sharing_pod_of(found, account))
 
 
-class ShareExtenderRoutes(PodBackedRoutes):
+@dataclass
+class ShareExtenderRoutes(Routes):
     """The verbs."""
 
     tag = "Extender"
+
+    limits: CallerLimits
+    pods: PodPorts
 
     @Operation(
         "POST",
@@ -66,7 +78,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
     )
     async def filter_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Of nodes, name those where the cards that a pod asks for are free."""
-        return json_response(await self._extender.filter(await raw_body(request, self.backend.limits)))
+        return json_response(await self._extender.filter(await raw_body(request, self.limits)))
 
     @Operation(
         "POST",
@@ -78,7 +90,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
     )
     async def prioritize_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Say how much each node is preferred for a pod that asks for cards, 0 to 10."""
-        return json_response(await self._extender.prioritize(await raw_body(request, self.backend.limits)))
+        return json_response(await self._extender.prioritize(await raw_body(request, self.limits)))
 
     @Operation(
         "POST",
@@ -90,7 +102,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
     )
     async def preempt_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Of nodes with victims, name those where the pod's cards are free once these have left."""
-        return json_response(await self._extender.preempt(await raw_body(request, self.backend.limits)))
+        return json_response(await self._extender.preempt(await raw_body(request, self.limits)))
 
     @Operation(
         "POST",
@@ -102,7 +114,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
     )
     async def bind_with_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """Give a pod its cards, and bind it."""
-        return json_response(await self._extender.bind(await raw_body(request, self.backend.limits)))
+        return json_response(await self._extender.bind(await raw_body(request, self.limits)))
 
     @Operation(
         "GET",

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from voda.app.election import LOG_TIMEOUTS, ElectionTimeouts
-from voda.application.backend import CallerLimits
 from voda.cluster.kubernetes.kinds.template import GPU_TAINTS
 from voda.cluster.kubernetes.state.claim_ledger import CapacityNames
 from voda.cluster.kubernetes.state.nodes import PoolRule
@@ -182,12 +181,6 @@ class KubernetesOptions(_SettingsPart, frozen=True):
         capacities = CapacityNames(compute=sharing.compute_capacity, memory=sharing.memory_capacity)
         rule = structs.replace(self.cluster.pool_rule(), share_resources=names)
         return structs.replace(rule, card_capacities=capacities if sharing.claims else None)
-
-    def caller_limits(self) -> CallerLimits:
-        """Return how much one caller may ask for."""
-        return CallerLimits(
-            jobs_per_user=self.jobs_per_user,
-        )
 
 
 class ReplicaContext(Struct, frozen=True, kw_only=True):

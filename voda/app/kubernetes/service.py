@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from voda import config
+from voda.api.backend import Backend
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
 from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
@@ -24,9 +25,11 @@ from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
 from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
 from voda.app.runtime import Snapshots
-from voda.application.backend import Backend
+from voda.application.job_rules import JobRules
+from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
 from voda.application.submit_job import JobSubmitter
+from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.annotated_pods import AnnotatedPods
@@ -114,24 +117,23 @@ class KubernetesService:
         telemetry.read(lambda: leadership_gauges(is_leading=leading.is_leading, epoch=leading.epoch))
         telemetry.read(lambda: kubernetes_gauges(self.mirror.counts(), self._unadopted()))
         self.pod_scheduler = self._pod_scheduler(api)
-        self.backend = self._backend()
+        journal = Journal(store=self.store, clock=clock, view=self.view)
+        submits = JobSubmitter(journal, self._job_rules())
         self.shares = Sharing(
-            self.backend,
+            journal,
             self.mirror,
             self.kubernetes.inventory,
             options.sharing,
             lambda announcement: self.reporter.announce(announcement),
         )
-        self.pods = PodPorts(
-            hived=self.pod_scheduler, shares=self.shares.extender, explanations=self.shares.explanations
-        )
+        self.backend = self._backend(journal, submits)
         self.reporter = StatusReporter(
             objects=self.mirror, view=self.view, clock=clock, store=self.store, telemetry=telemetry
         )
         self.registrar = Registrar(
             objects=self.mirror,
-            backend=self.backend,
-            submits=JobSubmitter(self.backend),
+            journal=journal,
+            submits=submits,
             values=setup.values,
             announce=self.reporter.announce,
             refused=self.reporter.states.refuse,
@@ -236,22 +238,29 @@ class KubernetesService:
             Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(self.options.home), self.clock)
         )
 
-    def _backend(self) -> Backend:
-        outputs = KubernetesOutputs(self.mirror.api, pods=self.mirror.pods_of, has_ended=self.jobs.has_ended)
-        return Backend(
-            store=self.store,
-            clock=self.clock,
-            view=self.view,
-            access=self.access,
+    def _job_rules(self) -> JobRules:
+        return JobRules(
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
-            outputs=outputs,
-            job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
+            jobs_per_user=self.options.jobs_per_user,
             warnings=self._warnings,
             counted=self._counted,
+            quota_shortage=quota_shortage,
+        )
+
+    def _backend(self, journal: Journal, submits: JobSubmitter) -> Backend:
+        shares = self.shares
+        outputs = KubernetesOutputs(self.mirror.api, pods=self.mirror.pods_of, has_ended=self.jobs.has_ended)
+        return Backend(
+            journal=journal,
+            submits=submits,
+            access=self.access,
+            pools=self.pools,
+            outputs=outputs,
+            job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
+            pods=PodPorts(hived=self.pod_scheduler, shares=shares.extender, explanations=shares.explanations),
             not_ready=self.failure,
             health_warning=self._health_warning,
-            limits=self.options.caller_limits(),
             telemetry=self.telemetry,
             exposition=self.telemetry.exposition,
         )

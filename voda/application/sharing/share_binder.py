@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from weakref import WeakValueDictionary
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import card_annotations, share_requests
@@ -37,12 +37,12 @@ class ShareBinder:
 
     def __init__(
         self,
-        backend: Backend,
+        journal: Journal,
         pods: PodBinding,
         mirror: SharingPods,
         placement: Callable[[], Awaitable[ShareVerbs]],
     ) -> None:
-        self._backend = backend
+        self._journal = journal
         self._pods = pods
         self._mirror = mirror
         self._placement = placement
@@ -60,7 +60,7 @@ class ShareBinder:
                 await self._try(arguments, await self._pod(arguments, is_mirror_good=is_mirror_good))
             except (ChangedMeanwhile, VersionConflict) as error:
                 is_mirror_good = is_mirror_good and isinstance(error, VersionConflict)
-                await self._backend.view.wait_for(await self._backend.store.position())
+                await self._journal.catch_up()
             else:
                 return
         raise ActionRefused(
@@ -81,7 +81,7 @@ class ShareBinder:
         if not requests:
             raise WrongState(f"pod {pod.metadata.key} asks for no cards: leave it to kube-scheduler to bind it")
         if former not in ("", node):
-            pod = await self._pods.withdraw(pod, self._backend.clock.new_id())
+            pod = await self._pods.withdraw(pod, self._journal.clock.new_id())
             await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
         asking = SharingPod(uid=uid, key=pod.metadata.key, requests=requests)
         async with self._turn(node):
@@ -110,7 +110,7 @@ class ShareBinder:
             # Recorded anew: whoever is about to take it away, since the pod was not bound for long, is refused.
             reason = "it is about to be bound again"
             facts.insert(0, ShareReleased(node=node, pod_uid=pod.uid, pod=pod.key, reason=reason))
-        await self._backend.record(*facts, actor=ACTOR, version=account.version)
+        await self._journal.record(*facts, actor=ACTOR, version=account.version)
         given = self._accounts.pods(node).get(pod.uid)
         if given is None or given.containers != shares:
             raise ChangedMeanwhile(f"the share of pod {pod.key} on node {node} is void: cards or pod changed meanwhile")
@@ -119,11 +119,11 @@ class ShareBinder:
     async def _release(self, pod: Pod, node: str, reason: str) -> None:
         meta, version = pod.metadata, self._accounts.nodes[node].version
         fact = ShareReleased(node=node, pod_uid=meta.uid, pod=meta.key, reason=reason)
-        await self._backend.record(fact, actor=ACTOR, version=version)
+        await self._journal.record(fact, actor=ACTOR, version=version)
 
     @property
     def _accounts(self) -> ShareAccounts:
-        return self._backend.view.live.cluster.shares
+        return self._journal.view.live.cluster.shares
 
 
 def _checked(pod: Pod | None, arguments: ExtenderBindingArgs) -> Pod:

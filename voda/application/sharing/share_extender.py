@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.sharing.share_binder import ShareBinder
 from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes.objects import Pod
@@ -37,7 +37,7 @@ from voda.sharing.gpu_chooser import GpuChooser
 class ShareExtender:
     """The verbs of one replica."""
 
-    backend: Backend
+    journal: Journal
     binding: PodBinding
     pods: SharingPods
     """Of this replica's mirror."""
@@ -51,7 +51,7 @@ class ShareExtender:
 
     def __post_init__(self) -> None:
         self._closed = ClosedNodes(self.pods)
-        self._binder = ShareBinder(self.backend, self.binding, self.pods, self._placement)
+        self._binder = ShareBinder(self.journal, self.binding, self.pods, self._placement)
 
     async def filter(self, body: bytes) -> ExtenderFilterResult:
         """Return the nodes where the pod's cards are free, or in `error` why the question cannot be answered."""
@@ -99,7 +99,7 @@ class ShareExtender:
 
     @property
     def _accounts(self) -> ShareAccounts:
-        return self.backend.view.live.cluster.shares
+        return self.journal.view.live.cluster.shares
 
     def _pod(self, text: msgspec.Raw) -> SharingPod:
         try:
@@ -121,7 +121,7 @@ class ShareExtender:
         changes, closed = self.pods.changes.count, self._closed.now(self._accounts)
         if self._closed.may_open and changes != self._asked_at:
             # The mirror may be ahead of the fold: another replica may have bound a pod just now.
-            await self.backend.view.wait_for(await self.backend.store.position())
+            await self.journal.catch_up()
             self._asked_at, closed = changes, self._closed.now(self._accounts)
         accounts = self._accounts
         return ShareVerbs(self.chooser, accounts.nodes, closed, accounts.changes, most=self.most_nodes)

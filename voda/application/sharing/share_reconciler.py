@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.sharing.share_corrections import (
     GONE_S,
     ClosedNodes,
@@ -56,7 +56,7 @@ _NODES_AT_ONCE: Final = 20
 class ShareReconciler:
     """Runs while this replica leads."""
 
-    backend: Backend
+    journal: Journal
     binding: PodBinding
     pods: SharingPods
     rater: Rater
@@ -75,7 +75,7 @@ class ShareReconciler:
         """Look at nodes whenever something about them has changed, and at all of them now and then, until cancelled."""
         accounts, seen, looked_at = self._accounts, (0, 0), 0.0
         while True:
-            now = self.backend.clock.now()
+            now = self.journal.clock.now()
             changed = {*self._accounts.changes.since(seen[0]), *self.pods.changes.since(seen[1])}
             if accounts is not self._accounts or now - looked_at >= _LOOK_ANYWAY_S:
                 accounts, looked_at, changed = self._accounts, now, {*self._accounts.nodes, *self.pods.by_node}
@@ -102,7 +102,7 @@ class ShareReconciler:
     async def _wake(self) -> None:
         closed = self._closed.now(self._accounts)
         try:
-            await self._waiting.wake(self._accounts, closed, self.backend.view.position, self.backend.clock.now())
+            await self._waiting.wake(self._accounts, closed, self.journal.view.position, self.journal.clock.now())
         except (TransientError, ActionRefused) as error:
             _log.warning("waiting pods not woken reason=%s", error)
 
@@ -110,7 +110,7 @@ class ShareReconciler:
         account = self._accounts.nodes.get(node)
         if account is None or account.is_claimed:
             return
-        version, now = account.version, self.backend.clock.now()
+        version, now = account.version, self.journal.clock.now()
         # A list first: while the API server is asked, accounts and mirror go on.
         stale = list(stale_shares(node, account, self.pods.by_uid, now))
         stale = [each for each in stale if await self._is_confirmed(each)]
@@ -121,7 +121,7 @@ class ShareReconciler:
         found = node_facts(wrong, stale=stale, lacking=lacking)
         self._tell_refused(node, found.refused)
         if found.facts:
-            await self.backend.record(*found.facts, actor=ACTOR, version=version)
+            await self.journal.record(*found.facts, actor=ACTOR, version=version)
         for pod, annotations in list(lost_annotations(account, self.pods.on(node))):
             await self._restore(pod, annotations)
 
@@ -135,7 +135,7 @@ class ShareReconciler:
             return True
         if share.certainty == "if gone" or pod.spec.node_name:
             return False
-        await self.binding.withdraw(pod, self.backend.clock.new_id())
+        await self.binding.withdraw(pod, self.journal.clock.new_id())
         return True
 
     async def _restore(self, pod: Pod, annotations: Mapping[str, str]) -> None:
@@ -165,4 +165,4 @@ class ShareReconciler:
 
     @property
     def _accounts(self) -> ShareAccounts:
-        return self.backend.view.live.cluster.shares
+        return self.journal.view.live.cluster.shares

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import astuple
 
+from voda.api.admission import CallerLimits
 from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
-from voda.application.backend import CallerLimits
 from voda.domain.errors import InvalidInput
 
 

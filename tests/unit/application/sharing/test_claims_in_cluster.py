@@ -389,7 +389,7 @@ async def test_share_by_which_the_extender_is_about_to_bind_a_pod_that_claims_to
         uid = (await it.pod("a"))["metadata"]["uid"]
         share = {"main": ContainerGpus(cards=(0,), request=GpuRequest(milli=600))}
         fact = ShareAssigned(node="n2", pod_uid=uid, pod="ns/a", containers=share)
-        await it.replica.service.backend.record(fact, actor="extender", version=nodes["n2"].version)
+        await it.replica.service.backend.journal.record(fact, actor="extender", version=nodes["n2"].version)
         # Anybody may write it.
         await it.world.client.patch(PODS, ("ns", "a"), {"metadata": {"annotations": {"voda.dev/cards": "gpus=x"}}})
         await it.world.until_it_is(lambda: is_told(it, "by resources and by claims"))

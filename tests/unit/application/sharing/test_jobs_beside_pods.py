@@ -14,7 +14,7 @@ from tests.kube.devices import CLASS, a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
 from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story, refuse_claims_of
 from tests.unit.application.sharing.test_gpu_requests import facts, requests, withhold
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.domain.errors import StoreNotWritable
 from voda.events.types import PlanAdopted, ShareRequested, ShareRequestWithdrawn
@@ -140,14 +140,14 @@ async def test_request_in_vain_is_counted_once_however_often_the_log_refuses(mon
         withhold(it, monkeypatch)
         await it.submit("a")
         await it.world.until(lambda: requests(it) == 1)
-        record, is_down = Backend.record, True
+        record, is_down = Journal.record, True
 
-        async def refuse(self: Backend, *given: Any, **around: Any) -> Any:
+        async def refuse(self: Journal, *given: Any, **around: Any) -> Any:
             if is_down and isinstance(given[0], ShareRequestWithdrawn):
                 raise StoreNotWritable("down")
             return await record(self, *given, **around)
 
-        monkeypatch.setattr(Backend, "record", refuse)
+        monkeypatch.setattr(Journal, "record", refuse)
         await it.wait(75)
         is_down = False
         await it.world.until(lambda: requests(it) == 0)

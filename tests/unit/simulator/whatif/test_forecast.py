@@ -14,6 +14,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.job_array import ArrayTask
 from voda.domain.node import Node
+from voda.domain.plan import ExpectedTimes
 from voda.domain.rng import rng_at
 from voda.domain.state import Settings
 from voda.events.types import (
@@ -29,7 +30,7 @@ from voda.events.types import (
 from voda.policies import POLICIES
 from voda.projections.live import Live
 from voda.simulator.engine import Simulation, SimulationOptions
-from voda.simulator.whatif.forecast import ExpectedTimes, ForecastBudget, forecast
+from voda.simulator.whatif.forecast import ForecastBudget, forecast
 from voda.simulator.workload import Arrival, Costs, SpeedupProfile, Workload
 
 COST_S = 20.0

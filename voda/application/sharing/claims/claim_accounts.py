@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Mapping,
 from dataclasses import dataclass, field
 from typing import Final
 
-from voda.application.backend import Backend
+from voda.application.journal import Journal
 from voda.application.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
@@ -45,7 +45,7 @@ _NODES_AT_ONCE: Final = 50
 class ClaimAccounts:
     """Runs while this replica leads."""
 
-    backend: Backend
+    journal: Journal
     binding: ClaimBinding
     inventory: Inventory
     _used: dict[str, tuple[tuple[int, int], Collection[int]]] = field(default_factory=dict, init=False)
@@ -109,7 +109,7 @@ class ClaimAccounts:
     @property
     def shares(self) -> ShareAccounts:
         """Return those of the log."""
-        return self.backend.view.live.cluster.shares
+        return self.journal.view.live.cluster.shares
 
     async def _correct(self, node: str) -> None:
         if node in self.cards.nodes and not self.is_known(node):
@@ -119,13 +119,13 @@ class ClaimAccounts:
             # It is of the other face, or nobody's.
             return
         version, account = found.version, found.copy()
-        given, now = self._given(node, account), self.backend.clock.now()
+        given, now = self._given(node, account), self.journal.clock.now()
         stale = {}
         for uid, reason, is_certain in stale_claimants(account, given, self.pods.by_uid, self._standing(node), now):
             if is_certain or await self._is_gone(uid, account.pods[uid]):
                 stale[uid] = reason
         if facts := node_corrections(node, account, given, stale):
-            await self.backend.record(*facts, actor=ACTOR, version=version)
+            await self.journal.record(*facts, actor=ACTOR, version=version)
 
     def _standing(self, node: str) -> Callable[[str], Standing]:
         def standing(uid: str) -> Standing:
@@ -170,7 +170,7 @@ class ClaimAccounts:
         if not claim.pod or claim.pod in self.inventory.pods_by_key or claim.owner in self.pods.by_uid:
             self._unseen.pop(claim.metadata.uid, None)
             return self._is_of_worker(claim, node)
-        now = self.backend.clock.now()
+        now = self.journal.clock.now()
         return claim.owner not in recorded and now - self._unseen.setdefault(claim.metadata.uid, now) < _UNSEEN_S
 
     def _is_of_worker(self, claim: ResourceClaim, node: str) -> bool:

@@ -69,7 +69,7 @@ class ClaimPlacer:
     def __post_init__(self) -> None:
         self._chooser = GpuChooser(self.rater)
         self.accounts: ClaimAccounts = self.claimants.accounts
-        self._backend = self.accounts.backend
+        self._journal = self.accounts.journal
         self._calls = asyncio.Semaphore(_CALLS_AT_ONCE)
 
     async def run(self) -> None:
@@ -78,8 +78,8 @@ class ClaimPlacer:
         tidying: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
             while True:
-                now = self._backend.clock.now()
-                state = self.accounts.pods.changes, cards.changes, self._backend.view.position
+                now = self._journal.clock.now()
+                state = self.accounts.pods.changes, cards.changes, self._journal.view.position
                 if now - looked_at >= _LOOK_ANYWAY_S:
                     looked_at, seen = now, (-1, -1, -1)
                     self.accounts.mark_all()
@@ -157,7 +157,7 @@ class ClaimPlacer:
         facts = [
             ShareAssigned(node=node, pod_uid=pod.uid, pod=pod.key, containers=containers) for pod, containers in pods
         ]
-        await self._backend.record(*facts, actor=ACTOR, version=version)
+        await self._journal.record(*facts, actor=ACTOR, version=version)
 
     async def _give_back(self, action: GiveBack, now: float) -> None:
         claimant, node = action.gpus.claimant, action.gpus.node
@@ -176,7 +176,7 @@ class ClaimPlacer:
 
     async def _release(self, claimant: Claimant, node: str, reason: str) -> None:
         fact = ShareReleased(node=node, pod_uid=claimant.uid, pod=claimant.key, reason=reason)
-        await self._backend.record(fact, actor=ACTOR, version=self._shares.nodes[node].version)
+        await self._journal.record(fact, actor=ACTOR, version=self._shares.nodes[node].version)
 
     def _tell(self, pod: Pod, reason: str, now: float) -> None:
         meta = pod.metadata
@@ -200,7 +200,7 @@ class ClaimPlacer:
         elif chosen.renewals:
             self._remember(uid, not_renewed=self._attempt(uid).not_renewed + 1)
         else:
-            self._put(uid, self._attempt(uid).failed(self._backend.clock.now()))
+            self._put(uid, self._attempt(uid).failed(self._journal.clock.now()))
 
     async def _pin(self, chosen: ChosenGpus) -> None:
         uid = chosen.claimant.uid
@@ -212,7 +212,7 @@ class ClaimPlacer:
         except ActionRefused as error:
             if chosen.renewals:
                 raise
-            now = self._backend.clock.now()
+            now = self._journal.clock.now()
             self._put(uid, self._attempt(uid).refused(now))
             why = f"cards were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"
             self._tell(chosen.claimant.pod, why, now)
@@ -251,7 +251,7 @@ class ClaimPlacer:
                 group.create_task(succeeds(self._record(node, those, now), node))
 
     async def _record(self, node: str, facts: Sequence[RequestFact], now: float) -> None:
-        await self._backend.record(*facts, actor=ACTOR, version=self._shares.nodes[node].version)
+        await self._journal.record(*facts, actor=ACTOR, version=self._shares.nodes[node].version)
         for fact in facts:
             if isinstance(fact, ShareRequestWithdrawn):
                 self._put(fact.pod_uid, after_withdrawal(self._attempt(fact.pod_uid), fact, now))

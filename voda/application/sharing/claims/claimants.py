@@ -144,7 +144,7 @@ class Claimants:
 
     def job_gpus(self, now: float) -> JobGpus:
         """Return what jobs can give up of each pool: nothing where virtual clusters share it, or no job shrinks."""
-        cluster = self.accounts.backend.view.live.cluster
+        cluster = self.accounts.journal.view.live.cluster
         pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
         found = (spare_for_pods(cluster.state(pool), now) for pool in there)
@@ -164,7 +164,7 @@ class Claimants:
 
     def _nodes_being_left(self) -> Collection[str]:
         """Return the nodes with workers that no plan has there any more."""
-        cluster = self.accounts.backend.view.live.cluster
+        cluster = self.accounts.journal.view.live.cluster
         return {
             node
             for pool in cluster.pools()
@@ -190,7 +190,7 @@ class Claimants:
 
     def _planned(self) -> Mapping[str, int]:
         """Return node -> GPUs that plans give to workers there."""
-        view, found = self.accounts.backend.view.live.cluster, Counter[str]()
+        view, found = self.accounts.journal.view.live.cluster, Counter[str]()
         for pool in view.pools():
             jobs = view.jobs(pool)
             for job_id, nodes in view.plan(pool).placement.items():
