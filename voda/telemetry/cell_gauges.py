@@ -72,7 +72,7 @@ class CellGauges(Collector):
 
     def __init__(self, view: ReadModel, pools: Sequence[str]) -> None:
         self._view = view
-        self._pools = pools
+        self._names = pools
         self._looking = asyncio.Lock()
         self._pools: dict[str, tuple[_Basis, CellFigures]] = {}
 
@@ -80,7 +80,7 @@ class CellGauges(Collector):
         """Look at the cells of every pool that has virtual clusters."""
         async with self._looking:
             live = self._view.live.cluster
-            with_cells = [pool for pool in self._pools if live.cells(pool) is not None]
+            with_cells = [pool for pool in self._names if live.cells(pool) is not None]
             for gone in self._pools.keys() - with_cells:
                 del self._pools[gone]
             for pool in with_cells:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import astuple
 
-from voda.api.admission import CallerLimits
 from voda.app.kubernetes.options import KubernetesOptions, checked, read_options
+from voda.application.job_rules import JobRules
 from voda.domain.errors import InvalidInput
 
 
@@ -52,8 +52,8 @@ pools:
     assert options.cluster.kinds == ("Job", "MPIJob")
     assert options.pools["a100"].policy == "elastic-tiresias"
     assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
-    assert options.caller_limits().jobs_per_user == 3
-    assert KubernetesOptions().caller_limits() == CallerLimits()
+    assert options.jobs_per_user == 3
+    assert KubernetesOptions().jobs_per_user == JobRules(pools=()).jobs_per_user
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
 
 

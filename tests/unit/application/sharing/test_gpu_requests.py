@@ -82,7 +82,7 @@ async def test_request_ends_when_its_pod_is_deleted(monkeypatch: pytest.MonkeyPa
         withhold(it, monkeypatch)
         await it.submit("a")
         await it.world.until(lambda: requests(it) == 1)
-        pods = it.replica.service.pods.explanations
+        pods = it.replica.service.backend.pods.explanations
         assert pods is not None
         assert "; jobs are to give up cards of n1 for it" in pods.explain("ns", "a").reason
         await it.world.client.delete(PODS, "a", "ns", grace_s=0)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 def explanations(it: Story) -> PodExplanations:
-    found = it.replica.service.pods.explanations
+    found = it.replica.service.backend.pods.explanations
     assert found is not None
     return found
 
@@ -141,7 +141,7 @@ async def test_pod_that_asks_through_the_extender_is_told_in_the_same_words() ->
     async with an_extender_story(cards=1) as it:
         assert await it.place("a", 60) == ""
         await it.pod("b", 60)
-        pods = it.replica.service.pods.explanations
+        pods = it.replica.service.backend.pods.explanations
         assert pods is not None
         known = it.replica.service.kubernetes.inventory.sharing.by_uid
         await it.until(lambda: len(known) == 2 and not pods.explain("ns", "a").reason)

@@ -37,7 +37,7 @@ class Story:
 
     @property
     def extender(self) -> ShareExtender:
-        extender = self.replica.service.pods.shares
+        extender = self.replica.service.backend.pods.shares
         assert extender is not None
         return extender
 

@@ -48,7 +48,7 @@ class Storm:
     async def place(self) -> None:
         """Have some pod placed that is not bound, by any replica, and do not wait for it."""
         if waiting := [pod for pod in self.pods() if not pod["spec"].get("nodeName")]:
-            extender = self.chance.choice(self.replicas).service.pods.shares
+            extender = self.chance.choice(self.replicas).service.backend.pods.shares
             assert extender is not None
             node = self.chance.choice(["", "", "n0", "n1"])
             task = asyncio.create_task(self.scheduler.place(extender, self.chance.choice(waiting), node=node))

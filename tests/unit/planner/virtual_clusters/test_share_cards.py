@@ -300,6 +300,7 @@ def test_share_that_names_a_pinned_cell_has_a_card_there_that_no_other_share_com
 def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> None:
     state = shared(a_machine({"vision": {"node.gpu": 1}, "none": {}}), "nb", "none", 250)
     spec = state.jobs["nb"].spec
+    assert state.cells is not None
     assert quota_shortage(state.cells, state.nodes, spec) == (
         "it starts only on idle cells of others, without a guarantee: the whole quota of virtual cluster none holds 0"
         " workers of 1 GPU, it needs 1 at least"
