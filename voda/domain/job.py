@@ -11,7 +11,8 @@ from voda.domain.dependency import Dependency
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job_array import ArrayTask
-from voda.domain.reasons.nodes import NodeRefusal, StuckCause
+from voda.domain.reasons.nodes import NodeRefusal
+from voda.domain.reasons.stalls import StallReason, StuckCause
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -105,7 +106,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Obstacle(Struct, frozen=True):
     """What keeps the workers of a job from their work, by the word of the cluster."""
 
-    reason: str
+    reason: StallReason
     since: float
     at_work: int
     """Workers before the first one that it concerns, by index."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from voda.domain.gpus import ContainerGpus, GpuRequest
-from voda.domain.reasons.nodes import StuckCause
 from voda.domain.reasons.outcomes import QueueReason, Reason
+from voda.domain.reasons.stalls import StuckCause
 from voda.events.records import Data
 
 LEADERSHIP: Final = "leadership"

@@ -16,6 +16,7 @@ from voda.events.envelope import Event
 from voda.events.node_text import stuck_text
 from voda.events.reason_text import queue_text
 from voda.events.records import Data
+from voda.events.stall_text import stall_text
 from voda.text import counted, size, span
 
 TYPES: Mapping[str, type[Data]] = {fact.TYPE: fact for fact in get_args(facts.AnyFact)}
@@ -145,7 +146,7 @@ def _of_job(fact: _JobObservation) -> str:
                 return f"its {what} {goes}{_because(fact.reason)}"
             return f"its {what} is {fact.uid}"
         case facts.JobStalled():
-            return f"is stalled{_because(fact.reason)}" if fact.reason else "continues"
+            return f"is stalled: {stall_text(fact.reason)}" if fact.reason is not None else "continues"
         case facts.JobSilent():
             change = "resized" if fact.workers_before else "started"
             return "prints again" if fact.since is None else f"has printed nothing since it was {change}"

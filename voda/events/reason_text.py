@@ -23,7 +23,6 @@ from voda.domain.reasons.nodes import (
     Drained,
     LacksRoom,
     NoneFree,
-    Stuck,
 )
 from voda.domain.reasons.outcomes import (
     Canceled,
@@ -59,6 +58,7 @@ from voda.domain.reasons.policies import (
     PolicyCause,
     ShrinkNeedless,
 )
+from voda.domain.reasons.stalls import Stuck
 from voda.events.cell_text import cards_text, cells_text, part_text, request_text
 from voda.events.node_text import nodes_text
 from voda.text import counted, number_are, span

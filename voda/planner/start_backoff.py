@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from voda.backoff import delay_s
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
-from voda.domain.reasons.nodes import NoneAtWork, Said, Stuck, StuckCause
+from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.stalls import NoneAtWork, Stuck, StuckCause
 from voda.domain.state import ClusterState
 from voda.events.decisions import JobBackedOff
 from voda.planner.feasibility import largest_refusal, with_caps
@@ -96,7 +97,7 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
             continue
         if job.obstacle is not None and job.obstacle.at_work < len(nodes):
             since = max(job.obstacle.since, _waits_since(view, job))
-            yield Unused(job, len(nodes), since, job.obstacle.at_work, Said(text=job.obstacle.reason))
+            yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
         elif (
             not job.workers
             and _waits_since(view, job) <= by + _ROUNDING_S

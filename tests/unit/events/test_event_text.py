@@ -170,7 +170,7 @@ TOLD: list[tuple[AnyFact, str]] = [
         "n1 cannot take a worker: 2 CPUs free, 4 needed",
     ),
     (WorkerRefused(job_id="a", node="n1"), "n1 can take a worker again"),
-    (JobStalled(job_id="a", reason="its image is missing"), "is stalled: its image is missing"),
+    (JobStalled(job_id="a", reason=Said(text="its image is missing")), "is stalled: its image is missing"),
     (JobStalled(job_id="a"), "continues"),
     (
         JobBackedOff(

@@ -167,7 +167,7 @@ def test_halted_canceled_and_running_jobs_are_not_overdue() -> None:
 
 
 def test_job_with_workers_is_overdue_where_the_cluster_says_what_keeps_them_from_work() -> None:
-    job = rigid("a", workers=dict.fromkeys(range(4), "n1"), obstacle=Obstacle("no image", NOW + 10, 1))
+    job = rigid("a", workers=dict.fromkeys(range(4), "n1"), obstacle=Obstacle(Said(text="no image"), NOW + 10, 1))
     [late] = overdue(a_view(job), NOW + 130)
     assert (late.at_work, late.planned, late.reason) == (1, 4, Said(text="no image"))
 
@@ -241,7 +241,7 @@ def test_job_that_works_with_fewer_workers_keeps_them_and_gets_no_more() -> None
 def test_job_that_holds_its_gpus_again_is_stuck_no_more() -> None:
     healed = rigid("a", workers=dict.fromkeys(range(4), "n1"), backoff=a_backoff())
     assert planned(a_view(healed, rigid("b", submitted_at=5.0))).placement == {"a": ("n1",) * 4}
-    ill = replace(healed, obstacle=Obstacle("no image", NOW, 0))
+    ill = replace(healed, obstacle=Obstacle(Said(text="no image"), NOW, 0))
     assert planned(a_view(ill, rigid("b", submitted_at=5.0))).placement == {"b": ("n1",) * 4}
 
 
@@ -268,14 +268,14 @@ def test_request_of_the_user_begins_anew(request_: AnyFact) -> None:
 
 
 def test_obstacle_ends_with_the_stall_and_when_the_worker_starts_that_had_no_gpu() -> None:
-    stalled = JobStalled(job_id="a", reason="no pod", at_work=1, since=5.0)
+    stalled = JobStalled(job_id="a", reason=Said(text="no pod"), at_work=1, since=5.0)
     for end in (JobStalled(job_id="a"), WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"})):
         job = folded(*BEGINNING, (10.0, stalled), (20.0, end)).cluster.job("a")
         assert job is not None
         assert job.obstacle is None
     job = folded(*BEGINNING, (10.0, stalled), (20.0, WorkerStarted(job_id="a", workers={0: "n1"}))).cluster.job("a")
     assert job is not None
-    assert job.obstacle == Obstacle("no pod", 5.0, 1)
+    assert job.obstacle == Obstacle(Said(text="no pod"), 5.0, 1)
 
 
 # ---- delays

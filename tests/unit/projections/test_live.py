@@ -11,6 +11,7 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
+from voda.domain.reasons.nodes import Said
 from voda.domain.reasons.outcomes import Waits
 from voda.domain.state import Settings
 from voda.events.node_text import refusal_text
@@ -147,9 +148,9 @@ def test_replicas_that_were_done_may_run_again_where_their_job_is_stuck_and_its_
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=10)
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
     log.add(WorkerExited(job_id="a", workers=(1, 2), cause="failed"), at=21)
-    log.add(JobStalled(job_id="a", reason="worker 1 has no pod", at_work=1, run_again=()), at=22)
+    log.add(JobStalled(job_id="a", reason=Said(text="worker 1 has no pod"), at_work=1, run_again=()), at=22)
     assert folded(log).state("default").jobs["a"].done == (0,)
-    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free", run_again=(0,)), at=23)
+    log.add(JobStalled(job_id="a", reason=Said(text="worker 0 has 0 GPUs free"), run_again=(0,)), at=23)
     job = folded(log).state("default").jobs["a"]
     assert (job.done, job.done_of) == ((), 3)
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1", 2: "n1"}), at=30)
@@ -164,7 +165,7 @@ def test_replicas_that_were_done_may_all_run_again_where_an_older_voda_says_that
     log.add(WorkerExited(job_id="a", workers=(0,), cause="finished"), at=20)
     log.add(JobStalled(job_id="a"), at=21)
     assert folded(log).state("default").jobs["a"].done == (0,)
-    log.add(JobStalled(job_id="a", reason="worker 0 has 0 GPUs free"), at=22)
+    log.add(JobStalled(job_id="a", reason=Said(text="worker 0 has 0 GPUs free")), at=22)
     assert folded(log).state("default").jobs["a"].done == ()
 
 
@@ -525,7 +526,7 @@ _POOL = (
     "gangs",
     "gangs_version",
 )
-_KEPT = {"live-17": (_POOL, 33, 13)}
+_KEPT = {"live-18": (_POOL, 33, 13)}
 """Format -> what snapshots of it keep of a pool, and how many fields of a job and of the settings: whoever changes that
 has to count the format up, or older snapshots are misread.
 """

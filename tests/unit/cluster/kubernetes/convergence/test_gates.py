@@ -13,6 +13,7 @@ from voda.cluster.kubernetes.convergence.steps import DesiredRun
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import ActionRefused
+from voda.domain.reasons.stalls import LacksClaims, LostNode, TakenGpus
 from voda.events.types import ActionFailed, WorkerRefused
 
 
@@ -72,12 +73,12 @@ def test_gate_of_a_worker_that_claims_devices_waits_for_free_ones_and_is_refused
         stage.add_worker("a", 0, containers=[{"name": "worker"}], **claims_of("three"))
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         assert let_go(stage) == {}
-        assert "worker a-worker-0 has no ResourceClaim for gpus yet" in stage.gates.waiting_reasons["a"]
+        assert stage.gates.waiting_reasons["a"] == LacksClaims(pod="a-worker-0", claims=("gpus",))
         stage.set_status("a-worker-0", resourceClaimStatuses=[{"name": "gpus", "resourceClaimName": "a-worker-0-x"}])
         stage.watch()
         await stage.actuator.set_desired("a", DesiredRun(("n1",)))
         assert let_go(stage) == {}
-        assert stage.gates.waiting_reasons == {"a": "node n1 has 2 GPUs free, workers on it need 3"}
+        assert stage.gates.waiting_reasons == {"a": TakenGpus(node="n1", free=2, needed=3, resource="GPUs")}
         devices.put_claim("x/other", None)
         await stage.actuator.set_desired("a", DesiredRun(("n2",)))
         assert let_go(stage) == {}
@@ -130,8 +131,8 @@ def test_gates_when_others_have_the_gpus_still_stay_closed_and_no_node_is_refuse
         assert sorted(let_go(stage)) == ["a-worker-0", "a-worker-1"]
         assert stage.told == []
         assert stage.gates.waiting_reasons == {
-            "b": "node n9 is not there any more",
-            "c": "node n1 has 2 nvidia.com/gpu free, workers on it need 3",
+            "b": LostNode(node="n9"),
+            "c": TakenGpus(node="n1", free=2, needed=3, resource="nvidia.com/gpu"),
         }
 
     virtually(act())
@@ -149,7 +150,7 @@ def test_gates_of_two_jobs_that_converge_together_are_lifted_for_the_one_that_fi
         await stage.actuator.converge(["a", "b"])
         assert set(let_go(stage)) == {"a-worker-0", "a-worker-1", "a-worker-2"}
         assert stage.gates.reservations.free_milli("n1") == 1000
-        assert stage.gates.waiting_reasons == {"b": "node n1 has 1 nvidia.com/gpu free, workers on it need 3"}
+        assert stage.gates.waiting_reasons == {"b": TakenGpus(node="n1", free=1, needed=3, resource="nvidia.com/gpu")}
         for index in range(3):
             stage.remove_pod(f"a-worker-{index}")
         stage.watch()
