@@ -57,6 +57,9 @@ class Cluster(Protocol):
     async def apply(self, action: Action) -> None:
         """Begin to carry out one action; `observe` and `watch` show its outcome.
 
+        A cluster that goes on by itself until the job is as desired tries again what fails, reports that by `watch`,
+        and raises nothing.
+
         Raises:
             ClusterUnavailable: try again.
             PermanentError: the cluster refuses this action.

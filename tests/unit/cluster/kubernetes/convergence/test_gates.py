@@ -1,5 +1,7 @@
 """The gates of a job's workers are lifted together or not at all, on a cluster in memory and on virtual time."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -12,7 +14,6 @@ from tests.virtual_time import virtually
 from voda.cluster.kubernetes.convergence.steps import DesiredRun
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.state.nodes import PoolRule
-from voda.domain.errors import ActionRefused
 from voda.domain.reasons.stalls import LacksClaims, LostNode, TakenGpus
 from voda.events.types import ActionFailed, WorkerRefused
 
@@ -232,18 +233,17 @@ def test_worker_whose_gate_somebody_else_lifted_is_deleted_and_the_log_is_told()
         stage.add_job("a", workers=2)
         stage.add_worker("a", 0, schedulingGates=[])
         stage.add_worker("a", 1)
-        with pytest.raises(ActionRefused, match="of a-worker-0 was lifted by somebody else"):
-            await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
+        await stage.actuator.set_desired("a", DesiredRun(("n1", "n1")))
         stage.watch()
         assert stage.pods() == {"a-worker-1": ""}
         # kube-scheduler may have been faster than the watch, and have found another node.
         stage.add_worker("a", 0, node="n2")
         stage.change_pod("a-worker-0", {"metadata": {"annotations": {"voda.dev/node": None}}})
         stage.watch()
+        await asyncio.sleep(1.0)
         await stage.actuator.converge(["a"])
-        [failed] = stage.told
-        assert isinstance(failed, ActionFailed)
-        assert "was lifted by somebody else" in failed.error
+        errors = [fact.error for fact in stage.told if isinstance(fact, ActionFailed)]
+        assert ["of a-worker-0 was lifted by somebody else" in error for error in errors] == [True, True]
         assert stage.pods() == {"a-worker-1": ""}
 
     virtually(act())
