@@ -52,7 +52,7 @@ class GateLifter:
             self.waiting_reasons[job_id] = reason
             return
         has = [*self._inventory.gpu_nodes(job_id).values()]
-        reasons = {node: reason for pod, node in placed if (reason := self._contradiction(pod, node))}
+        reasons = {node: why for pod, node in placed if (why := self._contradiction(pod, node))}
         if reasons:
             self._refusals.see(job_id, {node: Refusal(why, has.count(node)) for node, why in reasons.items()})
             return
