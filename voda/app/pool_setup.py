@@ -28,8 +28,6 @@ from voda.reconcilers.workers import WorkerReconciler
 CONCURRENCY: Final = 16
 """Jobs of a remote cluster whose actions are under way at a time."""
 _SPANS: Final = ("node_grace_s", "start_timeout_s", "reclaim_grace_s")
-_JITTER: Final = 0.25
-"""Share by which retries of jobs that failed together are spread."""
 
 
 class RequestedSettings(Struct, frozen=True, kw_only=True):
@@ -138,7 +136,6 @@ def pool_loop(  # noqa: PLR0913 - its ports
             clock=clock,
             telemetry=telemetry,
             concurrency=at_once,
-            jitter=_JITTER,
         ),
         watcher=watcher,
         telemetry=telemetry,

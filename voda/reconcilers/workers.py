@@ -44,7 +44,6 @@ class WorkerReconciler:
         timeout_s: float = 30.0,
         telemetry: Telemetry = NO_TELEMETRY,
         concurrency: int = 1,
-        jitter: float = 0.0,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}, expected 1 or more")
@@ -59,7 +58,7 @@ class WorkerReconciler:
         """Whether the last step found everything as planned, nothing waiting for GPUs to become free."""
         self._failed: dict[str, Action] = {}
         """Job of which an action failed -> that action."""
-        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=jitter)
+        self._backoff = Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         self.resume_at = math.inf
         """Of the jobs that the last step left alone, the earliest instant at which one is tried again; it may have
         passed already: a job that paused during the step must not wait for another event."""

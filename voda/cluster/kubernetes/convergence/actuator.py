@@ -60,6 +60,8 @@ PublishJob = Callable[[str, Notice], None]
 """(job id, fact for the log) -> nothing."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
+_JITTER: Final = 0.25
+"""Share by which retries of jobs that failed together are spread."""
 _UNFORESEEN_S: Final = 10.0
 _HEARD_S: Final = 5.0
 """After this long without an effect the fact is published again."""
@@ -105,7 +107,9 @@ class Actuator:
         """Jobs with pods that others delete, and that could not be untracked."""
         self._given_up: dict[str, float] = {}
         """uid of an object that is to be replaced -> when the log was last asked to forget it."""
-        self._retries = WorkQueue[str](clock, Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
+        self._retries = WorkQueue[str](
+            clock, Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, jitter=_JITTER)
+        )
         """Jobs whose convergence failed."""
 
     async def set_desired(self, job_id: str, desired: Desired) -> None:

@@ -7,7 +7,6 @@ from functools import wraps
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from tests.kube.acting import MPIJOBS_V1, Stage
@@ -101,8 +100,9 @@ async def test_failure_when_it_repeats_is_told_once_per_attempt_after_growing_pa
         await asyncio.sleep(0.1)
     assert attempts(stage) == list(range(1, 11))
     pauses = [later - sooner for sooner, later in pairwise(times)]
-    # Each is tried a moment after it is due, and for that long at most.
-    assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 32, 60, 60], abs=0.61)
+    # A quarter longer at most, so that jobs that failed together are not tried together; and each takes its time.
+    for pause, least in zip(pauses, [0.5, 1, 2, 4, 8, 16, 32, 60, 60], strict=True):
+        assert least <= pause + 0.01 <= 1.25 * least + 0.75
 
 
 @in_no_time
@@ -144,7 +144,7 @@ async def test_server_when_it_asks_for_patience_is_left_alone_for_as_long() -> N
     await asyncio.sleep(19.5)
     await stage.actuator.converge(["a"])
     assert not stage.wire.asked
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(6.0)
     await stage.actuator.converge(["a"])
     assert is_suspended(stage)
 
