@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from voda.clock import Clock, stopwatch
-from voda.controller.canceled_jobs import CanceledJobs
+from voda.controller.cancellations import Cancellations
 from voda.controller.decision_stream import DecisionStream
 from voda.controller.follower import catch_up, restore
 from voda.controller.pool_choice import PoolChoice
@@ -56,7 +56,7 @@ class Controller:
         self._telemetry = telemetry
         self._initial = initial
         self._stream = DecisionStream(pool, store, clock)
-        self._canceled = CanceledJobs(pool)
+        self._canceled = Cancellations(pool)
         self._triggers: Sequence[Trigger] = (
             PolicyQueues(pool, self._registries),
             SilentNodes(pool),

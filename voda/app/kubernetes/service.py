@@ -104,13 +104,13 @@ class KubernetesService:
         self.log_health = LogHealth(self.store, options.log or str(Path(options.home) / "voda.db"), telemetry)
         self.clock = clock
         self.view = ReadModel(self.store)
-        self.access = self._access()
+        self.access = _access(options, context, clock)
         self.pools = Pools(lambda: self.kubernetes.names(), options.cluster.default_pool, self._loop, self._settle)
         self.jobs = LoggedJobs(self.view, self.pools.latest)
         setup = self._setup()
         self.kubernetes = KubernetesPools(api, setup)
         self.mirror = self.kubernetes.mirror
-        self.lease = self._lease(store, api)
+        self.lease = _lease(store, api, options, context.namespace, clock)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
         leading = self.leadership
@@ -219,24 +219,10 @@ class KubernetesService:
 
     # ---- inside
 
-    def _lease(self, store: EventStore, api: Api) -> LeaseStore:
-        leader = self.options.leader
-        if leader.election == "log":
-            return lease_of(store, leader.name, clock=self.clock)
-        return LeaseClient(api, leader.namespace or self.context.namespace, leader.name, clock=self.clock)
-
     async def _cluster_uid(self) -> str:
         """Return the uid of a namespace that lives as long as the cluster: it tells clusters apart."""
         found = await self.mirror.api.get(_OLDEST, NamedObject)
         return found.metadata.uid if found is not None else ""
-
-    def _access(self) -> Authenticator:
-        if not self.context.has_tokens:
-            return Authenticator.none()
-        folder = self.options.access.folder
-        return (
-            Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(self.options.home), self.clock)
-        )
 
     def _job_rules(self) -> JobRules:
         return JobRules(
@@ -353,6 +339,22 @@ class KubernetesService:
         live = self.view.live.cluster
         position = await record_settings(self.store, self.clock, live, pool, requested, FirstSettings(), actor="serve")
         await self.view.wait_for(position)
+
+
+def _lease(
+    store: EventStore, api: Api, options: KubernetesOptions, context: ReplicaContext, clock: SystemClock
+) -> LeaseStore:
+    leader = options.leader
+    if leader.election == "log":
+        return lease_of(store, leader.name, clock=clock)
+    return LeaseClient(api, leader.namespace or context.namespace, leader.name, clock=clock)
+
+
+def _access(options: KubernetesOptions, context: ReplicaContext, clock: SystemClock) -> Authenticator:
+    if not context.has_tokens:
+        return Authenticator.none()
+    folder = options.access.folder
+    return Authenticator.mounted(Path(folder)) if folder else Authenticator.open(Path(options.home), clock)
 
 
 def log_event(event: Event) -> None:

@@ -118,7 +118,7 @@ class Actuator:
             return
         self.underway.discard(job_id)
         self.desired[job_id] = desired
-        self._let_be(job_id)
+        self._retries.forget(job_id)
         await self._attempt(job_id)
         if job_id not in self._gates.waiting_reasons:
             self.underway.add(job_id)
@@ -132,14 +132,15 @@ class Actuator:
 
     async def run(self) -> None:
         """Try again what failed, each job once its delay is over, until cancelled."""
+
+        async def retry(queue: WorkQueue[str]) -> None:
+            while True:
+                await self._look_after(await queue.take())
+
         async with asyncio.TaskGroup() as group:
             for queue in (self._untracking, self._retries):
                 for _ in range(_RETRIES_AT_ONCE):
-                    group.create_task(self._retry(queue))
-
-    async def _retry(self, queue: WorkQueue[str]) -> None:
-        while True:
-            await self._look_after(await queue.take())
+                    group.create_task(retry(queue))
 
     async def converge(self, job_ids: Iterable[str]) -> None:
         """Converge jobs that are not delayed, many at a time; what fails is reported and tried again later."""
@@ -148,11 +149,6 @@ class Actuator:
     def unsettled(self, job_ids: Iterable[str]) -> Sequence[str]:
         """Return the jobs that time alone may change: pods of theirs are being deleted, or wait for a node."""
         return [job_id for job_id in job_ids if any(map(_is_transient, self._pods(job_id).values()))]
-
-    def starting(self) -> Sequence[str]:
-        """Return the jobs that are to run and of which no worker holds GPUs yet."""
-        held = self._inventory.gpu_nodes
-        return [job_id for job_id, state in self.desired.items() if isinstance(state, DesiredRun) and not held(job_id)]
 
     def nodes(self, job_id: str) -> Mapping[int, str]:
         desired = self.desired.get(job_id)
@@ -203,11 +199,7 @@ class Actuator:
             _log.exception("unforeseen doing=converging about=%s", job_id)
             self._delay(job_id, f"{error!r} was not foreseen", at_least_s=_UNFORESEEN_S)
         else:
-            self._let_be(job_id)
-
-    def _let_be(self, job_id: str) -> None:
-        self._retries.forget(job_id)
-        self._retries.discard(job_id)
+            self._retries.forget(job_id)
 
     def _delay(self, job_id: str, error: str, *, at_least_s: float) -> None:
         attempt = self._retries.failed(job_id, at_least_s=at_least_s)

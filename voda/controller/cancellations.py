@@ -11,7 +11,7 @@ from voda.events.envelope import Event
 from voda.projections.live import LiveCluster
 
 
-class CanceledJobs:
+class Cancellations:
     """Looks at the canceled jobs alone: most pools have none at most moments."""
 
     def __init__(self, pool: str) -> None:
