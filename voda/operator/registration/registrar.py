@@ -35,7 +35,7 @@ from voda.domain.errors import (
     TransientError,
     VodaError,
 )
-from voda.events.envelope import ANY_VERSION, Event, Fact
+from voda.events.envelope import Event
 from voda.events.types import ActionFailed, JobRegistered, JobSubmitted
 from voda.kubernetes_client.errors import Conflict
 from voda.metrics import NO_TELEMETRY, Telemetry
@@ -298,11 +298,9 @@ class Registrar:
 
     async def _report(self, job_id: str, action: str, error: VodaError, attempt: int) -> None:
         """Record what keeps a job from having its object ready, so that the log says why the job does not start."""
-        journal = self._journal
-        data = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt)
-        fact = Fact(data=data, event_id=journal.clock.new_id(), recorded_at=journal.clock.now(), actor=ACTOR)
+        failed = ActionFailed(job_id=job_id, action=action, error=str(error), attempt=attempt)
         try:
-            await journal.store.append(data.stream, ANY_VERSION, [fact])
+            await self._journal.record(failed, actor=ACTOR)
         except (TransientError, StoreNotWritable) as unwritten:
             # It is recorded with the next attempt.
             _log.warning("not recorded job_id=%s error=%s reason=%s", job_id, error, unwritten)

@@ -120,7 +120,7 @@ class Actuator:
         self.desired[job_id] = desired
         self._retries.forget(job_id)
         await self._attempt(job_id)
-        if job_id not in self._gates.waiting_reasons:
+        if job_id not in self._gates.waiting_reasons or self._retries.is_delayed(job_id):
             self.underway.add(job_id)
 
     def stand_down(self) -> None:

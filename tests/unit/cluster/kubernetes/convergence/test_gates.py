@@ -11,7 +11,7 @@ from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_slice,
 from tests.kube.memory_api import Wire
 from tests.kube.objects import a_pod
 from tests.virtual_time import virtually
-from voda.cluster.kubernetes.convergence.steps import DesiredRun
+from voda.cluster.kubernetes.convergence.steps import DesiredHalt, DesiredRun
 from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.reasons.stalls import LacksClaims, LostNode, TakenGpus
@@ -135,6 +135,19 @@ def test_gates_when_others_have_the_gpus_still_stay_closed_and_no_node_is_refuse
             "b": LostNode(node="n9"),
             "c": TakenGpus(node="n1", free=2, needed=3, resource="nvidia.com/gpu"),
         }
+
+    virtually(act())
+
+
+def test_job_that_waited_for_gpus_when_its_halt_fails_is_tried_again_by_nobody_else() -> None:
+    async def act() -> None:
+        stage = a_stage(None, "a")
+        await stage.actuator.set_desired("a", DesiredRun(("n9", "n9")))
+        assert (stage.gates.waiting_reasons, stage.actuator.underway) == ({"a": LostNode(node="n9")}, set())
+        stage.wire.is_down = True
+        for _ in range(3):
+            await stage.actuator.set_desired("a", DesiredHalt())
+        assert (len(stage.told), stage.actuator.underway) == (1, {"a"})
 
     virtually(act())
 
