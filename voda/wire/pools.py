@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View
 from voda.domain.state import ParameterValue
+from voda.wire.base import Instant, View
 
 
 class ShareView(View, frozen=True, kw_only=True):
