@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,11 +20,14 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from voda.client import AsyncClient
+from voda.domain.reasons.outcomes import Reason
+from voda.events.reason_text import unsized_text
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "digits-mpi"
@@ -68,8 +70,6 @@ TEAMS = Scenario(
     ),
     virtual_clusters="virtualClusters:\n  vision: {cells: {node.gpu: 4}}\n  speech: {cells: {node.gpu: 4}}\n",
 )
-_SIZE = re.compile(r"^(?:starts with [\d,]+ workers?[,:] |(?:grown|shrunk) from [\d,]+ to [\d,]+ workers?: )")
-"""What of a reason says again how the size changed."""
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -91,7 +91,8 @@ class Story:
         job_id = data.get("job_id", "")
         match kind:
             case "plan.adopted":
-                self.reasons |= {name: _SIZE.sub("", reason) for name, reason in data.get("reasons", {}).items()}
+                reasons = msgspec.convert(data.get("reasons", {}), dict[str, Reason])
+                self.reasons |= {name: unsized_text(reason) for name, reason in reasons.items()}
             case "worker.started":
                 self.workers.setdefault(job_id, set()).update(map(int, data["workers"]))
                 self._resized(job_id)

@@ -6,6 +6,7 @@ from typing import Any
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
+from voda.domain.reasons.nodes import Said
 from voda.domain.state import ClusterState, Estimate, Settings
 from voda.events.codec import encode_body, unseal
 from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
@@ -27,6 +28,8 @@ def a_job(job_id: str = "a", **fields: Any) -> Job:
     """Return a live job submitted at 0; fields of its spec are given as fields of the job."""
     spec = {name: fields.pop(name) for name in list(fields) if name in JobSpec.__struct_fields__}
     workers = fields.get("workers", {})
+    said = {node: Said(text=why) if isinstance(why, str) else why for node, why in fields.pop("refusals", {}).items()}
+    fields = {"refusals": said} | fields if said else fields
     fields = {"submitted_at": 0.0, "counted_at": 0.0, "phase": Phase.RUNNING if workers else Phase.WAITING, **fields}
     return Job(spec=a_spec(job_id, **spec), **fields)
 

@@ -101,18 +101,19 @@ def _user_data_folder() -> Path:
 
 
 _OF_EXTRAS: Final = {
-    "kubernetes": ("kubernetes_asyncio", "a cluster of Kubernetes needs kubernetes-asyncio"),
-    "nats": ("nats", "a log in NATS JetStream needs nats-py"),
-    "postgres": ("asyncpg", "a log in PostgreSQL needs asyncpg"),
+    "kubernetes": ("kubernetes_asyncio", "kubernetes-asyncio", "a cluster of Kubernetes"),
+    "nats": ("nats", "nats-py", "a log in NATS JetStream"),
+    "postgres": ("asyncpg", "asyncpg", "a log in PostgreSQL"),
 }
-"""By extra: the module that it brings, and what needs it."""
+"""By extra: the module that it brings, the package that has it, and what needs it."""
 
 
 def require(extra: Literal["kubernetes", "nats", "postgres"]) -> None:
     """Raise InvalidInput unless the libraries of an extra are installed."""
-    module, what = _OF_EXTRAS[extra]
+    module, package, what = _OF_EXTRAS[extra]
     if find_spec(module) is None:
-        raise InvalidInput(f"{what}, which is not installed: pip install 'voda[{extra}]'")
+        lack = f"{what} needs {package}, which is not installed"
+        raise InvalidInput(f"{lack}: pip install {package} (voda's extra {extra})")
 
 
 def _is_of_root(file: Path) -> bool:

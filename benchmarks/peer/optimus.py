@@ -11,6 +11,7 @@ from typing import ClassVar
 from benchmarks.peer.jobs import PeerJobs
 from voda.domain.job import Job
 from voda.domain.plan import Allocation
+from voda.domain.reasons.outcomes import Keeps, Reason
 from voda.domain.state import ClusterState
 
 
@@ -37,7 +38,7 @@ class PeerOptimus:
             replicas[job.spec.job_id] += 1
             left -= 1
             heapq.heapreplace(heap, self._entry(job, replicas[job.spec.job_id]))
-        reasons = {job_id: f"gets {n}: every job one, then the largest saving" for job_id, n in replicas.items()}
+        reasons: dict[str, Reason] = {job_id: Keeps(workers=n) for job_id, n in replicas.items()}
         return Allocation(replicas=replicas, reasons=reasons)
 
     def order(self, view: ClusterState, replicas: Mapping[str, int]) -> Sequence[str]:

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from benchmarks.peer.jobs import PeerJobs
+from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Allocation
+from voda.domain.reasons.outcomes import Keeps, Reason, Waits
 from voda.domain.state import ClusterState
 
 DEMOTE_GPU_S: Final = 57_600.0
@@ -31,12 +33,12 @@ class PeerTiresias:
         """See Policy.allocate."""
         left = view.capacity_gpus
         replicas: dict[str, int] = {}
-        reasons: dict[str, str] = {}
+        reasons: dict[str, Reason] = {}
         for job_id in self.order(view, {}):
             asked = view.jobs[job_id].spec.requested
             fits = asked <= left
             replicas[job_id] = asked if fits else 0
-            reasons[job_id] = f"{'gets' if fits else 'waits: needs'} {asked}, {left} free"
+            reasons[job_id] = Keeps(workers=asked) if fits else Waits(needs=Gpus(asked), free=left)
             left -= replicas[job_id]
         return Allocation(replicas=replicas, reasons=reasons)
 

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from tests.builders import a_state
 from tests.views import a_large_view, views, with_priorities
+from voda.domain.reasons.outcomes import Keeps, Preempted, Resized, Starts, Waits
+from voda.domain.reasons.policies import HigherPriority
 from voda.domain.state import ClusterState
 from voda.planner.priority import allocate as by_priority
 from voda.policies import POLICIES, Policy
 from voda.policies.toolkit.estimates import speedup
-from voda.text import counted, number_are
 
 RIGID = frozenset({"fifo", "srjf", "tiresias"})
 """Policies that give what was requested, and nothing of what is left over."""
@@ -91,20 +92,20 @@ def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(policy: Poli
     free = free_gpus(view, dict(answer.replicas))
     for job_id, count in answer.replicas.items():
         spec, had = view.jobs[job_id].spec, len(view.plan.placement.get(job_id, ()))
-        reason, workers = answer.reasons[job_id], counted(count, "worker")
+        reason = answer.reasons[job_id]
         if not count:
-            left = re.escape(number_are(free))
-            found = re.fullmatch(rf"{'preempted' if had else 'waits'}: needs (\d+) GPUs?, {left} free", reason)
-            assert found, reason
+            assert isinstance(reason, Preempted if had else Waits)
             sizes = (spec.requested, spec.min_replicas)
-            assert free < int(found[1]) in [size * spec.gpus_per_replica for size in sizes]
+            assert (reason.free, reason.why) == (free, ())
+            assert free < reason.needs in [size * spec.gpus_per_replica for size in sizes]
         elif count == had:
-            assert reason == f"keeps {workers}"
+            assert reason == Keeps(workers=count)
+        elif had:
+            assert isinstance(reason, Resized)
+            assert (reason.had, reason.workers) == (had, count)
         else:
-            resized = f"{'grown' if count > had else 'shrunk'} from {had} to {workers}: "
-            change = resized if had else f"starts with {workers}, "
-            assert reason.startswith(change)
-            assert len(reason) > len(change)
+            assert isinstance(reason, Starts)
+            assert reason.workers == count
 
 
 @EVERY
@@ -151,9 +152,9 @@ def test_job_when_higher_ones_take_its_gpus_is_told_how_many_they_have(
             for other, count in answer.replicas.items()
             if count and view.jobs[other].spec.priority > priority
         }
-        found = re.search(r"(\d+) jobs? of higher priority ha(?:s|ve) (\d+) GPUs?; ", reason)
+        found = next((cause for cause in reason.why if isinstance(cause, HigherPriority)), None)
         if found is not None:
-            assert (int(found[1]), int(found[2])) == (len(above), sum(above.values()))
+            assert (found.jobs, found.gpus) == (len(above), sum(above.values()))
         else:
             assert answer.replicas[job_id] or not above
 

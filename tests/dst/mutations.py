@@ -3,7 +3,7 @@
 Rule: nothing in the product knows of this; the guards are replaced from outside, for the length of a block.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from voda.cells.scheduling import Conditions
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.port import Observed
 from voda.domain.job import Job
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.shares import GpuRemainder, SharingNode
 from voda.domain.state import ClusterState
 from voda.events.envelope import Head
@@ -53,13 +54,13 @@ def _as_if_all_were_free(observed: Observed) -> dict[str, int]:
 _held_jobs: Final = eligibility.held_jobs
 
 
-def _unbounded(view: ClusterState, tasks: Sequence[Job], held: Mapping[str, str], *, at_work: int) -> dict[str, str]:
+def _unbounded(view: ClusterState, tasks: Sequence[Job], held: Set[str], *, at_work: int) -> dict[str, Reason]:
     """Let all tasks of an array be at work at once."""
     del view, tasks, held, at_work
     return {}
 
 
-def _impatient(view: ClusterState, now: float) -> dict[str, str]:
+def _impatient(view: ClusterState, now: float) -> dict[str, Reason]:
     """Let no job wait for the end of others."""
     return {job_id: why for job_id, why in _held_jobs(view, now).items() if not view.jobs[job_id].waits_for}
 

@@ -14,6 +14,7 @@ from voda.domain.cells import CellsSpec, QuotaSpec, VirtualClusterSpec
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.reasons.nodes import Said
 from voda.events.types import (
     AnyFact,
     JobBackedOff,
@@ -102,7 +103,7 @@ def test_guarantees_when_the_node_is_not_healthy_promise_nothing(name: str) -> N
 
 def test_guarantees_when_a_job_backs_off_promise_it_nothing() -> None:
     late = JobBackedOff(
-        pool="default", job_id="r2", at_work=0, planned=2, since=0.0, reason="no image", retry_after_s=60.0
+        pool="default", job_id="r2", at_work=0, planned=2, since=0.0, reason=Said(text="no image"), retry_after_s=60.0
     )
     assert broken(late, a_plan(1, 7, r1=("n1", (0, 1), "node-4"), b1=("n2", (0, 1), "gpu"))) == ""
 

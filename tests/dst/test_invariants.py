@@ -18,6 +18,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.job_array import ArrayTask
 from voda.domain.node import Node
+from voda.domain.reasons.nodes import Said
 from voda.events.envelope import Event
 from voda.events.types import (
     AnyFact,
@@ -198,7 +199,7 @@ def test_truth_when_nobody_submitted_what_runs_then_it_is_noticed() -> None:
 
 def test_job_that_is_found_stuck_before_it_was_tried_again_is_a_breach() -> None:
     stuck = JobBackedOff(
-        pool="default", job_id="a", at_work=0, planned=2, since=0.0, reason="no pods", retry_after_s=240.0
+        pool="default", job_id="a", at_work=0, planned=2, since=0.0, reason=Said(text="no pods"), retry_after_s=240.0
     )
     log, tries = Log(), Tries()
     for fact, at in ((stuck, 0.0), (stuck, 240.0), (JobChanged(job_id="a", priority=1), 300.0), (stuck, 301.0)):

@@ -187,7 +187,7 @@ def test_ends_of_jobs_when_a_job_cannot_start_name_the_command(home: Home) -> No
     body["spec"]["runPolicy"] = {"backoffLimit": 0}
     served.ask("POST", "/api/v1/jobs", body)
     until(lambda: phase(served, "nowhere") == "Failed", "the job to fail")
-    assert "/no/such/program" in served.get("/api/v1/jobs/nowhere")["reason"]
+    assert "/no/such/program" in served.get("/api/v1/jobs/nowhere")["message"]
 
 
 def test_log_when_jobs_came_and_went_verifies(home: Home) -> None:

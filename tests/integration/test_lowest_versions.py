@@ -1,5 +1,5 @@
 """voda with the lowest versions of its dependencies that pyproject.toml allows: first without its extras, as
-`pip install voda` leaves it, then with them.
+`pip install .` leaves it, then with them.
 """
 
 import os
@@ -103,8 +103,8 @@ def test_voda_runs_with_the_lowest_versions_without_and_with_its_extras(
     assert "elastic-fifo" in voda.voda("simulate", "--workload", "voda-exp/run_1")
     logs = (nats_server.url("lowest"), postgres_database)
     for log, extra in zip(logs, ("nats", "postgres"), strict=True):
-        assert f"voda[{extra}]" in voda.voda("log", "migrate", log, status=2)
-    assert "voda[kubernetes]" in voda.voda("serve", status=2)
+        assert f"voda's extra {extra}" in voda.voda("log", "migrate", log, status=2)
+    assert "voda's extra kubernetes" in voda.voda("serve", status=2)
     voda.install(*LOWEST, "--extra", "all")
     for log, name in zip(logs, ("nats", "postgres"), strict=True):
         voda.voda("log", "migrate", log)

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from tests.builders import a_spec
 from voda.domain.errors import InvalidInput
+from voda.domain.gpus import Gpus
+from voda.domain.reasons.outcomes import Waits
 from voda.events.envelope import Event, Fact
 from voda.events.types import AnyFact, JobQueueLevelChanged, JobSubmitted, PlanAdopted, PolicyChanged
 from voda.log.factory import open_log
@@ -67,7 +69,7 @@ async def test_verify_when_only_a_reason_was_altered_names_the_job() -> None:
     def excuse(event: Event) -> AnyFact:
         fact = event.data
         if isinstance(fact, PlanAdopted) and fact.number == 5:
-            return replace(fact, reasons={"beta-2": "waits: the operator does not like it"})
+            return replace(fact, reasons={"beta-2": Waits(needs=Gpus(99))})
         return fact
 
     found = await verify(await rewritten(await open_log(LOGS / "elastic-fifo"), excuse))

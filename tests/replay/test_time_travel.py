@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_spec, a_state
+from tests.reasons import said
 from voda.controller.follower import catch_up, take_snapshots
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Phase
@@ -145,7 +146,7 @@ async def test_explanation_of_a_waiting_job_gives_numbers_and_a_start_that_comes
     there = await place(store, "+14m")
     told = await explain(store, "gamma-2", there)
     assert (told.phase, told.queue_position, told.queue_length) == (Phase.WAITING, 3, 3)
-    assert told.reason == "waits: needs 3, 0 free"
+    assert said(told.reason) == "waits: needs 3 GPUs, none is free"
     assert told.shortage is not None
     assert (told.shortage.needs_gpus, told.shortage.free_gpus, told.shortage.capacity_gpus) == (3, 0, 8)
     assert [decision.cause for decision in told.decisions] == ["job.submitted"]

@@ -15,14 +15,23 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
         (
             (),
             (0, 1, 2, 3),
-            "starts with 4 workers, it is the only job for 4 GPUs",
+            {"kind": "starts", "workers": 4, "why": [{"kind": "in_order", "running": 1, "gpus": 4}]},
             "starts 0 → 4: it is the only job for 4 GPUs",
         ),
-        ((0,), (0, 1), "grown from 1 to 2 workers: both jobs share 4 GPUs", "grows 1 → 2: both jobs share 4 GPUs"),
+        (
+            (0,),
+            (0, 1),
+            {"kind": "resized", "had": 1, "workers": 2, "why": [{"kind": "in_order", "running": 2, "gpus": 4}]},
+            "grows 1 → 2: both jobs share 4 GPUs, first submitted first",
+        ),
     ],
 )
 def test_resize_when_told_names_the_sizes_once(
-    capsys: pytest.CaptureFixture[str], before: tuple[int, ...], after: tuple[int, ...], reason: str, told: str
+    capsys: pytest.CaptureFixture[str],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    reason: dict[str, Any],
+    told: str,
 ) -> None:
     story: Any = runpy.run_path(str(DEMO))["Story"]()
     if before:
@@ -49,7 +58,7 @@ def test_jobs_that_have_no_news_say_how_far_they_are_every_few_seconds(capsys: p
 def test_lines_of_the_demo_fit_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
     demo = runpy.run_path(str(DEMO))
     story: Any = demo["Story"](demo["TEAMS"])
-    story.take("plan.adopted", {"reasons": {"vision-1": "a reason of many words " * 8}})
+    story.take("plan.adopted", {"reasons": {"vision-1": {"kind": "halted", "text": "a reason of many words " * 8}}})
     story.take("worker.started", {"job_id": "vision-1", "workers": range(8)})
     lines = capsys.readouterr().out.splitlines()
     assert (len(lines) > 1, max(map(len, lines)) <= 100) == (True, True)

@@ -51,4 +51,4 @@ def test_what_needs_an_extra_that_is_not_installed_says_so(words: list[str], ext
     done = python(_VODA, *words)
     assert done.returncode != 0
     (sentence,) = done.stderr.splitlines()
-    assert sentence.endswith(f"which is not installed: pip install 'voda[{extra}]'")
+    assert sentence.endswith(f"(voda's extra {extra})")

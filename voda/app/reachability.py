@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from voda import __version__, config
+from voda import config
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest
 
@@ -48,7 +48,7 @@ def _installation(python: Path, package: Path) -> str:
     """Return the command that installs this voda where everybody may read."""
     system = " PYTHON=/usr/bin/python3" if obstacle(python.resolve()) else ""
     if not (package.parent / "Makefile").is_file():
-        return f"/usr/bin/python3 -m venv {_FOR_ALL} && {_FOR_ALL}/bin/pip install 'voda=={__version__}'"
+        return f"/usr/bin/python3 -m venv {_FOR_ALL} && {_FOR_ALL}/bin/pip install VODA, VODA as this one was installed"
     checkout = f"git clone {shlex.quote(str(package.parent))} {_FOR_ALL} && make -C {_FOR_ALL}{system} setup"
     return f"{checkout} && {_FOR_ALL}/.venv/bin/voda up"
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.events.cell_text import cards_text
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest
 from voda.manifests.replicas import share_memory_path
@@ -21,7 +22,7 @@ def pool_warnings(cluster: LiveCluster, parsed: ParsedManifest) -> Iterator[Fiel
     spec = parsed.spec
     nodes = cluster.nodes(spec.pool).values()
     if spec.share is not None and (lacking := lacking_memory(largest_card_mib(nodes), spec.share)):
-        message = f"it waits until a larger card joins pool {spec.pool}: {lacking}"
+        message = f"it waits until a larger card joins pool {spec.pool}: {cards_text(lacking)}"
         yield FieldWarning(field=share_memory_path(parsed.job) or parsed.job.size_path, message=message)
     elif spec.share is None and (message := _too_big(spec, nodes)):
         yield FieldWarning(field=parsed.job.size_path, message=message)

@@ -124,6 +124,6 @@ def _has_reached(job: JobView, goal: JobGoal) -> bool:
     if goal not in _REACHED:
         raise InvalidInput(f"a job cannot be waited for until it is {goal!r:.40}: expected {', '.join(_REACHED)}")
     if not (is_there := _REACHED[goal](job)) and job.has_ended:
-        why = f": {job.reason}" if job.reason else ""
+        why = f": {job.message}" if job.message else ""
         raise WrongState(f"job {job.job_id} has ended ({job.phase.lower()}{why}): it will never be {goal}")
     return is_there

@@ -11,6 +11,7 @@ from voda.domain.dependency import Dependency
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job_array import ArrayTask
+from voda.domain.reasons.nodes import NodeRefusal, StuckCause
 
 # A job id is one token of a stream name (and of a NATS subject later), hence no dots or blanks.
 _JOB_ID = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
@@ -20,9 +21,6 @@ PREEMPTED = "preempted"
 HALTED = "halted"
 DRAINED = "drained"
 REFUSED = "refused"
-NO_NODE = "no node can take it"
-TAKING_NODES = "the nodes that take it"
-"""Parts of the reasons of plans that give a job fewer workers as nodes refuse it."""
 _SUFFIX = re.compile(r"-(\d[\dt-]*|[0-9a-f]{8,})$")
 
 
@@ -116,7 +114,7 @@ class Obstacle(Struct, frozen=True):
 class StartBackoff(Struct, frozen=True, kw_only=True):
     """The job did not use the GPUs planned for it in time: until `retry_at` others go first."""
 
-    reason: str
+    reason: StuckCause
     at_work: int
     """Workers before the first one that was not at work, by index."""
     planned: int
@@ -176,7 +174,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those of `spec.after` that are not met yet: until then no plan gives it workers."""
     unsatisfiable: str = ""
     """Why one of them can no longer be met, such as `train failed`: then the leader cancels the job."""
-    refusals: Mapping[str, str] = {}
+    refusals: Mapping[str, NodeRefusal] = {}
     """Node -> why it cannot take one more worker of the job; without those that were lifted."""
     fits: Mapping[str, int] = {}
     """Node that refuses it -> workers of it that have room there all the same; absent: only those at work may stay."""
@@ -229,11 +227,6 @@ def category_of(name: str) -> str:
     while (stripped := _SUFFIX.sub("", name)) != name:
         name = stripped
     return name
-
-
-def is_refused(reason: str) -> bool:
-    """Return whether a plan's reason says that nodes refuse a job."""
-    return NO_NODE in reason or TAKING_NODES in reason
 
 
 def validated(spec: JobSpec) -> JobSpec:

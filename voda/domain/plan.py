@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from voda.domain.reasons.outcomes import Reason
+
 Placement = Mapping[str, tuple[str, ...]]
 """job id -> node of worker 0, 1, 2, ...; jobs without workers are absent.
 
@@ -23,8 +25,8 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     replicas: Mapping[str, int]
     """job id -> replicas, for every ready job; 0 = waits."""
-    reasons: Mapping[str, str]
-    """job id -> one sentence for the job's owner, for every ready job."""
+    reasons: Mapping[str, Reason]
+    """job id -> why, for every ready job."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -44,7 +46,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """In a pool with virtual clusters: the jobs of which some workers are guaranteed."""
     devices: Devices = {}
     """In a pool with virtual clusters: of all jobs in the placement."""
-    reasons: Mapping[str, str] = {}
+    reasons: Mapping[str, Reason] = {}
 
     @property
     def replicas(self) -> Mapping[str, int]:

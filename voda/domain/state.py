@@ -12,6 +12,7 @@ from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
+from voda.domain.reasons.nodes import NodeRefusal
 from voda.domain.retention import OUTPUT_BYTES, RETENTION_BYTES, RETENTION_S
 from voda.domain.shares import SharingNode
 
@@ -108,7 +109,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """Since when the present leader leads."""
     drains: Mapping[str, str] = {}
     """Node that voda was asked to drain -> why."""
-    closed_nodes: Mapping[str, str] = {}
+    closed_nodes: Mapping[str, NodeRefusal] = {}
     """Nodes that have room for the workers there and for no others -> why (voda/planner/node_states.py)."""
     cells: CellsSpec | None = None
     """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""

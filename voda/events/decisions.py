@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from voda.domain.gpus import ContainerGpus, GpuRequest
+from voda.domain.reasons.nodes import StuckCause
+from voda.domain.reasons.outcomes import QueueReason, Reason
 from voda.events.records import Data
 
 LEADERSHIP: Final = "leadership"
@@ -45,7 +47,7 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     """job id -> nodes by worker index, where they differ from the plan before."""
     released: tuple[str, ...] = ()
     """Jobs that had workers in the plan before and have none now."""
-    reasons: Mapping[str, str] = {}
+    reasons: Mapping[str, Reason] = {}
     """For every job placed or released, and for every job decided on for the first time."""
     guaranteed: Mapping[str, tuple[str, ...]] = {}
     """job id -> type of the quota cell of each guaranteed worker, where they differ from the plan before; empty: none
@@ -66,7 +68,7 @@ class JobQueueLevelChanged(Data, frozen=True, kw_only=True):
     pool: str
     job_id: str
     queue_level: int
-    reason: str = ""
+    reason: QueueReason | None = None
     based_on: int = 0
     """Position up to which the log was read. The time of decision is the event's `recorded_at`."""
 
@@ -91,7 +93,7 @@ class JobBackedOff(Data, frozen=True, kw_only=True):
     planned: int
     since: float
     """From when on its GPUs were of no use to it."""
-    reason: str
+    reason: StuckCause
     failures: int = 1
     """In a row."""
     retry_after_s: float

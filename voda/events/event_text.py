@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never, get_args
 
 from voda.domain.cells import EVERYBODY
-from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events import types as facts
+from voda.events.cell_text import request_text, shares_text
 from voda.events.envelope import Event
+from voda.events.node_text import stuck_text
+from voda.events.reason_text import queue_text
 from voda.events.records import Data
 from voda.text import counted, size, span
 
@@ -64,10 +66,12 @@ def describe(event: Event) -> str:
         case facts.PlanAdopted():
             return f"plan {fact.number} after {fact.cause} ({fact.policy}, {fact.placer}): {_changes(fact)}"
         case facts.JobQueueLevelChanged():
-            return f"{fact.job_id} moved to queue {fact.queue_level}{_because(fact.reason)}"
+            why = queue_text(fact.reason) if fact.reason is not None else ""
+            return f"{fact.job_id} moved to queue {fact.queue_level}{_because(why)}"
         case facts.JobBackedOff():
             used = f"{fact.at_work} of {counted(fact.planned, 'planned worker')} at work"
-            return f"{fact.job_id} is stuck, {used}: {fact.reason}; others go first for {span(fact.retry_after_s)}"
+            stuck = f"{fact.job_id} is stuck, {used}: {stuck_text(fact.reason)}"
+            return f"{stuck}; others go first for {span(fact.retry_after_s)}"
         case facts.NodeDrainRequested():
             return fact.reason or "drained"
         case facts.NodeUndrainRequested():
@@ -130,25 +134,6 @@ def _of_gang(fact: facts.GangFact) -> str:
             return f"{fact.pod or fact.pod_uid} has left gang {fact.gang}{_because(fact.reason)}"
         case _:
             assert_never(fact)
-
-
-def shares_text(containers: Mapping[str, ContainerGpus]) -> str:
-    """Return what a pod has of cards: `250 milli and 4,096 MiB of card 0`; of several containers, what each has."""
-    if len(containers) == 1:
-        return "".join(map(_share, containers.values()))
-    return "; ".join(f"for {name} {_share(share)}" for name, share in containers.items()) or "nothing"
-
-
-def request_text(request: GpuRequest) -> str:
-    """Return what a share is: `250 milli and 4,096 MiB`."""
-    parts = [f"{request.milli} milli"] if request.milli else []
-    parts += [f"{request.memory_mib:,} MiB"] if request.memory_mib else []
-    return " and ".join(parts)
-
-
-def _share(share: ContainerGpus) -> str:
-    cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
-    return cards if share.request.devices else f"{request_text(share.request)} of {cards}"
 
 
 def _of_job(fact: _JobObservation) -> str:

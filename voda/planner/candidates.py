@@ -6,6 +6,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from voda.domain.plan import Devices, Placement, Quotas
+from voda.domain.reasons.nodes import Stuck
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.planner.done_replicas import without_done
 from voda.planner.eligibility import eligible_view
@@ -21,9 +23,9 @@ class Candidates(Struct, frozen=True, kw_only=True):
     """Of the jobs that may have workers now; nodes that are cordoned or silent have room for the workers there."""
     known: Set[str] = frozenset()
     """All jobs of the pool, those that are held too."""
-    held: Mapping[str, str] = {}
+    held: Mapping[str, Reason] = {}
     """Jobs that may have no workers now -> why."""
-    stuck: Mapping[str, str] = {}
+    stuck: Mapping[str, Stuck] = {}
     """Jobs that make no use of their GPUs -> why."""
     last: Set[str] = frozenset()
     """Those of them that others go before for a while; the rest keep what they work with."""
@@ -35,8 +37,8 @@ class Placed(Struct, frozen=True, kw_only=True):
     placement: Placement
     guaranteed: Quotas = {}
     devices: Devices = {}
-    reasons: Mapping[str, str]
-    left_out: Mapping[str, str] = {}
+    reasons: Mapping[str, Reason]
+    left_out: Mapping[str, Reason] = {}
     """Jobs for which the nodes have no room -> why."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from voda.domain.gpus import GpuRequest
 from voda.domain.node import Node
+from voda.domain.reasons.cells import CardsTooSmall
 
 
 def largest_card_mib(nodes: Iterable[Node]) -> int | None:
@@ -17,12 +18,11 @@ def largest_card_mib(nodes: Iterable[Node]) -> int | None:
     return max((device.memory_mib for node in nodes for device in node.devices), default=None)
 
 
-def lacking_memory(largest_mib: int | None, request: GpuRequest) -> str:
+def lacking_memory(largest_mib: int | None, request: GpuRequest) -> CardsTooSmall | None:
     """Return that no card of a pool has the memory that a share asks for, where its largest has so much.
 
-    Empty: the largest one has as much, however much of it is in use; or there are no cards to share.
+    None: the largest one has as much, however much of it is in use; or there are no cards to share.
     """
     if largest_mib is None or request.memory_mib <= largest_mib:
-        return ""
-    largest = f"the largest has {largest_mib:,} MiB" if largest_mib else "the memory of none is known"
-    return f"no card of the pool has {request.memory_mib:,} MiB: {largest}"
+        return None
+    return CardsTooSmall(needs_mib=request.memory_mib, largest_mib=largest_mib)

@@ -9,6 +9,8 @@ from typing import Final, TypeVar
 
 from voda.domain.plan import Placement, Plan
 from voda.domain.plugins import first_known
+from voda.domain.reasons.nodes import Drained
+from voda.domain.reasons.outcomes import Reason, Waits, also
 from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import Placer
@@ -48,7 +50,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
     # 3. Every job gets one reason.
     reasons = dict(placed.reasons)
     reasons |= {
-        job_id: f"{reasons[job_id]}; {why}" if job_id in placement or job_id in placed.left_out else f"waits: {why}"
+        job_id: also(reasons[job_id] if job_id in placement or job_id in placed.left_out else Waits(), why)
         for job_id, why in candidates.stuck.items()
     }
     return Plan(
@@ -84,7 +86,7 @@ def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: flo
     view, shares = place_shares(view)
     view, impossible = feasible_view(view)
     left_out = dict(impossible)
-    caps: dict[str, tuple[int, str]] = {}
+    caps: dict[str, tuple[int, Reason]] = {}
     for attempts_left in reversed(range(_MOST_ATTEMPTS)):
         # 1. The policy says how many replicas each job gets, jobs of higher priority first.
         allocation = allocate(view, policy, now)
@@ -97,20 +99,20 @@ def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: flo
             break
         left_out |= short.left_out
         caps |= short.caps
-        view = with_caps(without_jobs(view, short.left_out.keys()), short.caps)
+        sizes = {job_id: size for job_id, (size, _) in short.caps.items()}
+        view = with_caps(without_jobs(view, short.left_out.keys()), sizes)
     # 4. The reason is the policy's, unless the nodes or a cap had the last word.
     at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
     reasons = {**allocation.reasons, **short.reasons, **at_cap, **left_out, **shares.reasons}
     return Placed(placement={**placement, **shares.placement}, reasons=reasons, left_out=left_out)
 
 
-def _with_drains(reasons: Mapping[str, str], placement: Placement, drained: Sequence[str]) -> Mapping[str, str]:
+def _with_drains(reasons: Mapping[str, Reason], placement: Placement, drained: Sequence[str]) -> Mapping[str, Reason]:
     """Return the reasons, those of jobs that wait with the nodes that voda drains."""
     if not drained:
         return reasons
-    more = f" and {len(drained) - _MOST_NAMED} more" if len(drained) > _MOST_NAMED else ""
-    nodes = f"{', '.join(drained[:_MOST_NAMED])}{more} {'is' if len(drained) == 1 else 'are'} drained"
-    return {job_id: why if job_id in placement else f"{why}; {nodes}" for job_id, why in reasons.items()}
+    nodes = Drained(nodes=tuple(drained[:_MOST_NAMED]), more=max(0, len(drained) - _MOST_NAMED))
+    return {job_id: why if job_id in placement else also(why, nodes) for job_id, why in reasons.items()}
 
 
 def spare_for_pods(

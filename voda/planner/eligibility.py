@@ -12,51 +12,55 @@ killed. A worker that moves is never overdue, because it waits for its new place
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from msgspec.structs import replace
 
+from voda.domain.dependency import Dependency
 from voda.domain.job import Job
 from voda.domain.plan import Plan
+from voda.domain.reasons.holds import After, ArrayBound, Awaited, InVain, NextTry, Overdue
+from voda.domain.reasons.outcomes import Halted, Preempted, Reason, Waits
 from voda.domain.state import ClusterState, ExpectedRetry
 from voda.events.observations import WorkerExited
 from voda.planner.feasibility import without_jobs
-from voda.text import counted, span
 
-WAITS_FOR_RETRY: Final = "waits for the next try of its program"
+_WAITS_FOR_RETRY: Final = Waits(why=(NextTry(),))
 _NAMED: Final = 3
 """Jobs that a reason names; it counts the others."""
 
 
-def eligible_view(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, str]]:
+def eligible_view(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, Reason]]:
     """Return the view without the jobs that are held, and why they are."""
     held = held_jobs(view, now)
     eligible = without_jobs(view, held.keys()) if held else view
     return _with_retries(view, eligible, now), held
 
 
-def held_jobs(view: ClusterState, now: float) -> dict[str, str]:
+def held_jobs(view: ClusterState, now: float) -> dict[str, Reason]:
     """Return the jobs that may have no workers now, and why; without those that are being canceled."""
-    held = {job_id: _overdue(view, workers) for job_id, workers in overdue_workers(view, now).items()}
+    held: dict[str, Reason] = {
+        job_id: _overdue(view, workers) for job_id, workers in overdue_workers(view, now).items()
+    }
     bounded: dict[str, list[Job]] = {}
     # Every decision looks at every job here: one round, and no properties that are functions.
     for job_id, job in view.jobs.items():
         if (job.halt_reason or job.waits_for or job.retry_at > now) and not job.is_canceling:
             if job.halt_reason or job.waits_for:
-                held[job_id] = job.halt_reason or _after(view, job)
+                held[job_id] = Halted(text=job.halt_reason) if job.halt_reason else _after(view, job)
             elif not job.workers:
-                held[job_id] = WAITS_FOR_RETRY
+                held[job_id] = _WAITS_FOR_RETRY
         if (array := job.spec.array) is not None and array.at_once:
             bounded.setdefault(array.array_id, []).append(job)
     if bounded:
         outlived = Counter(job.spec.array.array_id for job in view.outlived.values() if job.spec.array is not None)
         for array_id, tasks in bounded.items():
-            held |= _beyond_bound(view, tasks, held, at_work=outlived[array_id])
+            held |= _beyond_bound(view, tasks, held.keys(), at_work=outlived[array_id])
     return held
 
 
-def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Mapping[str, str], *, at_work: int) -> dict[str, str]:
+def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Set[str], *, at_work: int) -> dict[str, Reason]:
     """Return the tasks of one array that are beyond its bound; `at_work` tasks have ended and still have workers."""
 
     def has_gpus(job: Job) -> bool:
@@ -71,7 +75,7 @@ def _beyond_bound(view: ClusterState, tasks: Sequence[Job], held: Mapping[str, s
     at_work += sum(has_gpus(job) for job in tasks) - sum(has_gpus(job) for job in eligible)
     array = tasks[0].spec.array
     assert array is not None, "it is a task"
-    reason = f"waits: array {array.name} has at most {counted(array.at_once, 'task')} at work at once"
+    reason = Waits(why=(ArrayBound(array=array.name, at_once=array.at_once),))
     return {job.spec.job_id: reason for job in sorted(eligible, key=rank)[max(0, array.at_once - at_work) :]}
 
 
@@ -117,29 +121,20 @@ def _with_retries(view: ClusterState, eligible: ClusterState, now: float) -> Clu
     return replace(eligible, jobs=jobs, retries=retries)
 
 
-def _after(view: ClusterState, job: Job) -> str:
+def _after(view: ClusterState, job: Job) -> Reason:
     if job.unsatisfiable:
-        return f"waits in vain: {job.unsatisfiable}"
-    named = [_target(view, dependency.key, dependency.target) for dependency in job.waits_for[:_NAMED]]
-    more = [f"{len(job.waits_for) - _NAMED} more"] if len(job.waits_for) > _NAMED else []
-    return f"waits: after {_listed([*named, *more])}"
+        return Waits(why=(InVain(text=job.unsatisfiable),))
+    named = tuple(_awaited(view, dependency) for dependency in job.waits_for[:_NAMED])
+    return Waits(why=(After(jobs=named, more=max(0, len(job.waits_for) - _NAMED)),))
 
 
-def _overdue(view: ClusterState, workers: int) -> str:
-    return (
-        f"preempted: {counted(workers, 'worker')} did not leave cells that a guarantee needs within"
-        f" {span(view.settings.reclaim_grace_s)}"
-    )
+def _overdue(view: ClusterState, workers: int) -> Reason:
+    return Preempted(why=(Overdue(workers=workers, grace_s=view.settings.reclaim_grace_s),))
 
 
-def _target(view: ClusterState, key: str, target: str) -> str:
-    job = view.jobs.get(key)
-    return target if job is None else f"{target} ({job.phase})"
-
-
-def _listed(words: Iterable[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+def _awaited(view: ClusterState, dependency: Dependency) -> Awaited:
+    job = view.jobs.get(dependency.key)
+    return Awaited(name=dependency.target, phase="" if job is None else job.phase)
 
 
 def overdue_workers(view: ClusterState, now: float) -> Mapping[str, int]:

@@ -10,29 +10,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.gpus import Gpus
-from voda.domain.job import NO_NODE, TAKING_NODES, Job
+from voda.domain.job import Job
 from voda.domain.plan import Placement
+from voda.domain.reasons.nodes import LacksRoom, NoneFree, Refused
+from voda.domain.reasons.outcomes import Reason, Runs, Waits
 from voda.domain.state import ClusterState
-from voda.text import counted
 
 
 class Shortfall(Struct, frozen=True, kw_only=True):
     """What a placement lacks of an allocation."""
 
-    reasons: Mapping[str, str] = {}
+    reasons: Mapping[str, Reason] = {}
     """Of the jobs that have less than they were allocated."""
-    left_out: Mapping[str, str] = {}
+    left_out: Mapping[str, Reason] = {}
     """Jobs to decide without -> why: they found no room, or wait and are no easier to place than such a job."""
-    caps: Mapping[str, tuple[int, str]] = {}
+    caps: Mapping[str, tuple[int, Reason]] = {}
     """Jobs that have less because nodes refuse them, or the free GPUs are scattered -> the size they have, and why."""
 
 
-def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, str]]:
+def feasible_view(view: ClusterState) -> tuple[ClusterState, dict[str, Reason]]:
     """Return the view without the jobs that the nodes could not hold if they were empty, and why not."""
     # Of workers of one GPU that fit any node, a policy counts right.
     doubtful = [job for job in view.jobs.values() if job.spec.gpus_per_replica > 1 or job.refusals]
     slots = {gpus: view.slots(gpus) for gpus in {job.spec.gpus_per_replica for job in doubtful}}
-    impossible: dict[str, str] = {}
+    impossible: dict[str, Reason] = {}
     for job in doubtful:
         room = slots[job.spec.gpus_per_replica]
         if job.refusals:
@@ -63,12 +64,12 @@ def without_jobs(view: ClusterState, job_ids: Set[str]) -> ClusterState:
     return replace(view, jobs={job_id: job for job_id, job in view.jobs.items() if job_id not in job_ids})
 
 
-def with_caps(view: ClusterState, caps: Mapping[str, tuple[int, str]]) -> ClusterState:
+def with_caps(view: ClusterState, caps: Mapping[str, int]) -> ClusterState:
     """Return the view in which these jobs want no more than that: the rest is for others."""
     if not caps:
         return view
     jobs = dict(view.jobs)
-    for job_id, (size, _) in caps.items():
+    for job_id, size in caps.items():
         spec = jobs[job_id].spec
         spec = replace(spec, max_replicas=size, requested_replicas=min(spec.requested, size))
         jobs[job_id] = replace(jobs[job_id], spec=spec)
@@ -95,29 +96,22 @@ def _is_no_easier(job: Job, shapes: Set[tuple[Gpus, int, int]]) -> bool:
     )
 
 
-def _impossible(view: ClusterState, job: Job, room: int) -> str:
-    if job.refusals and room == 0:
-        return f"waits: {NO_NODE}: {largest_refusal(view, job)}"
-    workers = _workers(job.spec.min_replicas, job.spec.gpus_per_replica)
-    if job.refusals:
-        return (
-            f"waits: needs room for {workers}, and {TAKING_NODES} have room for {room} ({largest_refusal(view, job)})"
-        )
-    return f"waits: needs room for {workers}, and the nodes have room for {room}"
+def _impossible(view: ClusterState, job: Job, room: int) -> Reason:
+    spec, refused = job.spec, largest_refusal(view, job) if job.refusals else None
+    return Waits(
+        why=(LacksRoom(workers=spec.min_replicas, gpus=spec.gpus_per_replica, room=max(0, room), refused=refused),)
+    )
 
 
-def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> str:
+def _no_room(view: ClusterState, job_id: str, size: int = 0, placed: int = 0) -> Reason:
     job = view.jobs[job_id]
-    workers = _workers(size or job.spec.min_replicas, job.spec.gpus_per_replica)
-    does = f"runs with {counted(placed, 'worker')}" if placed else "waits"
-    if job.refusals:
-        lacking = "room" if job.fits else "GPUs free"
-        return f"{does}: {TAKING_NODES} have no {lacking} for {workers} ({largest_refusal(view, job)})"
-    return f"{does}: the free GPUs are too scattered for {workers}"
-
-
-def _workers(workers: int, gpus: Gpus) -> str:
-    return f"{counted(workers, 'worker')} of {counted(gpus, 'GPU')}"
+    cause = NoneFree(
+        workers=size or job.spec.min_replicas,
+        gpus=job.spec.gpus_per_replica,
+        refused=largest_refusal(view, job) if job.refusals else None,
+        lacks_room=bool(job.fits),
+    )
+    return Runs(workers=placed, why=(cause,)) if placed else Waits(why=(cause,))
 
 
 def room_for(view: ClusterState, job: Job, slots: int) -> int:
@@ -129,19 +123,12 @@ def room_for(view: ClusterState, job: Job, slots: int) -> int:
     return slots
 
 
-def largest_refusal(view: ClusterState, job: Job) -> str:
-    """Return why the largest node that refuses the job does: `gpu-1: 2 CPUs free, 4 needed; 3 more refuse it`.
-
-    Where workers of it fit there all the same: `gpu-1 takes 6 of its workers: ...`.
-    """
+def largest_refusal(view: ClusterState, job: Job) -> Refused:
+    """Return why the largest node that refuses the job does."""
 
     def rank(name: str) -> tuple[int, str]:
         node = view.nodes.get(name)
         return -(node.usable_gpus if node else 0), name
 
     name, *others = sorted(job.refusals, key=rank)
-    more = f"; {len(others)} more refuse{'' if len(others) > 1 else 's'} it" if others else ""
-    reason = job.refusals[name]
-    if fits := job.fits.get(name, 0):
-        return f"{name} takes {fits} of its workers: {reason}{more}"
-    return f"{reason if name in reason else f'{name}: {reason}'}{more}"
+    return Refused(node=name, why=job.refusals[name], fits=job.fits.get(name, 0), others=len(others))

@@ -17,12 +17,9 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Plan
+from voda.domain.reasons.nodes import Cordoned, FewerGpus, NodeRefusal, NotAnswering
 from voda.domain.state import ClusterState
 from voda.events.observations import WorkerExited
-from voda.text import counted
-
-SILENT = "it does not answer"
-CORDONED = "it is cordoned"
 
 
 def with_closed_nodes(view: ClusterState, now: float) -> ClusterState:
@@ -70,16 +67,16 @@ def has_lost_place(
     return any(nodes[name].usable_gpus < held.get(name, 0) + count * gpus for name, count in coming.items())
 
 
-def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> str:
-    """Return why a node takes no new workers while those there stay; empty: it takes some, or none may stay."""
+def _why_closed(view: ClusterState, node: Node, held: int, now: float) -> NodeRefusal | None:
+    """Return why a node takes no new workers while those there stay; None: it takes some, or none may stay."""
     if node.is_draining:
-        return ""
+        return None
     since = view.silent_since.get(node.name)
     if since is None and node.is_ready and node.gpus < held:
         since = now
     if since is not None and (view.is_mostly_silent or now < since + view.settings.node_grace_s):
-        return SILENT if not node.is_ready else f"it says {counted(node.gpus, 'GPU')}, and its workers hold {held}"
-    return CORDONED if node.is_ready and not node.is_schedulable else ""
+        return FewerGpus(gpus=node.gpus, held=held) if node.is_ready else NotAnswering()
+    return Cordoned() if node.is_ready and not node.is_schedulable else None
 
 
 def _held_gpus(view: ClusterState) -> Counter[str]:
@@ -92,11 +89,11 @@ def _held_gpus(view: ClusterState) -> Counter[str]:
     return held
 
 
-def _open(job: Job, closed: Mapping[str, str]) -> Mapping[str, int]:
+def _open(job: Job, closed: Mapping[str, NodeRefusal]) -> Mapping[str, int]:
     """Return how many workers of a job have room on nodes that are not closed, where that is known."""
     return {name: number for name, number in job.fits.items() if name not in closed}
 
 
-def _room_for(node: Node, held: int, why: str) -> Node:
-    gpus = min(held, node.own_gpus) if why == CORDONED else held
+def _room_for(node: Node, held: int, why: NodeRefusal) -> Node:
+    gpus = min(held, node.own_gpus) if isinstance(why, Cordoned) else held
     return replace(node, gpus=Gpus(gpus), foreign_gpus=Gpus(0), is_ready=True, is_schedulable=True)

@@ -15,11 +15,12 @@ from voda.domain.gpus import NO_GPUS, Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Allocation, Placement
+from voda.domain.reasons.outcomes import Reason
+from voda.domain.reasons.policies import HigherPriority
 from voda.domain.state import ClusterState
 from voda.placement import Placer
 from voda.planner.resize_cost import without_thrash
 from voda.policies import Policy
-from voda.text import counted
 
 _MOST_SPLITS: Final = 8
 """Of one placement: a bound on the time that a decision takes, where many priorities meet many scattered GPUs."""
@@ -31,7 +32,7 @@ def allocate(view: ClusterState, policy: Policy, now: float) -> Allocation:
         return _allocate_class(view, policy, now)
     classes = _classes(view)
     replicas: dict[str, int] = {}
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
     served, used_gpus = 0, NO_GPUS
     while classes:
         free_gpus = view.capacity_gpus - used_gpus
@@ -95,11 +96,9 @@ def _allocate_class(view: ClusterState, policy: Policy, now: float) -> Allocatio
     return Allocation(replicas=replicas, reasons={**answer.reasons, **reasons}) if reasons else answer
 
 
-def _behind_higher(reason: str, served: int, used_gpus: Gpus) -> str:
-    """Return the reason with what jobs of higher priority have: `waits: 3 jobs of higher priority have 8 GPUs; ...`."""
-    have = f"{counted(served, 'job')} of higher priority {'has' if served == 1 else 'have'} {counted(used_gpus, 'GPU')}"
-    outcome, colon, why = reason.partition(": ")
-    return f"{outcome}: {have}; {why}" if colon else f"{reason}; {have}"
+def _behind_higher(reason: Reason, served: int, used_gpus: Gpus) -> Reason:
+    """Return the reason with what jobs of higher priority have before its own causes."""
+    return replace(reason, why=(HigherPriority(jobs=served, gpus=used_gpus), *reason.why))
 
 
 def _below_short(view: ClusterState, replicas: Mapping[str, int], placement: Placement) -> list[int]:

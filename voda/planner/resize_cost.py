@@ -4,69 +4,66 @@ Rules: starts, and the shrinks and preemptions that make room for starts, stand;
 pay by GPUs that a job needs again for the next try of its program, if it is undone too soon; see docs/adr/0028.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final
 
 from voda.domain.gpus import NO_GPUS, Gpus, total
+from voda.domain.reasons.outcomes import Keeps, Reason, Resized, Starts
+from voda.domain.reasons.policies import GrowthNearRetry, GrowthUnpaid, OthersGrowthUnpaid, ShrinkNeedless
 from voda.domain.state import ClusterState, Estimate
-from voda.text import counted, span
 
 _UNKNOWN: Final = Estimate(speedup=())
 
 
-def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, str]]:
+def without_thrash(view: ClusterState, wanted: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, Reason]]:
     """Return the replicas wanted, less growths that do not pay, and reasons of the jobs that keep what they had.
 
     Only the GPUs of the growths left out are given back: to preempted jobs first, then to waiting ones, then to shrunk
     ones.
     """
-    growths = _growths_that_do_not_pay(view, wanted)
-    growths |= _growths_into_retries(view, wanted, growths)
+    growths: dict[str, GrowthUnpaid | GrowthNearRetry] = {**_growths_that_do_not_pay(view, wanted)}
+    growths |= _growths_into_retries(view, wanted, growths.keys())
     if not growths:
         return wanted, {}
-    replicas, reasons = dict(wanted), dict(growths)
+    replicas, reasons = dict(wanted), dict[str, Reason]()
     freed = NO_GPUS
     for job_id in growths:
         size = len(view.plan.placement[job_id])
         freed += (wanted[job_id] - size) * view.jobs[job_id].spec.gpus_per_replica
-        replicas[job_id] = size
+        replicas[job_id], reasons[job_id] = size, Keeps(workers=size, why=(growths[job_id],))
     served = _served_instead(view, wanted, freed)
     replicas.update(served)
     for job_id, size in served.items():
-        workers = counted(size, "worker")
-        outcome = f"kept at {workers}" if job_id in view.plan.placement else f"starts with {workers}"
-        reasons[job_id] = f"{outcome}: to grow other jobs by these GPUs would not pay"
+        outcome = Keeps if job_id in view.plan.placement else Starts
+        reasons[job_id] = outcome(workers=size, why=(OthersGrowthUnpaid(),))
         freed -= size * view.jobs[job_id].spec.gpus_per_replica
     undone = _shrinks_undone(view, wanted, freed)
     replicas.update(undone)
     for job_id, size in undone.items():
-        is_as_before = size == len(view.plan.placement[job_id])
-        workers = counted(size, "worker")
-        outcome = f"kept at {workers}" if is_as_before else f"shrunk to {workers} only"
-        reasons[job_id] = f"{outcome}: shrinking to {wanted[job_id]} would free GPUs that no other job needs now"
+        had, why = len(view.plan.placement[job_id]), (ShrinkNeedless(to=wanted[job_id]),)
+        is_as_before = size == had
+        reasons[job_id] = Keeps(workers=size, why=why) if is_as_before else Resized(had=had, workers=size, why=why)
     return replicas, reasons
 
 
-def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> dict[str, str]:
+def _growths_that_do_not_pay(view: ClusterState, wanted: Mapping[str, int]) -> dict[str, GrowthUnpaid]:
     """Return job id -> why it stays as it is."""
     in_force = view.plan.placement
-    unpaid: dict[str, str] = {}
+    unpaid: dict[str, GrowthUnpaid] = {}
     for job_id, size in wanted.items():
         before = len(in_force.get(job_id, ()))
         if 0 < before < size and _is_settled(view, job_id):
             estimate = view.estimates.get(job_id, _UNKNOWN)
             saved_s = _saved_s(estimate, before, size)
             if saved_s is not None and saved_s <= estimate.resize_cost_s:
-                unpaid[job_id] = (
-                    f"kept at {counted(before, 'worker')}: growing to {size} would save {max(saved_s, 0.0):.0f} s"
-                    f" and cost {estimate.resize_cost_s:.0f} s"
-                )
+                saves_s, costs_s = round(max(saved_s, 0.0)), round(estimate.resize_cost_s)
+                unpaid[job_id] = GrowthUnpaid(to=size, saved_s=saves_s, cost_s=costs_s)
     return unpaid
 
 
 def _growths_into_retries(
-    view: ClusterState, wanted: Mapping[str, int], left_out: Mapping[str, str]
-) -> Mapping[str, str]:
+    view: ClusterState, wanted: Mapping[str, int], left_out: Set[str]
+) -> Mapping[str, GrowthNearRetry]:
     """Return job id -> why it stays as it is: a job needs the GPUs again before growth and shrink have paid."""
     if not view.retries:
         return {}
@@ -78,7 +75,7 @@ def _growths_into_retries(
     used = total(size * jobs[job_id].spec.gpus_per_replica for job_id, size in wanted.items())
     left = view.capacity_gpus - used + total(map(grown_gpus, left_out))
     growing = [job_id for job_id, size in wanted.items() if 0 < len(in_force.get(job_id, ())) < size]
-    kept: dict[str, str] = {}
+    kept: dict[str, GrowthNearRetry] = {}
     for job_id in sorted(growing, key=lambda job_id: (-jobs[job_id].submitted_at, job_id)):
         if job_id in left_out or not _is_settled(view, job_id):
             continue
@@ -88,10 +85,7 @@ def _growths_into_retries(
             each for each in view.retries if each.in_s <= lasts_s and each.priority >= jobs[job_id].spec.priority
         ]
         if left < total(each.gpus for each in awaited):
-            kept[job_id] = (
-                f"kept at {len(in_force[job_id])}: a job whose program failed needs the GPUs again in"
-                f" {span(min(each.in_s for each in awaited))}"
-            )
+            kept[job_id] = GrowthNearRetry(in_s=round(min(each.in_s for each in awaited), 1))
             left += grown_gpus(job_id)
     return kept
 

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Placement
+from voda.domain.reasons.cells import NeedsPart, NoCard
+from voda.domain.reasons.outcomes import GetsPart, Reason, Waits
 from voda.domain.state import ClusterState
-from voda.events.event_text import request_text
+from voda.planner.card_parts import CardParts
 from voda.planner.card_sizes import lacking_memory, largest_card_mib
-from voda.planner.card_texts import CardTexts
 from voda.planner.feasibility import largest_refusal, without_jobs
 from voda.planner.spare_gpus import is_waiting, spare_gpus, takes_shares
 
@@ -29,7 +30,7 @@ class PlacedShares(Struct, frozen=True, kw_only=True):
     """Where the jobs go that ask for a part of a card, and why."""
 
     placement: Placement = {}
-    reasons: Mapping[str, str] = {}
+    reasons: Mapping[str, Reason] = {}
 
 
 def place_shares(view: ClusterState) -> tuple[ClusterState, PlacedShares]:
@@ -52,11 +53,11 @@ class _ShareDraft:
         from voda.sharing.accounts import OpenCards
 
         self.placement: dict[str, tuple[str, ...]] = {}
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[str, Reason] = {}
         self.nodes = dict(view.nodes)
         self._view = view
         self._node_of = {uid: name for name in reversed([*view.shares]) for uid in view.shares[name].pods}
-        self._texts = CardTexts(view.shares)
+        self._parts = CardParts(view.shares)
         accounts = {name: account for name, account in view.shares.items() if takes_shares(view, name)}
         spare = spare_gpus(view)
         self._cards = OpenCards(accounts)
@@ -80,7 +81,9 @@ class _ShareDraft:
         name = self._node_of.get(spec.job_id, "")
         if name and (name in self._view.closed_nodes or takes_shares(self._view, name)):
             self.placement[spec.job_id] = (name,)
-            self.reasons[spec.job_id] = f"has {self._texts.of(name, spec.job_id)}"
+            has = self._parts.of(name, spec.job_id)
+            assert has is not None, "it has a part of a card of this node"
+            self.reasons[spec.job_id] = has
         else:
             self._place(job, spec.share)
 
@@ -88,15 +91,14 @@ class _ShareDraft:
         chosen = self._cards.choose(request, job.refusals)
         if chosen is None:
             why = lacking_memory(self._largest_mib, request) or self._why_none(job)
-            self.reasons[job.spec.job_id] = f"waits: needs {request_text(request)} of one card; {why}"
+            self.reasons[job.spec.job_id] = Waits(why=(NeedsPart(request=request), why))
             return
         name, card = chosen
         is_whole = self._cards.give(name, card, request)
         if is_whole:
             self._take_whole(name)
         self.placement[job.spec.job_id] = (name,)
-        where = "a card that was whole" if is_whole else "a card that others share"
-        self.reasons[job.spec.job_id] = f"gets {request_text(request)} of {where}, on {name}"
+        self.reasons[job.spec.job_id] = GetsPart(request=request, node=name, is_whole=is_whole)
 
     def _take_whole(self, name: str) -> None:
         node = self.nodes[name]
@@ -111,22 +113,22 @@ class _ShareDraft:
             self._cards.close_whole(name)
             del self._spare[name]
 
-    def _why_none(self, job: Job) -> str:
+    def _why_none(self, job: Job) -> NoCard:
         if not self._open:
-            return "no node has cards to share"
+            return NoCard(cause="none_shared")
         most = self._cards.most_left()
-        beside = f"a shared one has at most {most[0]} milli and {most[1]:,} MiB left, and " if most else ""
-        return f"{beside}{self._why_no_whole(job)}"
+        milli, memory_mib = most or (0, 0)
+        return replace(self._why_no_whole(job), is_any_shared=bool(most), milli=milli, memory_mib=memory_mib)
 
-    def _why_no_whole(self, job: Job) -> str:
+    def _why_no_whole(self, job: Job) -> NoCard:
         """Return why a job that found no room beside others gets no whole card."""
         if not any(self.nodes[name].usable_gpus for name in self._open):
-            return "no card is wholly free"
+            return NoCard(cause="none_free")
         if not self._spare:
-            return "other jobs need all whole ones"
+            return NoCard(cause="all_needed")
         if job.refusals:
-            return f"nodes refuse it ({largest_refusal(self._view, job)})"
-        return "no whole one is large enough"
+            return NoCard(cause="refused", refused=largest_refusal(self._view, job))
+        return NoCard(cause="too_small")
 
 
 def _in_order(view: ClusterState) -> Sequence[Job]:

@@ -20,15 +20,14 @@ from msgspec.structs import replace
 from voda.backoff import delay_s
 from voda.domain.gpus import NO_GPUS, Gpus
 from voda.domain.job import Job, StartBackoff
+from voda.domain.reasons.nodes import NoneAtWork, Said, Stuck, StuckCause
 from voda.domain.state import ClusterState
 from voda.events.decisions import JobBackedOff
 from voda.planner.feasibility import largest_refusal, with_caps
-from voda.text import counted, span
 
 _ROUNDING_S: Final = 1e-3
 LONGEST_S: Final = 3_600.0
 """Longest delay, unless the time-out itself is longer."""
-_NO_WORKER: Final = "its GPUs are free, and none of its workers holds one"
 
 
 class Unused(Struct, frozen=True):
@@ -38,7 +37,7 @@ class Unused(Struct, frozen=True):
     planned: int
     since: float
     at_work: int
-    reason: str
+    reason: StuckCause
 
 
 def overdue(view: ClusterState, now: float) -> list[JobBackedOff]:
@@ -62,7 +61,7 @@ def retry_at(view: ClusterState, now: float) -> float:
     return min((backoff.retry_at for backoff in backoffs if backoff.retry_at > now), default=math.inf)
 
 
-def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, str], frozenset[str]]:
+def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, dict[str, Stuck], frozenset[str]]:
     """Return the view in which jobs that back off come last, or get no more than they work with, and why.
 
     The third are those that come last.
@@ -74,13 +73,13 @@ def with_backed_off_last(view: ClusterState, now: float) -> tuple[ClusterState, 
     }
     if not backed_off:
         return view, {}, frozenset()
-    why = {job_id: _sentence(backoff) for job_id, backoff in backed_off.items()}
+    why = {job_id: _stuck(backoff) for job_id, backoff in backed_off.items()}
     jobs, below = dict(view.jobs), 1 + view.priorities[0] - view.priorities[-1]
-    caps: dict[str, tuple[int, str]] = {}
+    caps: dict[str, int] = {}
     for job_id, backoff in backed_off.items():
         spec = jobs[job_id].spec
         if backoff.at_work >= spec.min_replicas:
-            caps[job_id] = (backoff.at_work, why[job_id])
+            caps[job_id] = backoff.at_work
         else:
             jobs[job_id] = replace(jobs[job_id], spec=replace(spec, priority=spec.priority - below))
     return with_caps(replace(view, jobs=jobs), caps), why, frozenset(backed_off.keys() - caps.keys())
@@ -97,7 +96,7 @@ def _unused(view: ClusterState, *, by: float = math.inf) -> Iterator[Unused]:
             continue
         if job.obstacle is not None and job.obstacle.at_work < len(nodes):
             since = max(job.obstacle.since, _waits_since(view, job))
-            yield Unused(job, len(nodes), since, job.obstacle.at_work, job.obstacle.reason)
+            yield Unused(job, len(nodes), since, job.obstacle.at_work, Said(text=job.obstacle.reason))
         elif (
             not job.workers
             and _waits_since(view, job) <= by + _ROUNDING_S
@@ -138,8 +137,10 @@ def _leaves_room(view: ClusterState, job: Job, node: str, beside: Collection[str
     return account.has_room_beside_others(job.spec.share, beside)
 
 
-def _why_absent(view: ClusterState, job: Job) -> str:
-    return (largest_refusal(view, job) if job.refusals else "") or job.last_error or _NO_WORKER
+def _why_absent(view: ClusterState, job: Job) -> StuckCause:
+    if job.refusals:
+        return largest_refusal(view, job)
+    return Said(text=job.last_error) if job.last_error else NoneAtWork()
 
 
 def _waits_since(view: ClusterState, job: Job) -> float:
@@ -185,8 +186,7 @@ def _is_in_force(job: Job, backoff: StartBackoff, now: float) -> bool:
     return at_work <= backoff.at_work or at_work < job.spec.min_replicas
 
 
-def _sentence(backoff: StartBackoff) -> str:
-    return (
-        f"stuck with {backoff.at_work} of {counted(backoff.planned, 'planned worker')} at work: {backoff.reason};"
-        f" others go first for {span(backoff.retry_after_s)}"
+def _stuck(backoff: StartBackoff) -> Stuck:
+    return Stuck(
+        at_work=backoff.at_work, planned=backoff.planned, why=backoff.reason, for_s=round(backoff.retry_after_s, 1)
     )

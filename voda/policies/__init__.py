@@ -11,6 +11,7 @@ from typing import ClassVar, Final, Protocol, TypeGuard, runtime_checkable
 
 from voda.domain.plan import Allocation
 from voda.domain.plugins import Catalogue
+from voda.domain.reasons.outcomes import QueueReason
 from voda.domain.state import ClusterState
 
 
@@ -36,7 +37,7 @@ class Policy(Protocol):
 class Queueing(Protocol):
     """A policy with queues of its own, into which it moves jobs as time goes by (Tiresias)."""
 
-    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, QueueReason]]:
         """Return job id -> (new queue level, reason) for the jobs that belong elsewhere by now."""
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 from voda.domain.job import JobSpec
 from voda.domain.plan import Allocation
+from voda.domain.reasons.policies import ByGain, PolicyCause
 from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import Shares, explained
 from voda.policies.toolkit.estimates import remaining_s, speedup
@@ -52,9 +53,9 @@ class AfsL:
         return explained(view, jobs, shares, why=lambda spec: _why(spec, left_s))
 
 
-def _why(spec: JobSpec, left_s: dict[str, float]) -> str:
+def _why(spec: JobSpec, left_s: dict[str, float]) -> PolicyCause:
     left = left_s[spec.job_id]
-    return "by gain, time left unknown" if left == math.inf else f"by gain and time left, {left:,.0f} s at this size"
+    return ByGain() if left == math.inf else ByGain(left_s=round(left))
 
 
 class Tournament:

@@ -22,4 +22,4 @@ class ElasticFifo:
         jobs = by_submission(view)
         shares = give_first(jobs, view.capacity_gpus, least)
         spread(jobs, shares)
-        return explained(view, jobs, shares, why=sharing(view, shares, "first submitted first"))
+        return explained(view, jobs, shares, why=sharing(view, shares, "submission"))

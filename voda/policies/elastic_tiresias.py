@@ -11,13 +11,13 @@ from msgspec import Meta
 
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
+from voda.domain.reasons.policies import Compacted, Gain, PolicyCause
 from voda.domain.state import ClusterState
 from voda.policies.toolkit import levels
 from voda.policies.toolkit.allocation import Shares, explained, give_first, grow_by_gain, requested
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_first_start, by_queue, by_submission
 from voda.policies.toolkit.parameters import parameters
-from voda.text import counted
 
 
 class ElasticTiresiasParameters(levels.QueueThresholds, frozen=True, kw_only=True):
@@ -45,14 +45,10 @@ class ElasticTiresias(levels.TwoQueues):
         low = {job.spec.job_id for job in submitted if job.queue_level != levels.HIGH}
         gains = grow_by_gain(by_queue(submitted), shares, lambda job: speedup(view, job))
 
-        def why(spec: JobSpec) -> str:
+        def why(spec: JobSpec) -> PolicyCause | None:
             if spec.job_id in gains:
-                return f"highest gain {gains[spec.job_id] / spec.gpus_per_replica:.2f}/GPU"
-            return (
-                f"compacted, while {counted(pending, 'job')} cannot start"
-                if is_crowded and spec.job_id in low
-                else "as requested"
-            )
+                return Gain(per_gpu=round(gains[spec.job_id] / spec.gpus_per_replica, 2))
+            return Compacted(pending=pending) if is_crowded and spec.job_id in low else None
 
         return explained(view, submitted, shares, why=why)
 

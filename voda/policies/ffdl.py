@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.plan import Allocation
+from voda.domain.reasons.policies import BestSpeedup
 from voda.domain.state import ClusterState
 from voda.policies.toolkit.allocation import Shares, explained, give_first, grow_by_gain, least
 from voda.policies.toolkit.estimates import speedup
 from voda.policies.toolkit.order import by_submission
-from voda.text import counted
 
 
 class Ffdl:
@@ -44,8 +44,8 @@ class Ffdl:
         # A gain too small to show in the sum is still a gain.
         grow_by_gain(fitting, shares, lambda job: curves[job.spec.job_id])
         total = sum(curve[shares.replicas[job_id]] for job_id, curve in curves.items())
-        text = f"best total speedup {total:.2f} on {counted(view.capacity_gpus, 'GPU')}"
-        return explained(view, jobs, shares, why=lambda _spec: text)
+        cause = BestSpeedup(speedup=round(total, 2), gpus=view.capacity_gpus)
+        return explained(view, jobs, shares, why=lambda _spec: cause)
 
 
 _NOISE = 1e-9

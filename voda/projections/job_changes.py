@@ -21,8 +21,9 @@ from voda.domain.job import (
     Obstacle,
     Phase,
     StartBackoff,
-    is_refused,
 )
+from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.outcomes import is_refused
 from voda.events import types as facts
 from voda.events.types import JobChanged
 from voda.kinds.registry import KINDS
@@ -96,21 +97,21 @@ def replanned_job(job: Job, fact: facts.PlanAdopted) -> Job:
     """
     if job.spec.job_id in fact.placed:
         return replace(job, loss="") if job.loss in (DRAINED, REFUSED) else job
-    reason = fact.reasons.get(job.spec.job_id, "")
+    reason = fact.reasons.get(job.spec.job_id)
     loss = DRAINED if fact.cause == facts.NodeDrainRequested.TYPE else REFUSED if is_refused(reason) else ""
     return replace(job, loss=loss) if loss and job.workers and not job.loss else job
 
 
 def refused_job(job: Job, fact: facts.WorkerRefused) -> Job:
     """Return a live job that a node refuses, or refuses no more; the very job where nothing changes."""
-    reason = fact.reason or ("" if fact.fits is None else job.refusals.get(fact.node, ""))
-    if not reason and fact.node not in job.refusals:
+    reason = Said(text=fact.reason) if fact.reason else None if fact.fits is None else job.refusals.get(fact.node)
+    if reason is None and fact.node not in job.refusals:
         return job
     refusals = {node: why for node, why in job.refusals.items() if node != fact.node}
     fits = {node: number for node, number in job.fits.items() if node != fact.node}
-    if reason:
+    if reason is not None:
         refusals[fact.node] = reason
-    if reason and fact.fits is not None:
+    if reason is not None and fact.fits is not None:
         fits[fact.node] = fact.fits
     return replace(job, refusals=refusals, fits=fits)
 

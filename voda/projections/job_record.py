@@ -12,7 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.domain.job import Job, JobSpec, Phase
+from voda.domain.reasons.outcomes import Canceled, Failed, Halted, JobReason
 from voda.events import types as facts
+from voda.events.reason_text import job_text
 from voda.events.records import Data
 from voda.kinds.launcher import JobLauncher, launcher_of
 from voda.kinds.registry import KINDS
@@ -53,7 +55,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     finished_at: float | None = None
     planned: tuple[str, ...] = ()
     """Node of each worker, by the plan in force; empty once it has ended."""
-    reason: str = ""
+    reason: JobReason | None = None
     """Of the last decision about it; once it has ended, why it failed or was canceled."""
     cancel_reason: str = ""
     """The reason given with the request to cancel it."""
@@ -122,13 +124,17 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         return self.job.is_halted and self.is_live
 
     @property
+    def present_reason(self) -> JobReason | None:
+        """Why it has its workers, or none: somebody has canceled or halted it, or that of the last plan."""
+        if self.is_canceling and self.cancel_reason:
+            return Canceled(text=self.cancel_reason)
+        return Halted(text=self.job.halt_reason) if self.is_halted and not self.is_canceling else self.reason
+
+    @property
     def explanation(self) -> str:
-        """The reason of the last plan, and what keeps the job from running as planned."""
-        if self.is_canceling:
-            return self.cancel_reason or self.reason
-        if self.is_halted:
-            return self.job.halt_reason
-        return "; ".join(part for part in (self.reason, self.obstacle) if part)
+        """That in words, with what keeps the job from running as planned."""
+        keeps = "" if self.is_canceling or self.is_halted else self.obstacle
+        return "; ".join(part for part in (job_text(self.present_reason), keeps) if part)
 
     @property
     def obstacle(self) -> str:
@@ -214,7 +220,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
     def plan(self, fact: facts.PlanAdopted, now: float) -> None:
         """Take over what a plan recorded at that instant says about the job."""
         job_id = self.spec.job_id
-        self.reason = fact.reasons.get(job_id, "" if job_id in fact.released else self.reason)
+        self.reason = fact.reasons.get(job_id, None if job_id in fact.released else self.reason)
         if job_id in fact.placed or job_id in fact.released:
             # What failed was an action of the plan before.
             self._forget_error()
@@ -233,9 +239,9 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         self._count_changes()
         self.finished_at, self.planned, self.changes, self.stall = now, (), None, ""
         self.next_try, self.next_try_at, self.silent_since = 0, None, None
-        self.reason = self.cancel_reason
+        self.reason = Canceled(text=self.cancel_reason) if self.cancel_reason else None
         if not isinstance(fact, facts.JobCanceled):
-            self.reason = fact.reason if isinstance(fact, facts.JobFailed) else ""
+            self.reason = Failed(text=fact.reason) if isinstance(fact, facts.JobFailed) and fact.reason else None
 
     def _forget_error(self) -> None:
         self.last_error, self.last_error_at = "", None

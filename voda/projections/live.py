@@ -4,7 +4,7 @@ Rules: a decision reads the log through `Live.state` only; folding an event cost
 costs O(jobs placed).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import ClassVar
 
@@ -296,7 +296,7 @@ def _forget_node(live: LiveCluster, name: str, at: float, *, stays_in: LivePool 
         _refused(live, facts.WorkerRefused(job_id=job_id, node=name))
 
 
-def _index(live: LiveCluster, job_id: str, refusals: Mapping[str, str]) -> None:
+def _index(live: LiveCluster, job_id: str, refusals: Iterable[str]) -> None:
     for node in refusals:
         live._refused_by.setdefault(node, set()).add(job_id)
 

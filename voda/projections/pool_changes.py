@@ -15,6 +15,7 @@ from voda.domain.cells import CellsSpec, GangPod, PlacedGang
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import Settings, mostly_silent
 from voda.events.types import (
     GangFact,
@@ -234,7 +235,7 @@ def _changed_cells(
     return {job_id: cells for job_id, cells in {**old, **changed}.items() if cells and job_id in placement}
 
 
-def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, str]) -> None:
+def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict[str, Reason]) -> None:
     """Change a plan's placement and reasons in place; for callers that fold many plans and need only the last."""
     for job_id in fact.released:
         placement.pop(job_id, None)

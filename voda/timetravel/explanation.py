@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from voda.domain.gpus import GpuRequest
 from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
+from voda.domain.reasons.outcomes import Canceling, Halted, HasPart, JobReason, Reason
 from voda.domain.state import ClusterState
+from voda.events.cell_text import cards_text
+from voda.planner.card_parts import card_part
 from voda.planner.card_sizes import lacking_memory, largest_card_mib
-from voda.planner.card_texts import card_text
 from voda.planner.eligibility import held_jobs
 from voda.planner.registries import Decide
 from voda.policies import Policy
@@ -36,7 +38,8 @@ class JobDecision(Struct, frozen=True, kw_only=True):
     before: tuple[str, ...]
     """Nodes by worker index, in the plan before; empty = none."""
     after: tuple[str, ...]
-    reason: str
+    reason: Reason | None
+    """None: the job had ended."""
     cause: str
     """Type of the event that made the decision due."""
     cause_position: int | None = None
@@ -87,13 +90,13 @@ class JobExplanation(Struct, frozen=True, kw_only=True):
     """By the plan in force."""
     next: tuple[str, ...] = ()
     """By the plan that would be decided now."""
-    reason: str = ""
+    reason: JobReason | None = None
     """Given by the plan in force; of a job that is halted or has ended, why it is or has."""
-    card: str = ""
-    """Which part of which card it has, and beside whom; empty: none, or whole ones."""
+    card: HasPart | None = None
+    """Which part of which card it has, and beside whom; None: none, or whole ones."""
     obstacle: str = ""
     """What keeps it from running as planned, as far as the log says; empty: nothing."""
-    next_reason: str = ""
+    next_reason: Reason | None = None
     """Given by the plan that would be decided now."""
     program_failures: int = 0
     last_failure: str = ""
@@ -143,8 +146,8 @@ def explain_live(
         planned=state.plan.placement.get(job_id, ()),
         next=plan.placement.get(job_id, ()),
         reason=_reason(state, job),
-        card=card_text(state.shares, job_id) if job.spec.share is not None else "",
-        next_reason=plan.reasons.get(job_id, ""),
+        card=card_part(state.shares, job_id) if job.spec.share is not None else None,
+        next_reason=plan.reasons.get(job_id),
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
         queue_length=len(queue),
@@ -189,10 +192,10 @@ def shortage(state: ClusterState, job: Job, plan: Plan) -> GpuShortage:
     )
 
 
-def _reason(state: ClusterState, job: Job) -> str:
+def _reason(state: ClusterState, job: Job) -> JobReason | None:
     if job.is_canceling:
-        return "it is being canceled"
-    return job.halt_reason or state.plan.reasons.get(job.spec.job_id, "")
+        return Canceling()
+    return Halted(text=job.halt_reason) if job.is_halted else state.plan.reasons.get(job.spec.job_id)
 
 
 def _since(job: Job) -> float:
@@ -255,7 +258,7 @@ def _cost(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, deci
 def _never_fits_card(state: ClusterState, request: GpuRequest) -> str:
     """Return why a share cannot start on this cluster, however empty it is; empty where it can."""
     lacking = lacking_memory(largest_card_mib(state.nodes.values()), request)
-    return f"cannot start on this cluster even when it is empty: {lacking}" if lacking else ""
+    return f"cannot start on this cluster even when it is empty: {cards_text(lacking)}" if lacking else ""
 
 
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from voda.domain.errors import InvalidInput, LogArchived, closest
 from voda.domain.job import JobSpec
+from voda.domain.reasons.outcomes import Canceled, Failed, JobReason
 from voda.domain.state import ClusterState
 from voda.events.envelope import Event
 from voda.events.types import (
@@ -146,7 +147,7 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
             policy=fact.policy,
             before=nodes,
             after=after,
-            reason=fact.reasons.get(job_id, "the job had ended"),
+            reason=fact.reasons.get(job_id),
             cause=fact.cause,
         )
         decisions.append(decision)
@@ -183,19 +184,24 @@ async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
     return replace(decision, cause_position=cause)
 
 
-async def _end_of(store: EventStore, submission: SubmittedJob, position: int) -> tuple[FinishedJob | None, str, str]:
+async def _end_of(
+    store: EventStore, submission: SubmittedJob, position: int
+) -> tuple[FinishedJob | None, JobReason | None, str]:
     """Return the record of an ended job, None while it is live; why it failed or was canceled; and what a live one
     waits for.
     """
-    history, why, stall = History(), "", ""
+    history, stall = History(), ""
+    why: JobReason | None = None
     stream = f"{_FAMILY}{submission.spec.job_id}"
     async for event in events_between(store, until=position, stream=stream, page=PAGE_FOLDED):
         history.apply(event)
         match event.data:
-            case JobFailed(reason=reason) | JobCancelRequested(reason=reason):
-                why = reason
+            case JobFailed(reason=reason):
+                why = Failed(text=reason) if reason else None
+            case JobCancelRequested(reason=reason):
+                why = Canceled(text=reason) if reason else None
             case JobCompleted():
-                why = ""
+                why = None
             case JobStalled(reason=reason):
                 stall = reason
             case _:

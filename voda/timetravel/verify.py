@@ -8,17 +8,17 @@ import heapq
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from voda.controller.follower import catch_up
+from voda.domain.reasons.outcomes import QueueReason, Reason
 from voda.events.envelope import Event
 from voda.events.event_text import per_node
+from voda.events.reason_text import queue_text, reason_text
 from voda.events.types import JobQueueLevelChanged, LeaderElected, PlanAdopted
 from voda.log.store import EventStore
 from voda.planner.registries import Registries, redecide
 from voda.policies import has_queues
 from voda.projections.live import Live
-from voda.timetravel.former_words import in_words_of_today
 from voda.timetravel.replay import events_between
 
 _FAMILY = "decisions."
@@ -127,9 +127,7 @@ def _based_on(event: Event) -> int:
 def _difference(live: Live, batch: Sequence[Event], registries: Registries) -> Difference | None:
     fact = batch[0].data
     if isinstance(fact, PlanAdopted):
-        recomputed = _decide_again(live, batch[0], fact, registries)
-        reasons = {job_id: in_words_of_today(reason) for job_id, reason in fact.reasons.items()}
-        return _plan_difference(live, batch[0].position, replace(fact, reasons=reasons), recomputed)
+        return _plan_difference(live, batch[0].position, fact, _decide_again(live, batch[0], fact, registries))
     assert not isinstance(fact, LeaderElected)
     return _queue_difference(live, batch, registries)
 
@@ -172,9 +170,11 @@ def _job_difference(live: Live, position: int, recorded: PlanAdopted, recomputed
     if difference := _cells_difference(position, recorded, recomputed):
         return difference
     for job_id in sorted({*recorded.reasons, *recomputed.reasons}):
-        said, says = (fact.reasons.get(job_id, "nothing said") for fact in (recorded, recomputed))
+        said, says = (fact.reasons.get(job_id) for fact in (recorded, recomputed))
         if said != says:
-            return Difference(position=position, job_id=job_id, what="reason", recorded=said, recomputed=says)
+            return Difference(
+                position=position, job_id=job_id, what="reason", recorded=_words(said), recomputed=_words(says)
+            )
     return Difference(position=position, job_id="", what="order", recorded="another", recomputed="another")
 
 
@@ -191,6 +191,10 @@ def _cells_difference(position: int, recorded: PlanAdopted, recomputed: PlanAdop
     return None
 
 
+def _words(reason: Reason | None) -> str:
+    return reason_text(reason) if reason is not None else "nothing said"
+
+
 def _assignment(fact: PlanAdopted, job_id: str, otherwise: str) -> str:
     if job_id in fact.placed:
         return ", ".join(fact.placed[job_id])
@@ -202,7 +206,7 @@ def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries
     pool = changes[0][1].pool
     state = live.cluster.state(pool)
     policy = registries.policy(state.settings, state.plan)
-    moves: Mapping[str, tuple[int, str]] = {}
+    moves: Mapping[str, tuple[int, QueueReason]] = {}
     if has_queues(policy):
         moves = policy.requeue(state, batch[0].recorded_at)
     recorded = {fact.job_id: (fact.queue_level, fact.reason) for _, fact in changes}
@@ -218,5 +222,8 @@ def _queue_difference(live: Live, batch: Sequence[Event], registries: Registries
     return None
 
 
-def _move(move: tuple[int, str] | None) -> str:
-    return "stays" if move is None else f"queue {move[0]} ({move[1]})"
+def _move(move: tuple[int, QueueReason | None] | None) -> str:
+    if move is None:
+        return "stays"
+    level, why = move
+    return f"queue {level} ({queue_text(why) if why is not None else 'nothing said'})"

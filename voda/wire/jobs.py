@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from voda.domain.dependency import Condition
 from voda.domain.job import Phase
+from voda.domain.reasons.outcomes import JobReason
 from voda.kinds.launcher import JobLauncher
 from voda.wire.base import Instant, View, WarningView
 
@@ -113,7 +114,8 @@ class JobView(View, frozen=True, kw_only=True):
     replicas: Annotated[int, Meta(description="Workers observed.")]
     gpus: Annotated[int, Meta(description="They hold: `gpu_s` goes on by so many a second after `counted_at`.")] = 0
     planned_replicas: Annotated[int, Meta(description="By the plan in force.")]
-    reason: Annotated[str, Meta(description="Why it has what it has, or waits, or how it ended.")]
+    reason: Annotated[JobReason | None, Meta(description="Why it has what it has, or waits, or how it ended.")]
+    message: Annotated[str, Meta(description="The reason in words, with what keeps it from running as planned.")]
     workers: tuple[WorkerView, ...]
     submitted_at: Instant
     started_at: Annotated[Instant | None, Meta(description="First start.")]
@@ -168,7 +170,7 @@ def _row(job: JobView) -> tuple[str, ...]:
     done = f"{progress.epochs_done:g}/{progress.epochs or '?'}" if progress.epochs or progress.epochs_done else ""
     size = f"{job.replicas}/{job.min_replicas}/{job.max_replicas}"
     submitted = f"{job.submitted_at:%Y-%m-%d %H:%M}"
-    return job.job_id, job.phase, size, done, job.user, submitted, job.reason
+    return job.job_id, job.phase, size, done, job.user, submitted, job.message
 
 
 class ArrayView(View, frozen=True, kw_only=True):

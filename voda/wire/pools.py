@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ParameterValue
 from voda.wire.base import Instant, View
 
@@ -135,7 +136,8 @@ class PlanView(View, frozen=True, kw_only=True):
     cause: str
     decided_at: Instant | None
     placement: Annotated[Mapping[str, tuple[str, ...]], Meta(description="job id -> node of each worker, by index.")]
-    reasons: Mapping[str, str]
+    reasons: Annotated[Mapping[str, Reason], Meta(description="job id -> why.")]
+    messages: Annotated[Mapping[str, str], Meta(description="job id -> the reason in words.")]
     changed: Annotated[
         tuple[str, ...],
         Meta(

@@ -43,7 +43,7 @@ def saw(file: Path) -> Mapping[str, Any]:
 async def until_phase(up: Up, job_id: str, phase: str) -> None:
     async def is_in_it() -> bool:
         job = await up.get(f"jobs/{job_id}")
-        assert phase == "Failed" or job["phase"] != "Failed", job["reason"]
+        assert phase == "Failed" or job["phase"] != "Failed", job["message"]
         return bool(job["phase"] == phase)
 
     await until_it_is(is_in_it, within_s=WITHIN_S, what=f"{job_id} is {phase}")

@@ -142,11 +142,13 @@ def _unfulfilled(submission: Submission, job_registry: JobRegistry) -> str:
         return ""
     if record is None:
         return f"{submission} was lost"
-    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in record.reason:
+    if submission.job_id and record.phase is Phase.FAILED and "is not the job's" in record.explanation:
         # Somebody was faster with an object of that name, by kubectl.
         return ""
     expected = (Phase.COMPLETED,) if submission.ends else (Phase.RUNNING, Phase.COMPLETED)
-    return "" if record.phase in expected else f"{submission} is {record.phase}: {record.reason} {record.last_error}"
+    return (
+        "" if record.phase in expected else f"{submission} is {record.phase}: {record.explanation} {record.last_error}"
+    )
 
 
 def _orphans(objects: Mapping[str, Object], job_registry: JobRegistry) -> Iterator[str]:

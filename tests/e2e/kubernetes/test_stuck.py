@@ -12,6 +12,7 @@ from tests.kube.peers.stages import STARTS
 from tests.kube.peers.world import PeeredWorld
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
+from voda.events.node_text import stuck_text
 from voda.events.types import JobBackedOff
 
 TIMEOUT_S = 4.0
@@ -85,7 +86,7 @@ async def is_planned(it: Voda, name: str, size: int) -> bool:
 
 async def is_stuck(it: Voda, name: str, reason: str) -> bool:
     """Say whether voda found a job stuck for that reason; on a slow machine perhaps not at its first try."""
-    return any(reason in fact.reason for fact in await it.facts(JobBackedOff, it.id(name)))
+    return any(reason in stuck_text(fact.reason) for fact in await it.facts(JobBackedOff, it.id(name)))
 
 
 async def says(it: Voda, name: str, sentence: str) -> bool:

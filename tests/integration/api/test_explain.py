@@ -60,10 +60,11 @@ async def test_explain_gives_the_reason_that_the_job_has_everywhere_before_and_a
         await decided(service, leader)
         await service.happens(JobSubmitted(spec=a_spec("a")))
         told, job = await explained(service, "a"), await shown(service, "a")
-        assert (told.reason, told.next_reason != "", len(told.next)) == (job.reason, True, 1) == ("", True, 1)
+        assert (told.reason, told.next_message != "", len(told.next)) == (job.reason, True, 1) == (None, True, 1)
         await decided(service, leader)
         told, job = await explained(service, "a"), await shown(service, "a")
-        assert told.reason == job.reason != ""
+        assert told.reason == job.reason is not None
+        assert told.message == job.message != ""
 
 
 async def test_job_that_was_halted_and_resumed_is_not_preempted_and_one_that_made_room_is() -> None:
@@ -76,7 +77,7 @@ async def test_job_that_was_halted_and_resumed_is_not_preempted_and_one_that_mad
             await service.happens(WorkerExited(job_id=name, workers=(0,)))
         await service.happens(WorkerExited(job_id="c", workers=(0,), cause="failed"))
         told = await explained(service, "a")
-        assert (told.is_halted, told.is_preempted, told.reason) == (True, False, "halted by ada")
+        assert (told.is_halted, told.is_preempted, told.message) == (True, False, "halted by ada")
         await service.happens(JobResumeRequested(job_id="a"))
         jobs = [await shown(service, name) for name in ("a", "b", "c")]
         assert [job.interruption for job in jobs] == ["halted", "preempted", "failed"]
@@ -192,8 +193,8 @@ async def test_explain_when_a_job_failed_or_was_canceled_then_tells_why() -> Non
         await service.happens(JobFailed(job_id="a", reason="no such namespace"))
         await service.happens(JobCancelRequested(job_id="b", reason="wrong data"))
         await service.happens(JobCanceled(job_id="b"))
-        assert (await explained(service, "a")).reason == "no such namespace"
-        assert (await explained(service, "b")).reason == "wrong data"
+        assert (await explained(service, "a")).message == "no such namespace"
+        assert (await explained(service, "b")).message == "wrong data"
 
 
 async def test_explain_when_a_job_ended_then_tells_its_story() -> None:

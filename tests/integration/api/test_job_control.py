@@ -63,10 +63,10 @@ async def test_halt_is_recorded_once_and_told_and_resume_undoes_it() -> None:
         service.backend.view.forecasts = {"digits": ExpectedTimes(position=1, starts_at=9e9, finishes_at=9e9)}
         answer = await service.ask("POST", f"{JOBS}/digits/halt?reason=disk%20is%20full")
         job = answer.as_a(JobView)
-        assert (answer.status, job.is_halted, job.reason) == (200, True, "halted by admin: disk is full")
+        assert (answer.status, job.is_halted, job.message) == (200, True, "halted by admin: disk is full")
         assert (job.forecast.position, job.forecast.starts_at, job.forecast.finishes_at) == (None, None, None)
         position = service.backend.view.position
-        assert (await service.ask("POST", f"{JOBS}/digits/halt?reason=again")).as_a(JobView).reason == job.reason
+        assert (await service.ask("POST", f"{JOBS}/digits/halt?reason=again")).as_a(JobView).message == job.message
         assert service.backend.view.position == position
         listed = (await service.ask("GET", f"{JOBS}?phase=Halted")).as_a(JobList)
         assert [one.job_id for one in listed.items] == ["digits"]
@@ -91,14 +91,14 @@ async def test_halted_job_gives_its_gpus_back_and_gets_none_until_it_is_resumed(
         await service.ask("POST", f"{JOBS}/first/halt")
         await decided(service, leader)
         shown = (await service.ask("GET", f"{JOBS}/first")).as_a(JobView)
-        assert (shown.replicas, shown.planned_replicas, shown.reason) == (1, 0, "halted by admin")
+        assert (shown.replicas, shown.planned_replicas, shown.message) == (1, 0, "halted by admin")
         assert (await service.ask("GET", f"{JOBS}/second")).as_a(JobView).planned_replicas == 1
         await service.happens(WorkerExited(job_id="first", workers=(0,), cause="stopped"))
         await service.happens(JobCompleted(job_id="second"))
         await decided(service, leader)
         assert (await service.ask("GET", f"{JOBS}/first")).as_a(JobView).planned_replicas == 0
         told = (await service.ask("GET", f"{JOBS}/first/explain")).as_a(ExplanationView)
-        assert (told.reason, told.shortage) == ("halted by admin", None)
+        assert (told.message, told.shortage) == ("halted by admin", None)
         await service.ask("POST", f"{JOBS}/first/resume")
         await decided(service, leader)
         assert (await service.ask("GET", f"{JOBS}/first")).as_a(JobView).planned_replicas == 1
@@ -113,7 +113,7 @@ async def test_waiting_job_that_is_resumed_has_the_reason_of_a_new_plan() -> Non
         for verb in ("halt", "resume"):
             await service.ask("POST", f"{JOBS}/second/{verb}")
             await decided(service, leader)
-        assert (await service.ask("GET", f"{JOBS}/second")).as_a(JobView).reason.startswith("waits")
+        assert (await service.ask("GET", f"{JOBS}/second")).as_a(JobView).message.startswith("waits")
 
 
 async def test_halt_and_resume_of_an_ending_job_are_refused() -> None:
@@ -205,7 +205,7 @@ async def test_rerun_by_an_admin_belongs_to_the_owner_and_the_log_knows_who_aske
         [event] = await service.backend.store.read(0, 10, stream="job.digits-2")
         assert event.actor == "root"
         shown = (await service.ask("POST", f"{JOBS}/digits/halt", token=admin)).as_a(JobView)
-        assert (shown.job_id, shown.reason, shown.phase) == ("digits-2", "halted by root", Phase.SUBMITTED)
+        assert (shown.job_id, shown.message, shown.phase) == ("digits-2", "halted by root", Phase.SUBMITTED)
 
 
 async def test_rerun_of_a_job_without_a_manifest_is_refused() -> None:

@@ -459,7 +459,7 @@ async def test_delete_when_asked_twice_is_recorded_once() -> None:
     async with a_service() as service:
         await submit(service)
         first = await service.ask("DELETE", f"{JOBS}/digits?reason=a%20mistake")
-        assert (first.status, first.as_a(JobView).is_canceling, first.as_a(JobView).reason) == (202, True, "a mistake")
+        assert (first.status, first.as_a(JobView).is_canceling, first.as_a(JobView).message) == (202, True, "a mistake")
         position = service.backend.view.position
         assert (await service.ask("DELETE", f"{JOBS}/digits")).status == 202
         assert service.backend.view.position == position

@@ -57,7 +57,7 @@ async def test_old_job_when_it_expands_to_terabytes_fails_with_its_reason_and_ho
             await until(partial(is_in, service, name, Phase.FAILED))
             job = service.view.job_registry.job(name)
             assert job is not None
-            assert job.reason.startswith(
+            assert job.explanation.startswith(
                 "launcher could not run: variable A4: expected 131072 bytes or less once $(VAR) is expanded"
             )
     async with asyncio.timeout(60), running(options(tmp_path)) as service:

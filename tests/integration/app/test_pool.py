@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.reasons import said
 from tests.waiting import until
 from voda.clock import SystemClock
 from voda.cluster.port import Observed
@@ -209,7 +210,7 @@ async def test_loop_when_the_only_node_is_drained_halts_its_job_until_it_is_undr
         await until(stage.runs("a"))
         await stage.add(NodeDrainRequested(name="n1", reason="drained by ada"))
         await until(lambda: not stage.runs("a")())
-        await until(lambda: "none is free" in stage.loop.live.cluster.plan("default").reasons["a"])
+        await until(lambda: "none is free" in said(stage.loop.live.cluster.plan("default").reasons["a"]))
         await stage.add(NodeUndrainRequested(name="n1"))
         await until(stage.runs("a"))
         # The node itself was always as the cluster shows it: no resync has anything to repair.

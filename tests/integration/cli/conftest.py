@@ -6,8 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.reasons import worded
 from tests.served import Printed, Server, served
 from tests.service import a_manifest
+from voda.domain.gpus import Gpus
+from voda.domain.reasons.outcomes import Waits
 from voda.events.types import JobProgressed, PlanAdopted, WorkerStarted
 
 LINES = b"".join(b"epoch %d\n" % number for number in range(1, 1001))
@@ -37,7 +40,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
                 placer="steady",
                 cause="job.submitted",
                 placed={"digits": ("n1", "n1"), "resnet": ("n1",)},
-                reasons={"digits": "starts on 2", "resnet": "its minimum", "bert": "waits: needs 1 GPU, none is free"},
+                reasons={
+                    "digits": worded("starts on 2"),
+                    "resnet": worded("its minimum"),
+                    "bert": Waits(needs=Gpus(1)),
+                },
             ),
             WorkerStarted(job_id="digits", workers={0: "n1", 1: "n1"}),
             WorkerStarted(job_id="resnet", workers={0: "n1"}),

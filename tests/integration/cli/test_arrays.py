@@ -6,6 +6,8 @@ import pytest
 from tests.served import Server
 from tests.service import a_manifest
 from voda.domain.errors import InvalidInput, NotFound
+from voda.domain.reasons.holds import ArrayBound
+from voda.domain.reasons.outcomes import Waits
 from voda.events.types import JobCanceled, JobCompleted, JobFailed, PlanAdopted, WorkerStarted
 
 
@@ -26,7 +28,7 @@ def sweep(empty: Server) -> Server:
             placer="steady",
             cause="job.submitted",
             placed={"sweep-2": ("n1",), "sweep-3": ("n1",)},
-            reasons={f"sweep-{n}": "waits: array sweep has at most 2 tasks at work at once" for n in range(4, 10)},
+            reasons={f"sweep-{n}": Waits(why=(ArrayBound(array="sweep", at_once=2),)) for n in range(4, 10)},
         ),
         JobCompleted(job_id="sweep-0"),
         JobFailed(job_id="sweep-1", reason="exit code 1"),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import yaml
 
+from tests.reasons import worded
 from tests.served import Server
 from tests.service import a_manifest
 from tests.waiting import DEADLINE_S
@@ -92,7 +93,7 @@ def test_get_filters_by_the_state_that_it_shows(server: Server) -> None:
             cause="job.submitted",
             released=("digits",),
             placed={"resnet": ("n1",)},
-            reasons={"digits": "4 -> 0"},
+            reasons={"digits": worded("4 -> 0")},
         ),
         WorkerExited(job_id="digits", workers=(0, 1), cause="stopped"),
     )

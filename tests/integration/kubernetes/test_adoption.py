@@ -11,6 +11,7 @@ from tests.kube.client import Object
 from tests.kube.objects import a_pytorchjob, an_mpijob
 from tests.kube.registry import Died, Mortal, Registry, a_registry
 from tests.kube.world import World
+from tests.reasons import said
 from voda.application.backend import CallerLimits
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.job import JobSpec, Phase
@@ -201,7 +202,7 @@ async def test_job_whose_name_is_a_strangers_objects_fails_with_the_reason(world
         record = await registry.submit(an_unmanaged(world))
         await registry.settle(lambda: not record.is_live)
         assert record.phase is Phase.FAILED
-        assert "has a MPIJob named digits already" in record.reason
+        assert "has a MPIJob named digits already" in said(record.reason)
     assert (await world.job("digits"))["metadata"]["uid"] == stranger["metadata"]["uid"]
 
 
@@ -221,7 +222,7 @@ async def test_job_of_a_namespace_that_is_not_there_fails_with_the_reason(world:
     async with a_registry(world) as registry:
         record = await registry.submit(manifest)
         await registry.settle(lambda: not record.is_live)
-        assert record.reason == "namespace 'nowhere' does not exist: create it, and submit the job again"
+        assert said(record.reason) == "namespace 'nowhere' does not exist: create it, and submit the job again"
 
 
 async def test_job_of_a_kind_that_is_not_served_fails_with_the_reason(world: World) -> None:
@@ -229,7 +230,7 @@ async def test_job_of_a_kind_that_is_not_served_fails_with_the_reason(world: Wor
         del registry.objects.kinds["PyTorchJob"]
         record = await registry.submit(a_pytorchjob("torch", world.namespace, pool=POOL, managed=False))
         await registry.settle(lambda: not record.is_live)
-        assert record.reason == "this cluster serves no PyTorchJob"
+        assert said(record.reason) == "this cluster serves no PyTorchJob"
 
 
 async def test_job_whose_object_the_server_refuses_tries_on_and_says_why(world: World) -> None:

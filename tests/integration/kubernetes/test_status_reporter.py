@@ -8,6 +8,7 @@ from tests.kube import client
 from tests.kube.objects import an_mpijob
 from tests.kube.registry import Registry, a_registry
 from tests.kube.world import World
+from tests.reasons import worded
 from voda.cluster.kubernetes.objects import JobObject
 from voda.events.types import (
     JobCompleted,
@@ -58,7 +59,7 @@ def a_plan(number: int, world: World, *nodes: str, why: str = "fits") -> PlanAdo
         cause="job.submitted",
         placed={job_id: nodes} if nodes else {},
         released=() if nodes else (job_id,),
-        reasons={job_id: why},
+        reasons={job_id: worded(why)},
     )
 
 

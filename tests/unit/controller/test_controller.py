@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.reasons import said
 from tests.telemetry import RecordingTelemetry
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
@@ -14,6 +15,7 @@ from voda.domain.dependency import Dependency
 from voda.domain.errors import Fenced, InvalidInput, StoreUnavailable
 from voda.domain.job_array import ArrayTask
 from voda.domain.plan import Allocation
+from voda.domain.reasons.outcomes import Promoted, QueueReason, Waits
 from voda.domain.state import ClusterState
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import (
@@ -333,6 +335,9 @@ async def test_nudge_makes_a_decision_due_without_an_event(stage: Stage) -> None
     assert len(stage.decisions) == before + 1
 
 
+LATE = Promoted(waited_s=1, times=1.0, last_run_s=1)
+
+
 class Rising:
     """Moves every job to queue 1 at the instant 2000."""
 
@@ -341,11 +346,11 @@ class Rising:
     paper: ClassVar[str] = "none"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        return Allocation(replicas=dict.fromkeys(view.jobs, 0), reasons=dict.fromkeys(view.jobs, "waits"))
+        return Allocation(replicas=dict.fromkeys(view.jobs, 0), reasons=dict.fromkeys(view.jobs, Waits()))
 
-    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, QueueReason]]:
         late = [job_id for job_id, job in view.jobs.items() if now >= 2000 and job.queue_level == 0]
-        return dict.fromkeys(late, (1, "it is late"))
+        return dict.fromkeys(late, (1, LATE))
 
     def requeue_due_at(self, view: ClusterState, now: float) -> float:
         return 2000.0 if now < 2000 and view.jobs else float("inf")
@@ -360,7 +365,7 @@ async def test_policy_with_queues_is_asked_at_the_instant_it_named() -> None:
     assert await stage.step_at(2000) == float("inf")
     (moved,) = await stage.recorded(JobQueueLevelChanged)
     assert isinstance(moved.data, JobQueueLevelChanged)
-    assert (moved.data.job_id, moved.data.queue_level, moved.data.reason) == ("a", 1, "it is late")
+    assert (moved.data.job_id, moved.data.queue_level, moved.data.reason) == ("a", 1, LATE)
     assert len(stage.decisions) == decisions + 1
 
 
@@ -714,7 +719,7 @@ async def test_stuck_job_that_nobody_waits_behind_stays_planned(stage: Stage) ->
     assert await stage.step_at(1580) == 2060
     [first, *others] = await stage.plans()
     assert (first.placed, [plan.placed for plan in others]) == ({"a": ("n1",)}, [{}, {}])
-    assert "stuck with 0 of 1 planned worker" in others[-1].reasons["a"]
+    assert "stuck with 0 of 1 planned worker" in said(others[-1].reasons["a"])
 
 
 class TickingClock(VirtualClock):

@@ -1,6 +1,7 @@
 """A job of several pools starts in the first one that has room for it, and stays there."""
 
 from tests.builders import a_node, a_spec
+from tests.reasons import said
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.domain.job import Phase
@@ -92,7 +93,7 @@ async def test_job_of_several_pools_when_one_has_room_goes_there_and_starts() ->
     await stage.free("v100")
     assert (stage.pool_of("any"), stage.nodes("any")) == ("v100", ("v1", "v1"))
     assert "any" not in stage.live.cluster.plan("h100").reasons
-    assert stage.live.cluster.plan("v100").reasons["any"].startswith("starts with 2 workers")
+    assert said(stage.live.cluster.plan("v100").reasons["any"]).startswith("starts with 2 workers")
     assert (await verify(stage.store)).difference is None
 
 
@@ -143,7 +144,7 @@ async def test_explanation_of_a_job_that_has_moved_tells_what_was_decided_in_eac
         if isinstance(event.data, JobSubmitted) and event.data.spec.job_id == "any"
     ]
     decisions = await decisions_on(stage.store, submission, until=await stage.store.position())
-    assert [(each.after, each.reason.partition(":")[0]) for each in decisions] == [
+    assert [(each.after, said(each.reason).partition(":")[0]) for each in decisions] == [
         ((), "waits"),
         (("v1", "v1"), "starts with 2 workers, it is the only job for 4 GPUs"),
     ]

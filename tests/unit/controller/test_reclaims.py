@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import some_cells
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
@@ -96,7 +97,9 @@ async def test_reclaim_when_overdue_halts_the_job_without_another_event(stage: S
     await stage.step_at(1_120.0)
     plan = await stage.last_plan()
     assert (plan.cause, plan.released) == ("reclaim is overdue", ("elastic",))
-    assert plan.reasons["elastic"] == "preempted: 4 workers did not leave cells that a guarantee needs within 2m 00s"
+    assert (
+        said(plan.reasons["elastic"]) == "preempted: 4 workers did not leave cells that a guarantee needs within 2m 00s"
+    )
     assert len(await stage.nodes("gang")) == 4
 
 

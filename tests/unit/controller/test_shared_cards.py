@@ -3,6 +3,7 @@
 import pytest
 
 from tests.builders import a_node, a_spec
+from tests.reasons import sentences
 from tests.unit.controller.test_reclaims import Stage
 from tests.unit.planner.virtual_clusters.pools import some_cells
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
@@ -71,7 +72,7 @@ async def test_share_on_an_idle_cell_leaves_it_for_a_guarantee_within_the_grace_
     assert (await stage.nodes("nb"), guaranteed(stage)) == ((), {"own", "theirs"})
     state = stage.controller.live.state("default")
     assert held_jobs(state, 1_119.0) == {}
-    assert held_jobs(state, 1_120.0) == {
+    assert sentences(held_jobs(state, 1_120.0)) == {
         "nb": "preempted: 1 worker did not leave cells that a guarantee needs within 2m 00s"
     }
     await leave(stage, "nb")

@@ -4,8 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import Log, a_node, a_spec
+from tests.reasons import worded
 from voda.domain.cells import CellsSpec, GangRequest, PinSpec, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
+from voda.domain.reasons.nodes import Said
+from voda.domain.reasons.outcomes import Demoted
 from voda.events.event_text import TYPES, describe, jobs_of, subject_of
 from voda.events.types import (
     ActionFailed,
@@ -75,7 +78,7 @@ A_PLAN = PlanAdopted(
     cause="job.submitted",
     placed={"a": ("n1", "n1", "n2")},
     released=("b",),
-    reasons={"a": "starts", "b": "preempted", "c": "waits"},
+    reasons={"a": worded("starts"), "b": worded("preempted"), "c": worded("waits")},
 )
 TOLD: list[tuple[AnyFact, str]] = [
     (
@@ -171,7 +174,13 @@ TOLD: list[tuple[AnyFact, str]] = [
     (JobStalled(job_id="a"), "continues"),
     (
         JobBackedOff(
-            pool="default", job_id="a", at_work=1, planned=4, since=0.0, reason="no pods", retry_after_s=240.0
+            pool="default",
+            job_id="a",
+            at_work=1,
+            planned=4,
+            since=0.0,
+            reason=Said(text="no pods"),
+            retry_after_s=240.0,
         ),
         "a is stuck, 1 of 4 planned workers at work: no pods; others go first for 4m 00s",
     ),
@@ -203,12 +212,18 @@ TOLD: list[tuple[AnyFact, str]] = [
     (LeaderElected(pool="default", leader="voda-0"), "voda-0 leads"),
     (A_PLAN, "plan 7 after job.submitted (fifo, steady): a on n1 x2, n2; b released; c waits"),
     (
-        replace(A_PLAN, released=(), placed={}, reasons={"b": "keeps 1 worker", "c": "waits"}, guaranteed={"b": ()}),
+        replace(
+            A_PLAN,
+            released=(),
+            placed={},
+            reasons={"b": worded("keeps 1 worker"), "c": worded("waits")},
+            guaranteed={"b": ()},
+        ),
         "plan 7 after job.submitted (fifo, steady): b stays; c waits",
     ),
     (
-        JobQueueLevelChanged(pool="default", job_id="a", queue_level=1, reason="served long"),
-        "a moved to queue 1: served long",
+        JobQueueLevelChanged(pool="default", job_id="a", queue_level=1, reason=Demoted(served_gpu_s=9, limit_gpu_s=5)),
+        "a moved to queue 1: demoted: served 9 GPU-s since its start, limit 5",
     ),
 ]
 

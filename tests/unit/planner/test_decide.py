@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences, worded
 from voda.domain.gpus import Gpus
 from voda.domain.plan import Allocation, Placement, Plan
 from voda.domain.state import ClusterState, Estimate, linear_speedup
@@ -36,7 +37,7 @@ class Dictated:
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         replicas = {job_id: size for job_id, size in self.replicas.items() if job_id in view.jobs}
-        return Allocation(replicas=replicas, reasons=dict.fromkeys(replicas, "as dictated"))
+        return Allocation(replicas=replicas, reasons=dict.fromkeys(replicas, worded("as dictated")))
 
 
 def a_view(
@@ -84,7 +85,7 @@ def settled(view: ClusterState, wanted: Mapping[str, int]) -> Mapping[str, int]:
 def test_growth_when_it_saves_less_than_it_costs_then_it_is_left_out_and_the_reason_says_so() -> None:
     plan = decide(a_view({"a": 2}, remaining_s={"a": 160.0}), Dictated({"a": 4}), Steady(), 5.0, cause="tick")
     assert plan.placement == {"a": ("n1", "n1")}
-    assert plan.reasons == {"a": "kept at 2 workers: growing to 4 would save 40 s and cost 60 s"}
+    assert sentences(plan.reasons) == {"a": "kept at 2 workers: growing to 4 would save 40 s and cost 60 s"}
 
 
 def test_growth_when_it_saves_more_than_it_costs_then_it_is_made() -> None:
@@ -112,7 +113,7 @@ def test_shrink_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -> No
     view = a_view({"a": 5, "b": 3}, remaining_s={"b": 1.0})
     replicas, reasons = without_thrash(view, {"a": 4, "b": 4})
     assert replicas == {"a": 5, "b": 3}
-    assert reasons["a"] == "kept at 5 workers: shrinking to 4 would free GPUs that no other job needs now"
+    assert said(reasons["a"]) == "kept at 5 workers: shrinking to 4 would free GPUs that no other job needs now"
 
 
 def test_shrink_when_it_makes_room_for_a_start_then_it_stands() -> None:
@@ -150,14 +151,14 @@ def test_preemption_when_the_growth_it_was_for_is_left_out_then_it_is_undone() -
     view = a_view({"a": 4, "b": 4}, remaining_s={"b": 1.0})
     replicas, reasons = without_thrash(view, {"a": 0, "b": 8})
     assert replicas == {"a": 4, "b": 4}
-    assert reasons["a"] == "kept at 4 workers: to grow other jobs by these GPUs would not pay"
+    assert said(reasons["a"]) == "kept at 4 workers: to grow other jobs by these GPUs would not pay"
 
 
 def test_preemption_when_undone_takes_its_gpus_once_and_leaves_the_rest_to_shrunk_jobs() -> None:
     view = a_view({"a": 2, "b": 2, "c": 5}, remaining_s={"b": 1.0}, gpus=9)
     replicas, reasons = without_thrash(view, {"a": 0, "b": 8, "c": 1})
     assert replicas == {"a": 2, "b": 2, "c": 5}
-    assert reasons["a"] == "kept at 2 workers: to grow other jobs by these GPUs would not pay"
+    assert said(reasons["a"]) == "kept at 2 workers: to grow other jobs by these GPUs would not pay"
 
 
 def test_preemption_when_it_makes_room_for_a_start_then_it_stands() -> None:
@@ -174,7 +175,7 @@ def test_waiting_job_when_a_growth_in_its_place_is_left_out_then_it_starts() -> 
     view = a_view({"a": 2}, waiting={"b": 3, "c": 2}, remaining_s={"a": 1.0}, gpus=4)
     replicas, reasons = without_thrash(view, {"a": 4, "b": 0, "c": 0})
     assert replicas == {"a": 2, "b": 0, "c": 2}
-    assert reasons["c"] == "starts with 2 workers: to grow other jobs by these GPUs would not pay"
+    assert said(reasons["c"]) == "starts with 2 workers: to grow other jobs by these GPUs would not pay"
 
 
 @st.composite
@@ -222,7 +223,7 @@ def test_decide_when_the_placer_cannot_place_all_then_the_reason_says_so() -> No
     nodes = [a_node("n1"), a_node("n2", gpus=3)]
     plan = decide(a_state(jobs=jobs, nodes=nodes), Dictated({"a": 2, "b": 1}), Steady(), 0.0, cause="tick")
     assert plan.placement == {"a": ("n1", "n2")}
-    assert plan.reasons["b"] == "waits: the free GPUs are too scattered for 1 worker of 4 GPUs"
+    assert said(plan.reasons["b"]) == "waits: the free GPUs are too scattered for 1 worker of 4 GPUs"
 
 
 class Counting(Dictated):
@@ -255,7 +256,7 @@ def test_decide_when_one_job_after_the_other_finds_no_room_then_the_policy_is_as
     plan = decide(a_state(jobs=jobs, nodes=[a_node("n1", gpus=64)]), policy, Shunning(), 0.0, cause="tick")
     assert policy.asked == 4
     assert sorted(plan.placement) == ["e", "f"]
-    scattered = {job_id for job_id, why in plan.reasons.items() if "too scattered" in why}
+    scattered = {job_id for job_id, why in plan.reasons.items() if "too scattered" in said(why)}
     assert scattered == set("abcd")
 
 
@@ -273,7 +274,7 @@ def test_decide_when_the_free_gpus_are_too_scattered_for_a_job_then_later_small_
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert plan.placement == {"a": ("n1",), "b": ("n2",), "small": ("n1",)}
     scattered = "waits: the free GPUs are too scattered for 1 worker of 2 GPUs"
-    assert {plan.reasons["large"], plan.reasons["large-too"]} == {scattered}
+    assert {said(plan.reasons["large"]), said(plan.reasons["large-too"])} == {scattered}
 
 
 def test_decide_when_room_for_an_earlier_large_job_can_be_made_then_later_small_ones_give_way() -> None:
@@ -289,7 +290,7 @@ def test_decide_when_no_node_could_ever_hold_a_worker_then_the_job_waits_and_kee
     view = a_state(jobs=jobs, nodes=[a_node("n1"), a_node("n2")])
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert len(plan.placement["small"]) == 8
-    assert plan.reasons["huge"] == "waits: needs room for 1 worker of 8 GPUs, and the nodes have room for 0"
+    assert said(plan.reasons["huge"]) == "waits: needs room for 1 worker of 8 GPUs, and the nodes have room for 0"
 
 
 # ---- nodes that refuse jobs
@@ -304,7 +305,7 @@ def test_decide_when_every_node_refuses_a_job_then_it_waits_with_the_most_tellin
     )
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="worker.refused")
     assert len(plan.placement["b"]) == 12
-    assert plan.reasons["a"] == "waits: no node can take it: n1: 2 CPUs free, 4 needed; 1 more refuses it"
+    assert said(plan.reasons["a"]) == "waits: no node can take it: n1: 2 CPUs free, 4 needed; 1 more refuses it"
 
 
 def test_decide_when_the_nodes_that_take_a_job_are_too_small_then_the_reason_says_so() -> None:
@@ -312,7 +313,7 @@ def test_decide_when_the_nodes_that_take_a_job_are_too_small_then_the_reason_say
     view = a_state(jobs=[job], nodes=[a_node("n1"), a_node("n2")])
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert (
-        plan.reasons["a"]
+        said(plan.reasons["a"])
         == "waits: needs room for 6 workers of 1 GPU, and the nodes that take it have room for 4 (n1: a taint)"
     )
 
@@ -326,7 +327,7 @@ def test_decide_when_nodes_refuse_more_of_a_job_then_others_get_the_gpus_and_the
     plan = decide(view, Dictated({"a": 7, "b": 1}), Steady(), 5.0, cause="tick")
     assert plan.placement["a"] == ("n1",) * 4
     assert (
-        plan.reasons["a"]
+        said(plan.reasons["a"])
         == "runs with 4 workers: the nodes that take it have no GPUs free for 7 workers of 1 GPU (n2: a taint)"
     )
     shared = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
@@ -338,7 +339,9 @@ def test_decide_when_nodes_refuse_part_of_a_share_then_the_policy_hands_it_to_ot
     view = a_state(jobs=jobs, nodes=[a_node("n1", gpus=2), a_node("n2", gpus=6)])
     plan = decide(view, ElasticFifo(), Steady(), 5.0, cause="tick")
     assert plan.placement == {"a": ("n1",) * 2, "b": ("n2",) * 6}
-    assert plan.reasons["a"].startswith("runs with 2 workers: the nodes that take it have no GPUs free for 4 workers")
+    assert said(plan.reasons["a"]).startswith(
+        "runs with 2 workers: the nodes that take it have no GPUs free for 4 workers"
+    )
 
 
 def test_decide_when_a_refused_job_finds_no_room_then_others_of_its_shape_are_not_held_back() -> None:
@@ -346,7 +349,9 @@ def test_decide_when_a_refused_job_finds_no_room_then_others_of_its_shape_are_no
     nodes = [a_node("n1", gpus=1), a_node("n2", gpus=1)]
     plan = decide(a_state(jobs=jobs, nodes=nodes, placement={"full": ("n1",)}), ElasticFifo(), Steady(), 5.0, cause="x")
     assert plan.placement == {"full": ("n1",), "b": ("n2",)}
-    assert plan.reasons["a"] == "waits: the nodes that take it have no GPUs free for 1 worker of 1 GPU (n2: a taint)"
+    assert (
+        said(plan.reasons["a"]) == "waits: the nodes that take it have no GPUs free for 1 worker of 1 GPU (n2: a taint)"
+    )
 
 
 def test_decide_when_done_then_the_plan_tells_where_it_comes_from() -> None:
@@ -360,7 +365,7 @@ def test_decide_when_done_then_the_plan_tells_where_it_comes_from() -> None:
         decided_at=7.0,
         cause="job.submitted",
         placement={"a": ("n1",)},
-        reasons={"a": "as dictated"},
+        reasons={"a": worded("as dictated")},
     )
 
 
@@ -372,7 +377,10 @@ PLACEMENTS = st.dictionaries(JOB_IDS, st.lists(st.sampled_from(["n1", "n2"]), mi
 
 def a_plan(placement: Placement, number: int = 1, told: str = "abcdef") -> Plan:
     return Plan(
-        pool="p", number=number, placement=placement, reasons={job_id: f"{job_id} in plan {number}" for job_id in told}
+        pool="p",
+        number=number,
+        placement=placement,
+        reasons={job_id: worded(f"{job_id} in plan {number}") for job_id in told},
     )
 
 
@@ -396,7 +404,7 @@ def test_adopted_when_given_the_changes_then_the_new_plan_is_in_force(
 def test_changes_when_a_job_is_considered_for_the_first_time_then_its_reason_is_recorded() -> None:
     fact = changes(a_plan({}), a_plan({}, number=2), {"a"})
     assert fact == PlanAdopted(
-        pool="p", number=2, based_on=0, policy="", placer="", cause="", reasons={"a": "a in plan 2"}
+        pool="p", number=2, based_on=0, policy="", placer="", cause="", reasons={"a": worded("a in plan 2")}
     )
 
 

@@ -5,13 +5,16 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences
 from voda.domain.dependency import Dependency
 from voda.domain.job import Job
 from voda.domain.job_array import ArrayTask
+from voda.domain.reasons.holds import NextTry
+from voda.domain.reasons.outcomes import Waits
 from voda.domain.state import ClusterState, Estimate
 from voda.placement import PLACERS
 from voda.planner.decide import decide
-from voda.planner.eligibility import WAITS_FOR_RETRY, eligible_view, held_jobs, next_retry_at
+from voda.planner.eligibility import eligible_view, held_jobs, next_retry_at
 from voda.policies import POLICIES
 
 NOW = 100.0
@@ -38,12 +41,12 @@ def test_view_without_held_jobs_is_the_view_itself() -> None:
 def test_job_is_held_while_it_waits_for_another_and_says_for_which() -> None:
     waits_for = (after("a"), after("sweep-0", array="sweep"), after("b"), after("c"))
     view = a_state(jobs=[a_job("a", workers={0: "n1"}), a_job("z", waits_for=waits_for)], nodes=[a_node()])
-    assert held_jobs(view, NOW) == {"z": "waits: after a (Running), array sweep, b and 1 more"}
+    assert sentences(held_jobs(view, NOW)) == {"z": "waits: after a (Running), array sweep, b and 1 more"}
 
 
 def test_job_whose_dependency_cannot_be_met_says_why_until_it_is_canceled() -> None:
     job = a_job("z", waits_for=(after("a"),), unsatisfiable="a failed")
-    assert held_jobs(a_state(jobs=[job], nodes=[a_node()]), NOW) == {"z": "waits in vain: a failed"}
+    assert sentences(held_jobs(a_state(jobs=[job], nodes=[a_node()]), NOW)) == {"z": "waits in vain: a failed"}
 
 
 def test_job_that_is_being_canceled_is_left_to_the_policy_to_leave_out() -> None:
@@ -106,14 +109,14 @@ def test_no_policy_gives_a_held_job_workers(policy: str, placer: str) -> None:
     view = a_state(jobs=jobs, nodes=[a_node(gpus=8)])
     plan = decide(view, POLICIES.choose(policy), PLACERS.choose(placer), 10.0, cause="test")
     assert set(plan.placement) == {"sweep-0", "sweep-1"}
-    assert plan.reasons["sweep-3"] == "waits: array sweep has at most 2 tasks at work at once"
-    assert plan.reasons["z"] == "waits: after array sweep"
+    assert said(plan.reasons["sweep-3"]) == "waits: array sweep has at most 2 tasks at work at once"
+    assert said(plan.reasons["z"]) == "waits: after array sweep"
 
 
 def test_job_in_backoff_is_held_until_its_next_try_unless_it_has_workers() -> None:
     waits, works = a_job("a", retry_at=NOW + 8), a_job("b", retry_at=NOW + 8, workers={0: "n1"})
     view = a_state(jobs=[waits, works], nodes=[a_node()])
-    assert held_jobs(view, NOW) == {"a": WAITS_FOR_RETRY}
+    assert held_jobs(view, NOW) == {"a": Waits(why=(NextTry(),))}
     assert next_retry_at(view, NOW) == NOW + 8
     assert held_jobs(view, NOW + 8) == {}
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences
 from voda.placement import PLACERS
 from voda.planner.decide import decide
 from voda.planner.feasibility import shortfall
@@ -33,7 +34,7 @@ def test_waiting_job_is_left_out_with_one_that_finds_no_room_where_it_is_no_easi
     jobs = [a_job("roomless", **ROOMLESS), a_job("other", **{**ROOMLESS, **changes})]
     view = a_state(jobs=jobs, nodes=[a_node(f"n{number}", gpus=1) for number in range(8)])
     short = shortfall(view, {"roomless": 2, "other": 0}, {})
-    assert short.reasons == {"roomless": "waits: the free GPUs are too scattered for 2 workers of 2 GPUs"}
+    assert sentences(short.reasons) == {"roomless": "waits: the free GPUs are too scattered for 2 workers of 2 GPUs"}
     assert short.left_out.keys() == ({"roomless", "other"} if is_left_out else {"roomless"})
 
 
@@ -55,7 +56,7 @@ def test_gpus_that_are_too_scattered_for_one_job_go_to_another() -> None:
     policy, placer = POLICIES.choose("elastic-fifo"), PLACERS.choose("steady")
     plan = decide(view, policy, placer, 10.0, cause="tick")
     assert {job_id: len(nodes) for job_id, nodes in plan.placement.items()} == {"wide": 2, "small": 1, "last": 1}
-    assert plan.reasons["wide"] == "runs with 2 workers: the free GPUs are too scattered for 3 workers of 2 GPUs"
+    assert said(plan.reasons["wide"]) == "runs with 2 workers: the free GPUs are too scattered for 3 workers of 2 GPUs"
 
 
 def test_job_that_nodes_refuse_leaves_out_no_other() -> None:

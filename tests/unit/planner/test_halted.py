@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences
 from tests.views import views, with_priorities
 from voda.domain.plan import Plan
 from voda.domain.state import ClusterState
@@ -44,7 +45,7 @@ def test_halted_job_gets_no_workers_under_any_policy_and_the_others_what_they_wo
     plan = decide(view, policy, PLACERS.choose(placer), 0.0, cause="tick")
     away = {job_id for job_id, job in view.jobs.items() if job.is_halted and not job.is_canceling}
     assert not away & plan.placement.keys()
-    assert all(plan.reasons[job_id] == "halted by ann" for job_id in away)
+    assert all(said(plan.reasons[job_id]) == "halted by ann" for job_id in away)
     others = replace(view, jobs={job_id: job for job_id, job in view.jobs.items() if job_id not in away})
     without = decide(others, policy, PLACERS.choose(placer), 0.0, cause="tick")
     assert plan.placement == without.placement
@@ -56,7 +57,7 @@ def test_halt_of_a_running_job_releases_it_with_the_reason_and_resume_places_it_
     state = a_state(jobs=[job], nodes=[a_node("n1", gpus=1)], placement={"a": ("n1",)})
     fact = changes(state.plan, decide(state, Fifo(), Steady(), 1.0, cause="tick"), {"a"})
     assert fact is not None
-    assert (fact.released, fact.reasons, fact.placed) == (("a",), {"a": "halted by ann: disk is full"}, {})
+    assert (fact.released, sentences(fact.reasons), fact.placed) == (("a",), {"a": "halted by ann: disk is full"}, {})
     again = replace(state, plan=Plan(pool="default"), jobs={"a": replace(job, halt_reason="", workers={})})
     assert decide(again, Fifo(), Steady(), 2.0, cause="tick").placement == {"a": ("n1",)}
 
@@ -65,7 +66,7 @@ def test_explanation_of_a_halted_job_tells_who_halted_it_and_how_to_resume_it() 
     jobs = [a_job("a", halt_reason="halted by ann"), a_job("b"), a_job("c")]
     state = a_state(jobs=jobs, nodes=[a_node("n1", gpus=1)])
     told = explain_live(state, "a", 1.0, policies=POLICIES, decide=Registries().decider(state, cause="test"))
-    assert (told.reason, told.shortage, told.queue_position) == ("halted by ann", None, 0)
+    assert (said(told.reason), told.shortage, told.queue_position) == ("halted by ann", None, 0)
     assert told.suggestions == ("waits until it is resumed: voda resume a",)
     assert (
         explain_live(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
+from tests.reasons import said
 from voda.domain.job import Job
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState, mostly_silent
@@ -67,14 +68,14 @@ def test_workers_on_a_cordoned_node_stay_and_those_on_a_draining_one_move(placer
 
 def test_job_that_waits_is_told_which_nodes_are_drained() -> None:
     drained = a_view(nodes=1, is_draining=True)
-    for names, said in ((("n1",), "n1 is"), (("n1", "n2", "n3", "n4", "n5"), "n1, n2, n3 and 2 more are")):
+    for names, which in ((("n1",), "n1 is"), (("n1", "n2", "n3", "n4", "n5"), "n1, n2, n3 and 2 more are")):
         view = replace(drained, drains=dict.fromkeys(names, "drained by ada"))
         plan = decide(view, POLICIES.choose("elastic-fifo"), PLACERS.choose("steady"), NOW, cause="tick")
-        assert plan.reasons["a"].endswith(f"; {said} drained")
+        assert said(plan.reasons["a"]).endswith(f"; {which} drained")
     roomy = replace(a_view(nodes=2, is_draining=True), drains={"n1": "drained by ada"})
     plan = decide(roomy, POLICIES.choose("elastic-fifo"), PLACERS.choose("steady"), NOW, cause="tick")
     assert plan.placement == {"a": ("n2", "n2")}
-    assert "drained" not in plan.reasons["a"]
+    assert "drained" not in said(plan.reasons["a"])
 
 
 def test_workers_on_silent_nodes_stay_however_long_it_lasts_where_most_nodes_are_silent() -> None:

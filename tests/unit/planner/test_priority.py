@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said
 from tests.views import with_priorities
 from voda.domain.job import Job
 from voda.domain.plan import Placement, Plan
@@ -36,7 +37,7 @@ def test_job_of_higher_priority_when_it_comes_later_preempts_the_one_that_runs()
     high = a_job("high", min_replicas=4, max_replicas=4, priority=1, submitted_at=9.0)
     plan = decided(a_view(low, high, placement={"low": ("n1",) * 4}), "fifo")
     assert plan.replicas == {"high": 4}
-    assert plan.reasons["low"] == "preempted: 1 job of higher priority has 4 GPUs; needs 4 GPUs, none is free"
+    assert said(plan.reasons["low"]) == "preempted: 1 job of higher priority has 4 GPUs; needs 4 GPUs, none is free"
 
 
 def test_elastic_job_of_higher_priority_when_it_can_grow_goes_before_the_minimum_of_a_lower_one() -> None:
@@ -44,7 +45,7 @@ def test_elastic_job_of_higher_priority_when_it_can_grow_goes_before_the_minimum
     high = a_job("high", max_replicas=3, priority=5, submitted_at=9.0)
     plan = decided(a_view(low, high))
     assert plan.replicas == {"high": 3}
-    assert plan.reasons["low"] == "waits: 1 job of higher priority has 3 GPUs; needs 2 GPUs, 1 is free"
+    assert said(plan.reasons["low"]) == "waits: 1 job of higher priority has 3 GPUs; needs 2 GPUs, 1 is free"
 
 
 def test_running_job_when_higher_ones_need_part_of_its_gpus_shrinks() -> None:
@@ -53,15 +54,15 @@ def test_running_job_when_higher_ones_need_part_of_its_gpus_shrinks() -> None:
         a_view(low, a_job("a", priority=2), a_job("b", priority=1), placement={"low": ("n1",) * 4}), "elastic-fifo"
     )
     assert plan.replicas == {"a": 1, "b": 1, "low": 2}
-    assert plan.reasons["low"].startswith("shrunk from 4 to 2 workers: 2 jobs of higher priority have 2 GPUs; ")
-    assert "priority" not in plan.reasons["b"]
+    assert said(plan.reasons["low"]).startswith("shrunk from 4 to 2 workers: 2 jobs of higher priority have 2 GPUs; ")
+    assert "priority" not in said(plan.reasons["b"])
 
 
 def test_gpus_that_a_higher_class_cannot_use_go_to_the_lower_ones() -> None:
     too_large = a_job("too-large", min_replicas=9, max_replicas=9, priority=3)
     plan = decided(a_view(too_large, a_job("small", priority=-1), a_job("none", priority=-2, max_replicas=3)), "fifo")
     assert plan.replicas == {"small": 1, "none": 1}
-    assert plan.reasons["too-large"] == "waits: needs 9 GPUs, 4 are free"
+    assert said(plan.reasons["too-large"]) == "waits: needs 9 GPUs, 4 are free"
 
 
 def test_growth_of_a_higher_job_when_it_does_not_pay_leaves_the_lower_one_as_it_is() -> None:

@@ -1,6 +1,7 @@
 """Growths that do not pay: who gets the GPUs instead."""
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said
 from voda.domain.state import Estimate
 from voda.planner.resize_cost import without_thrash
 
@@ -16,8 +17,8 @@ def test_gpus_of_a_growth_that_does_not_pay_serve_as_many_waiting_jobs_as_they_a
     )
     replicas, reasons = without_thrash(view, {"a": 5, "b": 0, "c": 0, "d": 0})
     assert replicas == {"a": 1, "b": 1, "c": 1, "d": 0}
-    assert reasons["a"] == "kept at 1 worker: growing to 5 would save 80 s and cost 500 s"
-    assert reasons["b"] == "starts with 1 worker: to grow other jobs by these GPUs would not pay"
+    assert said(reasons["a"]) == "kept at 1 worker: growing to 5 would save 80 s and cost 500 s"
+    assert said(reasons["b"]) == "starts with 1 worker: to grow other jobs by these GPUs would not pay"
 
 
 def test_growth_of_a_job_on_nodes_of_one_gpu_that_does_not_pay_is_left_out() -> None:

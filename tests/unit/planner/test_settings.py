@@ -5,6 +5,7 @@ from typing import ClassVar
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import worded
 from voda.domain.plan import Allocation
 from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
 from voda.placement import PLACERS
@@ -19,7 +20,7 @@ class Two:
     paper: ClassVar[str] = "none"
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
-        return Allocation(replicas=dict.fromkeys(view.jobs, 2), reasons=dict.fromkeys(view.jobs, "two"))
+        return Allocation(replicas=dict.fromkeys(view.jobs, 2), reasons=dict.fromkeys(view.jobs, worded("two")))
 
 
 @pytest.mark.parametrize(("heeds_resize_cost", "replicas"), [(True, 1), (False, 2)])

@@ -8,14 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Plan
+from voda.domain.reasons.outcomes import GetsPart, HasPart, Waits
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
+from voda.events.cell_text import part_text
 from voda.placement import PLACERS
-from voda.planner import card_texts, share_jobs
-from voda.planner.card_texts import card_text
+from voda.planner import card_parts, share_jobs
+from voda.planner.card_parts import card_part
 from voda.planner.decide import decide
 from voda.policies import POLICIES
 
@@ -55,7 +58,7 @@ def planned(state: ClusterState) -> Plan:
 def test_share_when_a_card_is_free_gets_a_part_of_it_and_others_the_rest() -> None:
     plan = planned(a_machine(a_share_job("nb", 250), a_job("train", max_replicas=4)))
     assert plan.placement == {"nb": ("n1",), "train": ("n1",)}
-    assert plan.reasons["nb"] == "gets 250 milli of a card that was whole, on n1"
+    assert said(plan.reasons["nb"]) == "gets 250 milli of a card that was whole, on n1"
 
 
 def test_share_when_elastic_jobs_have_all_cards_makes_them_shrink_to_no_less_than_their_minimum() -> None:
@@ -63,7 +66,7 @@ def test_share_when_elastic_jobs_have_all_cards_makes_them_shrink_to_no_less_tha
     assert {job: len(nodes) for job, nodes in plan.placement.items()} == {"train": 1, "nb": 1}
     plan = planned(a_machine(running("train", workers=2, least=2), a_share_job("nb", 250)))
     assert {job: len(nodes) for job, nodes in plan.placement.items()} == {"train": 2}
-    assert plan.reasons["nb"] == "waits: needs 250 milli of one card; other jobs need all whole ones"
+    assert said(plan.reasons["nb"]) == "waits: needs 250 milli of one card; other jobs need all whole ones"
 
 
 def test_shares_when_they_fit_on_one_card_take_one_card_alone() -> None:
@@ -71,14 +74,14 @@ def test_shares_when_they_fit_on_one_card_take_one_card_alone() -> None:
     plan = planned(a_machine(running("train", workers=2), *jobs))
     assert len(plan.placement["train"]) == 1
     assert plan.placement.keys() == {"train", "nb0", "nb1", "nb2", "nb3"}
-    assert plan.reasons["nb3"] == "gets 250 milli of a card that others share, on n1"
+    assert said(plan.reasons["nb3"]) == "gets 250 milli of a card that others share, on n1"
 
 
 def test_share_when_a_shared_card_has_room_needs_no_other() -> None:
     plan = planned(a_machine(running("train", workers=1, least=1), a_share_job("nb", 400), held={"pod": (1, 600)}))
     assert plan.placement == {"train": ("n1",), "nb": ("n1",)}
     state = a_machine(running("train", workers=1, least=1), a_share_job("nb", 500), held={"pod": (1, 600)})
-    assert planned(state).reasons["nb"] == (
+    assert said(planned(state).reasons["nb"]) == (
         "waits: needs 500 milli of one card; a shared one has at most 400 milli and 16,000 MiB left, and other jobs"
         " need all whole ones"
     )
@@ -88,7 +91,7 @@ def test_share_that_runs_stays_and_says_which_part_of_which_card_it_has() -> Non
     runs = a_share_job("nb", 250, workers={0: "n1"})
     plan = planned(a_machine(runs, a_job("big", priority=9, max_replicas=2), held={"nb": (1, 250), "pod": (1, 100)}))
     assert plan.placement == {"nb": ("n1",), "big": ("n1",)}
-    assert plan.reasons["nb"] == "has 250 milli of card 1 of n1, beside default/pod (100 milli of card 1)"
+    assert said(plan.reasons["nb"]) == "has 250 milli of card 1 of n1, beside default/pod (100 milli of card 1)"
 
 
 def test_share_comes_after_waiting_jobs_of_higher_priority_or_that_came_before_it() -> None:
@@ -109,7 +112,7 @@ def test_share_when_it_is_halted_canceled_or_its_node_drained_gets_nothing() -> 
     drained = replace(state, nodes={"n1": replace(state.nodes["n1"], is_draining=True)}, drains={"n1": "new fan"})
     plan = planned(drained)
     assert plan.placement == {}
-    assert plan.reasons["nb"] == "waits: needs 250 milli of one card; no node has cards to share; n1 is drained"
+    assert said(plan.reasons["nb"]) == "waits: needs 250 milli of one card; no node has cards to share; n1 is drained"
 
 
 @pytest.mark.parametrize("held", [{}, {"pod": (0, 600)}, {"pod": (0, 600), "other": (1, 100)}])
@@ -117,7 +120,7 @@ def test_share_when_it_asks_for_more_memory_than_any_card_has_waits_and_says_so(
     held: Mapping[str, tuple[int, int]],
 ) -> None:
     plan = planned(a_machine(a_share_job("nb", 250, memory_mib=20_000), held=held))
-    assert plan.reasons["nb"] == (
+    assert said(plan.reasons["nb"]) == (
         "waits: needs 250 milli and 20,000 MiB of one card; no card of the pool has 20,000 MiB: the largest has"
         " 16,000 MiB"
     )
@@ -128,23 +131,23 @@ def test_share_when_the_memory_of_no_card_is_known_waits_and_says_so() -> None:
     devices = (GpuDevice(),) * 2
     state = replace(state, nodes={"n1": replace(state.nodes["n1"], devices=devices)})
     state.shares["n1"].devices = devices
-    assert planned(state).reasons["nb"] == (
+    assert said(planned(state).reasons["nb"]) == (
         "waits: needs 250 milli and 1 MiB of one card; no card of the pool has 1 MiB: the memory of none is known"
     )
 
 
 def test_share_when_no_card_is_wholly_free_is_not_told_that_other_jobs_need_them() -> None:
     nobody = a_machine(a_share_job("nb", 500), held={"a": (0, 600), "b": (1, 700)})
-    assert planned(nobody).reasons["nb"] == (
+    assert said(planned(nobody).reasons["nb"]) == (
         "waits: needs 500 milli of one card; a shared one has at most 400 milli and 16,000 MiB left, and no card is"
         " wholly free"
     )
     # The first share takes the last whole card in this very plan.
     jobs = [a_share_job("a", 600, submitted_at=1.0), a_share_job("b", 600, submitted_at=2.0)]
-    assert planned(a_machine(*jobs, cards=1)).reasons["b"].endswith("MiB left, and no card is wholly free")
+    assert said(planned(a_machine(*jobs, cards=1)).reasons["b"]).endswith("MiB left, and no card is wholly free")
     waiting = a_job("big", min_replicas=1, priority=1)
     state = a_machine(waiting, a_share_job("nb", 500), held={"a": (0, 600)})
-    assert planned(state).reasons["nb"].endswith("MiB left, and other jobs need all whole ones")
+    assert said(planned(state).reasons["nb"]).endswith("MiB left, and other jobs need all whole ones")
 
 
 def test_share_when_whole_cards_are_too_small_or_refused_says_which() -> None:
@@ -152,9 +155,9 @@ def test_share_when_whole_cards_are_too_small_or_refused_says_which() -> None:
     state = a_machine(a_share_job("nb", 100, memory_mib=12_000), held={"full": (0, 999)})
     state = replace(state, nodes={"n1": replace(state.nodes["n1"], devices=(large, small))})
     state.shares["n1"].devices = (large, small)
-    assert planned(state).reasons["nb"].endswith("1 milli and 16,000 MiB left, and no whole one is large enough")
-    refused = a_machine(a_share_job("nb", 100, refusals={"n1": "n1: 2 CPUs free, 4 needed"}))
-    assert planned(refused).reasons["nb"] == (
+    assert said(planned(state).reasons["nb"]).endswith("1 milli and 16,000 MiB left, and no whole one is large enough")
+    refused = a_machine(a_share_job("nb", 100, refusals={"n1": "2 CPUs free, 4 needed"}))
+    assert said(planned(refused).reasons["nb"]) == (
         "waits: needs 100 milli of one card; nodes refuse it (n1: 2 CPUs free, 4 needed)"
     )
 
@@ -177,19 +180,19 @@ def test_many_shares_read_each_account_twice_and_each_pod_once(monkeypatch: pyte
     state = a_machine(*jobs, cards=20, held=runs)
     calls = Counter[str]()
     counted(monkeypatch, calls, SharingNode, "free")
-    counted(monkeypatch, calls, card_texts, "shares_text")
+    counted(monkeypatch, calls, card_parts, "CardMate")
     _, placed = share_jobs.place_shares(state)
-    assert calls == {"free": 2, "shares_text": 100}
-    assert Counter(reason.split()[0] for reason in placed.reasons.values()) == {"has": 100, "gets": 70, "waits:": 130}
+    assert calls == {"free": 2, "CardMate": 100}
+    assert Counter(map(type, placed.reasons.values())) == {HasPart: 100, GetsPart: 70, Waits: 130}
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], owner: Any, name: str) -> None:
     """Let a function count its calls."""
     function = getattr(owner, name)
 
-    def counting(*arguments: Any) -> Any:
+    def counting(*arguments: Any, **named: Any) -> Any:
         calls[name] += 1
-        return function(*arguments)
+        return function(*arguments, **named)
 
     monkeypatch.setattr(owner, name, counting)
 
@@ -202,8 +205,10 @@ def test_shares_on_several_cards_are_beside_those_of_all_of_them_in_the_order_in
         assigned_at=0.0,
     )
     state.shares["n1"].pods["nb"] = nb
-    assert card_text(state.shares, "nb") == (
+    part = card_part(state.shares, "nb")
+    assert part is not None
+    assert part_text(part) == (
         "for 0 250 milli of card 0; for 1 250 milli of card 1 of n1,"
         " beside default/b (100 milli of card 1), default/a (100 milli of card 0)"
     )
-    assert card_text(state.shares, "other") == ""
+    assert card_part(state.shares, "other") is None

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import Log, a_job, a_node, a_spec, a_state
+from tests.reasons import said
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
+from voda.domain.reasons.nodes import Said
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState, Settings
+from voda.events.node_text import stuck_text
 from voda.events.types import (
     AnyFact,
     JobBackedOff,
@@ -47,7 +50,7 @@ def planned(view: ClusterState, now: float = NOW, *, policy: str = "elastic-fifo
 
 def a_backoff(*, at_work: int = 0, planned: int = 4, failures: int = 1, retry_at: float = NOW + 240) -> StartBackoff:
     return StartBackoff(
-        reason="no pods",
+        reason=Said(text="no pods"),
         at_work=at_work,
         planned=planned,
         failures=failures,
@@ -104,7 +107,7 @@ def test_reason_is_what_a_node_or_an_action_said_of_it() -> None:
         "n1: 2 CPUs free, 4 needed": rigid("a", last_error="x", refusals={"n1": "2 CPUs free, 4 needed"}),
     }
     for reason, job in jobs.items():
-        assert [late.reason for late in overdue(a_view(job), NOW + 120)] == [reason]
+        assert [stuck_text(late.reason) for late in overdue(a_view(job), NOW + 120)] == [reason]
 
 
 def test_job_of_which_all_planned_replicas_are_done_is_not_overdue() -> None:
@@ -166,7 +169,7 @@ def test_halted_canceled_and_running_jobs_are_not_overdue() -> None:
 def test_job_with_workers_is_overdue_where_the_cluster_says_what_keeps_them_from_work() -> None:
     job = rigid("a", workers=dict.fromkeys(range(4), "n1"), obstacle=Obstacle("no image", NOW + 10, 1))
     [late] = overdue(a_view(job), NOW + 130)
-    assert (late.at_work, late.planned, late.reason) == (1, 4, "no image")
+    assert (late.at_work, late.planned, late.reason) == (1, 4, Said(text="no image"))
 
 
 def test_job_that_is_planned_elsewhere_again_and_again_does_not_begin_to_wait_anew() -> None:
@@ -200,7 +203,7 @@ def test_gpus_of_a_stuck_job_are_planned_for_others_whatever_its_priority(placer
     stuck, other = rigid("a", priority=9, backoff=a_backoff()), rigid("b", submitted_at=5.0)
     plan = planned(a_view(stuck, other), placer=placer)
     assert plan.placement == {"b": ("n1",) * 4}
-    assert plan.reasons["a"] == (
+    assert said(plan.reasons["a"]) == (
         "waits: stuck with 0 of 4 planned workers at work: no pods; others go first for 4m 00s"
     )
 
@@ -208,7 +211,9 @@ def test_gpus_of_a_stuck_job_are_planned_for_others_whatever_its_priority(placer
 def test_stuck_job_keeps_what_nobody_else_wants() -> None:
     plan = planned(a_view(rigid("a", backoff=a_backoff()), rigid("b", size=5)))
     assert plan.placement == {"a": ("n1",) * 4}
-    assert plan.reasons["a"].endswith("stuck with 0 of 4 planned workers at work: no pods; others go first for 4m 00s")
+    assert said(plan.reasons["a"]).endswith(
+        "stuck with 0 of 4 planned workers at work: no pods; others go first for 4m 00s"
+    )
 
 
 def test_stuck_job_is_planned_as_any_other_from_its_retry_on() -> None:
@@ -229,7 +234,7 @@ def test_job_that_works_with_fewer_workers_keeps_them_and_gets_no_more() -> None
     stuck = a_job("a", max_replicas=4, workers=workers, backoff=a_backoff(at_work=2))
     plan = planned(a_view(stuck, a_job("b", priority=9, min_replicas=1, max_replicas=2)))
     assert plan.replicas == {"a": 2, "b": 2}
-    assert "stuck with 2 of 4 planned workers at work" in plan.reasons["a"]
+    assert "stuck with 2 of 4 planned workers at work" in said(plan.reasons["a"])
     assert planned(a_view(stuck), NOW + 240).replicas == {"a": 4}
 
 
@@ -245,13 +250,13 @@ def test_job_that_holds_its_gpus_again_is_stuck_no_more() -> None:
 )
 def test_request_of_the_user_begins_anew(request_: AnyFact) -> None:
     backed_off = JobBackedOff(
-        pool="default", job_id="a", at_work=0, planned=4, since=10.0, reason="no pods", retry_after_s=240.0
+        pool="default", job_id="a", at_work=0, planned=4, since=10.0, reason=Said(text="no pods"), retry_after_s=240.0
     )
     live = folded(*BEGINNING, (10.0, a_plan(placed={"a": ("n1",) * 4})), (130.0, backed_off))
     job = live.cluster.job("a")
     assert job is not None
     assert job.backoff == StartBackoff(
-        reason="no pods", at_work=0, planned=4, failures=1, retry_at=370.0, retry_after_s=240.0
+        reason=Said(text="no pods"), at_work=0, planned=4, failures=1, retry_at=370.0, retry_after_s=240.0
     )
     assert live.cluster.undecided("default") == {"a"}
     again = folded(*BEGINNING, (10.0, a_plan(placed={"a": ("n1",) * 4})), (130.0, backed_off), (140.0, request_))

@@ -3,6 +3,7 @@
 import math
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences
 from tests.views import drawn_view
 from voda.domain.job import Job
 from voda.domain.state import ClusterState, Estimate
@@ -63,8 +64,8 @@ def test_afs_l_when_nobody_has_a_share_starts_with_the_shortest() -> None:
     }
     answer = AfsL().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=1)], estimates=estimates), 0.0)
     assert answer.replicas == {"unknown": 0, "long": 0, "short": 1}
-    assert answer.reasons["short"] == "starts with 1 worker, by gain and time left, 3,600 s at this size"
-    assert answer.reasons["unknown"] == "waits: needs 1 GPU, none is free"
+    assert said(answer.reasons["short"]) == "starts with 1 worker, by gain and time left, 3,600 s at this size"
+    assert said(answer.reasons["unknown"]) == "waits: needs 1 GPU, none is free"
 
 
 def test_afs_l_when_jobs_beat_each_other_in_a_circle_gives_the_gpu_to_the_last_one_standing() -> None:
@@ -82,7 +83,7 @@ def test_afs_l_when_jobs_beat_each_other_in_a_circle_gives_the_gpu_to_the_last_o
 def test_afs_l_when_a_job_makes_no_headway_says_that_its_time_is_unknown() -> None:
     estimates = {"a": Estimate(speedup=(0, 0), remaining_s=100.0)}
     answer = AfsL().allocate(a_state(jobs=[a_job("a")], nodes=[a_node(gpus=1)], estimates=estimates), 0.0)
-    assert answer.reasons == {"a": "starts with 1 worker, by gain, time left unknown"}
+    assert sentences(answer.reasons) == {"a": "starts with 1 worker, by gain, time left unknown"}
 
 
 def test_afs_l_when_more_gpus_bring_no_headway_either_takes_it_for_gain() -> None:

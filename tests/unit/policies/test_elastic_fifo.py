@@ -3,6 +3,7 @@
 from hypothesis import given
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import sentences
 from tests.views import views
 from voda.domain.state import ClusterState
 from voda.policies.elastic_fifo import ElasticFifo
@@ -14,7 +15,7 @@ def test_elastic_fifo_when_gpus_are_left_over_deals_them_in_turn() -> None:
     state = a_state(jobs=jobs, nodes=[a_node(gpus=7)], placement={"a": ("n1", "n1"), "b": ("n1", "n1", "n1")})
     answer = ElasticFifo().allocate(state, 0.0)
     assert answer.replicas == {"a": 5, "b": 2}
-    assert answer.reasons == {
+    assert sentences(answer.reasons) == {
         "a": "grown from 2 to 5 workers: both jobs share 7 GPUs, first submitted first",
         "b": "shrunk from 3 to 2 workers: both jobs share 7 GPUs, first submitted first",
     }

@@ -1,6 +1,7 @@
 """Elastic-Tiresias: the same answers as the rule read literally, one replica and one scan at a time."""
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences
 from tests.views import drawn_view
 from voda.domain.job import Job
 from voda.domain.state import ClusterState, Estimate, Settings
@@ -80,7 +81,7 @@ def test_elastic_tiresias_when_a_compacted_job_does_not_grow_again_says_so() -> 
     )
     answer = ElasticTiresias().allocate(view, 0.0)
     assert answer.replicas == {"low": 1, "large": 0}
-    assert answer.reasons["low"] == "shrunk from 4 to 1 worker: compacted, while 1 job cannot start"
+    assert said(answer.reasons["low"]) == "shrunk from 4 to 1 worker: compacted, while 1 job cannot start"
 
 
 def test_elastic_tiresias_when_nobody_gains_leaves_gpus_idle() -> None:
@@ -88,4 +89,4 @@ def test_elastic_tiresias_when_nobody_gains_leaves_gpus_idle() -> None:
     estimates = {"a": Estimate(speedup=(0, 1, 1.5, 1.4, 9.0))}
     answer = ElasticTiresias().allocate(a_state(jobs=[job], nodes=[a_node(gpus=4)], estimates=estimates), 0.0)
     assert answer.replicas == {"a": 2}
-    assert answer.reasons == {"a": "starts with 2 workers, highest gain 0.50/GPU"}
+    assert sentences(answer.reasons) == {"a": "starts with 2 workers, highest gain 0.50/GPU"}

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said
 from tests.views import drawn_view
 from voda.domain.job import Job
 from voda.domain.state import ClusterState, Estimate
@@ -66,7 +67,7 @@ def test_ffdl_when_gains_are_equal_prefers_the_earlier_job() -> None:
     jobs = [a_job("b", submitted_at=1, max_replicas=4), a_job("a", submitted_at=2, max_replicas=4)]
     answer = Ffdl().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=5)]), 0.0)
     assert answer.replicas == {"b": 4, "a": 1}
-    assert answer.reasons["b"] == "starts with 4 workers, best total speedup 5.00 on 5 GPUs"
+    assert said(answer.reasons["b"]) == "starts with 4 workers, best total speedup 5.00 on 5 GPUs"
 
 
 def test_ffdl_when_gains_are_equal_prefers_the_earlier_job_also_behind_one_that_gains_less() -> None:

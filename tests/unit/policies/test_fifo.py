@@ -1,6 +1,7 @@
 """FIFO: what was requested, first come first served, small ones passing large ones."""
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said, sentences
 from voda.policies.fifo import Fifo
 
 
@@ -11,7 +12,10 @@ def test_fifo_when_the_first_job_does_not_fit_lets_a_small_one_pass() -> None:
     ]
     answer = Fifo().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=4)]), 0.0)
     assert answer.replicas == {"large": 0, "small": 3}
-    assert answer.reasons == {"large": "waits: needs 8 GPUs, 1 is free", "small": "starts with 3 workers, as requested"}
+    assert sentences(answer.reasons) == {
+        "large": "waits: needs 8 GPUs, 1 is free",
+        "small": "starts with 3 workers, as requested",
+    }
 
 
 def test_fifo_when_jobs_were_submitted_together_goes_by_name() -> None:
@@ -24,4 +28,4 @@ def test_fifo_when_replicas_hold_several_gpus_charges_each_of_them() -> None:
     state = a_state(jobs=jobs, nodes=[a_node(gpus=8)], placement={"b": ("n1",)})
     answer = Fifo().allocate(state, 0.0)
     assert answer.replicas == {"a": 2, "b": 0}
-    assert answer.reasons["b"] == "preempted: needs 1 GPU, none is free"
+    assert said(answer.reasons["b"]) == "preempted: needs 1 GPU, none is free"

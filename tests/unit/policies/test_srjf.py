@@ -1,6 +1,7 @@
 """SRJF and Elastic-SRJF: what counts as short, and that nobody passes the maximum."""
 
 from tests.builders import a_job, a_node, a_state
+from tests.reasons import said
 from voda.domain.state import Estimate
 from voda.policies.elastic_srjf import ElasticSrjf
 from voda.policies.srjf import Srjf
@@ -45,4 +46,4 @@ def test_elastic_srjf_when_gpus_are_short_serves_the_shortest_on_one_replica_fir
     jobs = [a_job("wide", max_replicas=4), a_job("narrow", submitted_at=5, max_replicas=4)]
     answer = ElasticSrjf().allocate(a_state(jobs=jobs, nodes=[a_node(gpus=3)], estimates=WORKS), 0.0)
     assert answer.replicas == {"narrow": 2, "wide": 1}
-    assert answer.reasons["narrow"] == "starts with 2 workers, both jobs share 3 GPUs, least time left first"
+    assert said(answer.reasons["narrow"]) == "starts with 2 workers, both jobs share 3 GPUs, least time left first"

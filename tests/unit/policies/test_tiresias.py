@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import a_job, a_node, a_state
 from voda.domain.job import Job
+from voda.domain.reasons.outcomes import Demoted, Promoted
 from voda.domain.state import ClusterState, Settings
 from voda.policies.tiresias import Tiresias
 
@@ -43,7 +44,7 @@ def test_running_job_when_it_was_served_more_than_the_limit_is_demoted() -> None
     assert Tiresias().requeue(view, BEGIN + 1500.0) == {}
     due_at = Tiresias().requeue_due_at(view, BEGIN)
     assert due_at == BEGIN + 1500.000001
-    assert Tiresias().requeue(view, due_at) == {"a": (1, "demoted: served 3,600 GPU-s since its start, limit 3,600")}
+    assert Tiresias().requeue(view, due_at) == {"a": (1, Demoted(served_gpu_s=3_600, limit_gpu_s=3_600))}
 
 
 def test_halted_job_when_it_waited_long_enough_is_promoted() -> None:
@@ -51,9 +52,7 @@ def test_halted_job_when_it_waited_long_enough_is_promoted() -> None:
     view = a_state(jobs=[job])
     assert Tiresias().requeue_due_at(view, BEGIN) == BEGIN + 800.0
     assert Tiresias().requeue(view, BEGIN + 799.9) == {}
-    assert Tiresias().requeue(view, BEGIN + 800.0) == {
-        "a": (0, "promoted: waited 800 s, 8 times its last run of 100 s")
-    }
+    assert Tiresias().requeue(view, BEGIN + 800.0) == {"a": (0, Promoted(waited_s=800, times=8.0, last_run_s=100))}
 
 
 def test_job_when_it_never_ran_or_is_being_canceled_stays_in_its_queue() -> None:

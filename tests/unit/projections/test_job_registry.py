@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_spec
 from tests.manifests import a_torch_job
+from tests.reasons import said, worded
 from voda.domain.job import Phase
 from voda.domain.job_array import ArrayTask
 from voda.events.types import (
@@ -84,13 +85,13 @@ def test_job_that_has_ended_without_workers_is_not_changed_by_what_comes_late() 
 
 def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
     log = a_submitted_job(max_replicas=4, gpus_per_replica=2)
-    log.add(a_plan(1, 1, placed={"a": ("n1", "n1")}, reasons={"a": "room for 2"}), at=1)
+    log.add(a_plan(1, 1, placed={"a": ("n1", "n1")}, reasons={"a": worded("room for 2")}), at=1)
     log.add(WorkerStarted(job_id="a", workers={0: "n1", 1: "n1"}), at=10)
     log.add(JobProgressed(job_id="a", epochs_done=1, workers=2, epoch_s=5.0, metrics={"loss": 0.5}), at=15)
     log.add(WorkerExited(job_id="a", workers=(1,)), at=20)
     log.add(JobProgressed(job_id="a", epochs_done=2, workers=1, metrics={"accuracy": 0.9}), at=28)
     record = the(log)
-    assert (record.phase, record.planned, record.reason) == (Phase.RUNNING, ("n1", "n1"), "room for 2")
+    assert (record.phase, record.planned, said(record.reason)) == (Phase.RUNNING, ("n1", "n1"), "room for 2")
     assert (record.job.first_started_at, record.resizes, record.job.workers, record.revision) == (10, 0, {0: "n1"}, 6)
     assert (record.job.epochs_done, record.epoch_s, record.reported_at) == (2, 5.0, 28)
     assert record.metrics == {"loss": 0.5, "accuracy": 0.9}
@@ -105,10 +106,10 @@ def test_job_from_submission_to_completion_is_told_as_it_happened() -> None:
 def test_job_when_preempted_waits_again_and_says_so() -> None:
     log = a_submitted_job()
     log.add(WorkerStarted(job_id="a", workers={0: "n1"}), at=1)
-    log.add(a_plan(1, 1, released=("a",), reasons={"a": "b goes first"}), at=2)
+    log.add(a_plan(1, 1, released=("a",), reasons={"a": worded("b goes first")}), at=2)
     log.add(WorkerExited(job_id="a", workers=(0,)), at=3)
     record = the(log)
-    assert (record.is_preempted, record.planned, record.reason) == (True, (), "b goes first")
+    assert (record.is_preempted, record.planned, said(record.reason)) == (True, (), "b goes first")
 
 
 def exits(cause: ExitCause, *workers: int) -> WorkerExited:
@@ -175,9 +176,9 @@ def test_job_that_failed_or_was_canceled_says_why() -> None:
     assert the(log, "b").is_canceling
     log.add(JobFailed(job_id="a", reason="out of memory"), at=3)
     log.add(JobCanceled(job_id="b"), at=3)
-    assert (the(log, "a").phase, the(log, "a").reason) == (Phase.FAILED, "out of memory")
+    assert (the(log, "a").phase, said(the(log, "a").reason)) == (Phase.FAILED, "out of memory")
     record = the(log, "b")
-    assert (record.phase, record.reason, record.is_canceling) == (Phase.CANCELED, "not needed", False)
+    assert (record.phase, said(record.reason), record.is_canceling) == (Phase.CANCELED, "not needed", False)
 
 
 def test_stall_is_told_until_it_is_over_or_the_job_is() -> None:
@@ -501,7 +502,7 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
         st.integers(0, 60),
         placed=st.dictionaries(JOBS, st.lists(NODES, min_size=1, max_size=4).map(tuple)),
         released=st.lists(JOBS, unique=True).map(tuple),
-        reasons=st.dictionaries(JOBS, st.sampled_from(["because", "therefore"])),
+        reasons=st.dictionaries(JOBS, st.sampled_from([worded("because"), worded("therefore")])),
     ),
 )
 
@@ -539,7 +540,7 @@ def test_roster_says_of_live_jobs_what_decisions_read(log: Log) -> None:
                 not isinstance(one.data, PlanAdopted) for one in log.events[: record.submitted_position]
             ):
                 assert record.planned == plan.placement.get(job_id, ())
-                assert record.reason == plan.reasons.get(job_id, "")
+                assert record.reason == plan.reasons.get(job_id)
 
 
 @given(logs())
@@ -578,14 +579,14 @@ def test_snapshot_and_tail_give_the_state_of_a_full_fold(log: Log, cut: int) -> 
 
 def test_reason_is_that_of_the_last_plan_that_gave_one_until_one_releases_the_job() -> None:
     log = a_submitted_job()
-    log.add(a_plan(1, 1, placed={"a": ("n1",)}, reasons={"a": "starts on 1"}), at=1)
+    log.add(a_plan(1, 1, placed={"a": ("n1",)}, reasons={"a": worded("starts on 1")}), at=1)
     log.add(a_plan(2, 2, placed={"a": ("n2",)}), at=2)
-    assert the(log).reason == "starts on 1"
+    assert said(the(log).reason) == "starts on 1"
     log.add(a_plan(3, 3, released=("a",)), at=3)
-    assert (the(log).reason, the(log).planned) == ("", ())
-    log.add(a_plan(4, 4, reasons={"a": "waits: needs 1 GPU, none is free"}), at=4)
-    log.add(a_plan(5, 5, released=("a",), reasons={"a": "b goes first"}), at=5)
-    assert the(log).reason == "b goes first"
+    assert (said(the(log).reason), the(log).planned) == ("", ())
+    log.add(a_plan(4, 4, reasons={"a": worded("waits: needs 1 GPU, none is free")}), at=4)
+    log.add(a_plan(5, 5, released=("a",), reasons={"a": worded("b goes first")}), at=5)
+    assert said(the(log).reason) == "b goes first"
 
 
 @pytest.mark.parametrize(("reason", "shown"), [("halted by ada", "halted by ada"), ("", "halted")])

@@ -11,7 +11,9 @@ from tests.builders import Log, a_node, a_spec
 from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, VirtualClusterSpec, WorkerCells
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
+from voda.domain.reasons.outcomes import Waits
 from voda.domain.state import Settings
+from voda.events.node_text import refusal_text
 from voda.events.types import (
     AnyFact,
     GangJoined,
@@ -178,7 +180,7 @@ def test_job_when_it_ends_without_ever_being_placed_leaves_no_reason_behind() ->
     log = Log()
     log.add(JobSubmitted(spec=a_spec("a")), at=0)
     plan = PlanAdopted(
-        pool="default", number=1, based_on=1, policy="fifo", placer="steady", cause="x", reasons={"a": "waits"}
+        pool="default", number=1, based_on=1, policy="fifo", placer="steady", cause="x", reasons={"a": Waits()}
     )
     log.add(plan, at=1)
     log.add(JobCanceled(job_id="a"), at=2)
@@ -278,7 +280,11 @@ def a_refused_job() -> Log:
 
 
 def refusals(log: Log) -> dict[str, dict[str, str]]:
-    return {job_id: dict(job.refusals) for job_id, job in folded(log).jobs("default").items() if job.refusals}
+    return {job_id: refusals_of(job) for job_id, job in folded(log).jobs("default").items() if job.refusals}
+
+
+def refusals_of(job: Job) -> dict[str, str]:
+    return {node: refusal_text(why) for node, why in job.refusals.items()}
 
 
 def test_refusals_when_told_hold_for_their_job_and_node() -> None:
@@ -321,7 +327,7 @@ def test_refusals_when_read_from_a_snapshot_are_lifted_with_their_node() -> None
     live.load(folded(log).dump())
     live.apply(log.add(NodeChanged(node=a_node("n2")), at=20))
     jobs = live.jobs("default")
-    assert (dict(jobs["a"].refusals), dict(jobs["b"].refusals)) == ({"n1": "2 CPUs free, 4 needed"}, {})
+    assert (refusals_of(jobs["a"]), refusals_of(jobs["b"])) == ({"n1": "2 CPUs free, 4 needed"}, {})
 
 
 def test_memory_of_refusals_when_they_are_lifted_or_their_jobs_end_is_free() -> None:

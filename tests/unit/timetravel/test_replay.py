@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.reasons import worded
 from voda.domain.plan import Plan
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobProgressed, JobQueueLevelChanged, LeaderElected, PlanAdopted
@@ -35,7 +36,7 @@ class Pool:
             cause="job.submitted",
             placed=placed or {},
             released=released,
-            reasons=dict.fromkeys(placed or {}, f"by plan {len(self.plans)}"),
+            reasons=dict.fromkeys(placed or {}, worded(f"by plan {len(self.plans)}")),
         )
         self.positions.append(await self.add(fact))
         self.plans.append(adopted(self.plans[-1], fact, self.at))

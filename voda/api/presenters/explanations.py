@@ -1,6 +1,8 @@
 """Explanations as the API shows them."""
 
 from voda.api.presenters.jobs import share_of
+from voda.events.cell_text import part_text
+from voda.events.reason_text import job_text
 from voda.projections.history import FinishedJob
 from voda.timetravel.explanation import JobDecision, JobExplanation
 from voda.wire.base import instant, view_of
@@ -13,6 +15,9 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
     return view_of(
         ExplanationView,
         explanation,
+        message=job_text(explanation.reason),
+        next_message=job_text(explanation.next_reason),
+        card=part_text(explanation.card) if explanation.card is not None else "",
         at=instant(explanation.at),
         since=instant(explanation.since),
         min_replicas=spec.min_replicas,
@@ -29,7 +34,12 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
 
 
 def _decision(decision: JobDecision) -> DecisionView:
-    return view_of(DecisionView, decision, decided_at=instant(decision.at))
+    return view_of(
+        DecisionView,
+        decision,
+        decided_at=instant(decision.at),
+        message=job_text(decision.reason) or "the job had ended",
+    )
 
 
 def _ended(job: FinishedJob) -> EndedJobView:

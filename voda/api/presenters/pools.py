@@ -15,6 +15,7 @@ from voda.domain.node import Node
 from voda.domain.plan import Plan
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState, Settings
+from voda.events.reason_text import reason_text
 from voda.policies.toolkit.parameters import parameters_in_force
 from voda.wire.base import instant, view_of
 from voda.wire.pools import CardView, NodeView, PlanView, PoolView, SettingsView
@@ -66,7 +67,8 @@ def nodes_of(
 def plan_of(plan: Plan, *, position: int, changed: Sequence[str] = ()) -> PlanView:
     """Return a plan, which the event at `position` adopted (0 = none yet), and the jobs that it placed otherwise."""
     decided_at = instant(plan.decided_at) if plan.number else None
-    return view_of(PlanView, plan, position=position, decided_at=decided_at, changed=tuple(changed))
+    messages = {job_id: reason_text(reason) for job_id, reason in plan.reasons.items()}
+    return view_of(PlanView, plan, position=position, decided_at=decided_at, messages=messages, changed=tuple(changed))
 
 
 def _gpus_by_node(jobs: Iterable[Job]) -> Mapping[str, Mapping[str, int]]:

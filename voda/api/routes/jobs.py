@@ -266,7 +266,7 @@ def _as_everywhere(explanation: JobExplanation, record: JobRecord | None) -> Job
     return replace(
         explanation,
         # What holds it up has a line of its own here.
-        reason=record.explanation.removesuffix(record.obstacle).removesuffix("; "),
+        reason=record.present_reason,
         obstacle=record.obstacle,
         program_failures=record.program_failures,
         last_failure=record.last_failure,

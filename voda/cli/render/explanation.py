@@ -28,7 +28,7 @@ def in_utc(instant: datetime) -> str:
 def explanation_text(explanation: ExplanationView, when: FormatInstant = in_utc) -> RenderableType:
     """Return the explanation in sentences, and the recent decisions as a table."""
     lines = (
-        _end_lines(explanation.ended, explanation.reason, when) if explanation.ended else _present(explanation, when)
+        _end_lines(explanation.ended, explanation.message, when) if explanation.ended else _present(explanation, when)
     )
     parts: list[RenderableType] = [Text(_head(explanation, when), style="bold")]
     parts += [Padding(Text(plain(line)), (0, 0, 0, 2)) for line in lines]
@@ -63,7 +63,7 @@ def decisions_table(decisions: Sequence[DecisionView], when: FormatInstant = in_
             when(decision.decided_at)[5:].rstrip("Z").replace("T", " "),
             str(decision.position),
             f"{len(decision.before)} -> {len(decision.after)}",
-            Text(plain(decision.reason)),
+            Text(plain(decision.message)),
             Text(plain(cause)),
         )
     return table
@@ -93,13 +93,13 @@ def _present(job: ExplanationView, when: FormatInstant) -> Iterator[str]:
         yield f"held up: {job.obstacle}"
     if said := interruption(job):
         yield said
-    yield f"why: {job.reason or NOT_CONSIDERED}"
+    yield f"why: {job.message or NOT_CONSIDERED}"
     if job.next != job.planned:
         nodes = f" on {per_node(job.next)}" if job.next else ""
-        why = f" ({job.next_reason})" if job.next_reason else ""
+        why = f" ({job.next_message})" if job.next_message else ""
         yield f"a plan decided now would give it {counted(len(job.next), 'replica')}{nodes}{why}"
-    elif not job.next and job.next_reason and job.next_reason != job.reason:
-        yield f"by now: {job.next_reason}"
+    elif not job.next and job.next_message and job.next_message != job.message:
+        yield f"by now: {job.next_message}"
     yield from outlook(job, when)
 
 

@@ -133,7 +133,7 @@ def _facts(job: JobView, context: JobContext, at: datetime) -> Iterator[tuple[st
     if job.labels:
         yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
     yield "Replicas", _size(job)
-    if job.reason or not has_ended(job):
+    if job.message or not has_ended(job):
         yield "Why", _why(job, context.explanation)
     if context.explanation and not has_ended(job):
         # The forecast already shows the expected start.
@@ -166,8 +166,8 @@ def _failures(job: JobView, at: datetime) -> Iterator[tuple[str, str]]:
 def _why(job: JobView, explanation: ExplanationView | None) -> str:
     """Return the reason; what holds the job up has a line of its own."""
     if explanation and explanation.obstacle and not has_ended(job):
-        return explanation.reason or NOT_CONSIDERED
-    return job.reason or NOT_CONSIDERED
+        return explanation.message or NOT_CONSIDERED
+    return job.message or NOT_CONSIDERED
 
 
 def _state(job: JobView, at: datetime) -> Text:

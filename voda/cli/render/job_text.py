@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from voda.domain.gpus import GpuRequest
 from voda.domain.job import Phase
-from voda.events.event_text import request_text
+from voda.events.cell_text import request_text
 from voda.text import counted, short, since, time_of_day, until
 from voda.wire.explanations import ExplanationView
 from voda.wire.jobs import ENDED, JobView
@@ -211,8 +211,8 @@ def summary(job: JobView, at: datetime) -> str:
         parts.append(f"{counted(job.program_failures, 'failure')}, the last: {job.last_failure}")
     if said := silence(job, at):
         parts.append(said)
-    if not job.replicas and job.reason:
-        parts.append(job.reason)
+    if not job.replicas and job.message:
+        parts.append(job.message)
     return ", ".join(parts)
 
 

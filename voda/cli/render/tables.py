@@ -220,7 +220,7 @@ def _job_wide(job: JobView, at: datetime) -> list[str | Text]:
         short(waited_s(job, at)),
         number(gpu_hours(job, at)),
         plain(job.user) or NONE,
-        plain(job.reason) or NONE,
+        plain(job.message) or NONE,
     ]
 
 

@@ -15,6 +15,7 @@ from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
 from voda.cli.render.terminal import plain
+from voda.events.reason_text import job_text
 from voda.events.types import PlanAdopted
 from voda.text import clock, counted
 from voda.wire.events import EventView
@@ -85,7 +86,7 @@ class PlanChanges:
                     at=event.recorded_at,
                     job_id=job_id,
                     size=self._size(job_id, plan),
-                    reason=plan.reasons.get(job_id, "the job had ended"),
+                    reason=job_text(plan.reasons.get(job_id)) or "the job had ended",
                 )
             )
 
@@ -205,7 +206,7 @@ def _waiting(job: JobView, at: datetime) -> list[str | Text]:
     asks = f"{job.min_replicas}-{job.max_replicas}" if job.max_replicas > job.min_replicas else str(job.min_replicas)
     if job.planned_replicas:
         asks = f"{asks} (gets {job.planned_replicas})"
-    return [queue(job), plain(job.job_id), state_text(job, at), asks, eta(job, at), plain(job.reason) or NONE]
+    return [queue(job), plain(job.job_id), state_text(job, at), asks, eta(job, at), plain(job.message) or NONE]
 
 
 def _decided(change: PlanChange, at: datetime) -> list[str | Text]:

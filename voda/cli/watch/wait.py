@@ -76,7 +76,7 @@ async def _wait(client: Client, jobs: Sequence[str] | str, goal: str, waiting: d
             print(plain(f"{job.job_id} is {state(job).lower()}"), flush=True)
             return True
         if has_ended(job):
-            note(f"{job.job_id} is {state(job).lower()}{f': {job.reason}' if job.reason else ''}")
+            note(f"{job.job_id} is {state(job).lower()}{f': {job.message}' if job.message else ''}")
             return False
         waiting[job.job_id] = job
         return True

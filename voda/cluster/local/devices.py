@@ -20,7 +20,7 @@ from msgspec import Struct
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
-from voda.events.event_text import request_text
+from voda.events.cell_text import request_text
 from voda.process_table import command_name, user_of
 
 _log = logging.getLogger(__name__)

@@ -4,16 +4,17 @@ Rule: pure; a fact that changes nothing for the owner has no message, and what i
 log is followed from its middle) is left out, never guessed.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from voda.domain.job import JobSpec, is_refused
+from voda.domain.job import JobSpec
+from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
 from voda.events.event_text import describe
+from voda.events.reason_text import unsized_text
 from voda.events.types import (
     ActionFailed,
     JobBackedOff,
@@ -35,11 +36,6 @@ from voda.operator.status.kube_events import Reason
 from voda.projections.job_record import JobRecord
 
 _MOST_MOVES: Final = 4
-_SIZES: Final = re.compile(r"(?:starts with [\d,]+ workers?, |(?:grown|shrunk) from [\d,]+ to [\d,]+ workers?: )")
-"""How a plan's reason begins; the message has said so already."""
-_NO_START: Final = re.compile(r"(?:keeps|kept|grown|shrunk)\b")
-"""A reason for a size that says nothing of why the job starts."""
-_NO_REASON: Final = re.compile(r"keeps [\d,]+ workers?")
 _LOST: Final = {
     "evicted": ("was evicted", "were evicted"),
     "node_lost": ("was lost with its node", "were lost with their nodes"),
@@ -132,16 +128,16 @@ class EventMessages:
             before = self._planned.get(job_id)
             self._planned[job_id] = nodes
             if before:
-                yield from _replaced(job_id, before, nodes, fact.reasons.get(job_id, ""))
+                yield from _replaced(job_id, before, nodes, fact.reasons.get(job_id))
         for job_id in fact.released:
             before = self._planned.get(job_id)
             self._planned[job_id] = ()
             record = self._record(job_id)
             if before and record is not None and record.is_live and not (record.is_canceling or record.is_halted):
                 workers = _counted(len(before), "worker")
-                why = fact.reasons.get(job_id, "")
+                why = fact.reasons.get(job_id)
                 reason: Reason = "WorkerRefused" if is_refused(why) else "Preempted"
-                yield JobMessage(job_id, reason, f"gives up {workers}{_because(why)}")
+                yield JobMessage(job_id, reason, f"gives up {workers}{_why(why)}")
 
     def _started(self, fact: WorkerStarted, at: float) -> Iterator[JobMessage]:
         record = self._record(fact.job_id)
@@ -157,8 +153,9 @@ class EventMessages:
         # The others are about to come; how many are meant is what the owner asks first.
         workers = f"{come} of {planned} workers" if come < planned else _counted(come, "worker")
         where = f"{workers} on {_per_node(fact.workers.values())}"
-        why = "" if _NO_START.match(record.reason) else record.reason
-        yield JobMessage(fact.job_id, reason, f"{reason.lower()} with {where}{_because(why)}")
+        # A reason for a size says nothing of why the job starts.
+        why = "" if isinstance(record.reason, Keeps | Resized) else _why(record.reason)
+        yield JobMessage(fact.job_id, reason, f"{reason.lower()} with {where}{why}")
 
     def _exited(self, fact: WorkerExited) -> Iterator[JobMessage]:
         self._workers.setdefault(fact.job_id, set()).difference_update(fact.workers)
@@ -176,9 +173,9 @@ class EventMessages:
         return JobMessage(job_id, reason, message)
 
 
-def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) -> Iterator[JobMessage]:
+def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: JobReason | None) -> Iterator[JobMessage]:
     if len(before) != len(now):
-        yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_because(why)}")
+        yield JobMessage(job_id, "Resized", f"{len(before)} -> {_counted(len(now), 'worker')}{_why(why)}")
         return
     moved: dict[tuple[str, str], list[int]] = {}
     for index, (old, new) in enumerate(zip(before, now, strict=True)):
@@ -188,7 +185,7 @@ def _replaced(job_id: str, before: Sequence[str], now: Sequence[str], why: str) 
     if moves:
         unnamed = sum(map(len, list(moved.values())[_MOST_MOVES:]))
         more = f" and {unnamed} more" if unnamed else ""
-        yield JobMessage(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_because(why)}")
+        yield JobMessage(job_id, "Migrated", f"moves {', '.join(moves[:_MOST_MOVES])}{more}{_why(why)}")
 
 
 def _which(indices: Sequence[int]) -> str:
@@ -220,6 +217,9 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _because(reason: str) -> str:
-    why = "" if _NO_REASON.fullmatch(reason) else _SIZES.sub("", reason, count=1)
+def _because(why: str) -> str:
     return f": {why}" if why else ""
+
+
+def _why(reason: JobReason | None) -> str:
+    return _because(unsized_text(reason))

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from voda.domain.cells import CellsSpec
 from voda.domain.node import Node
 from voda.domain.plugins import first_known
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.planner.candidates import Candidates, Placed
 from voda.planner.feasibility import feasible_view
@@ -97,7 +98,7 @@ def _drop_moved(draft: CellDraft, job_id: str, closed: Set[str]) -> None:
         draft.drop(moved[-1])
 
 
-def _result(draft: CellDraft, reasons: Mapping[str, str]) -> Placed:
+def _result(draft: CellDraft, reasons: Mapping[str, Reason]) -> Placed:
     placement: dict[str, tuple[str, ...]] = {}
     guaranteed: dict[str, tuple[str, ...]] = {}
     devices: dict[str, tuple[tuple[int, ...], ...]] = {}

@@ -1,4 +1,4 @@
-"""What users are told of a plan in cells: one sentence for every job.
+"""What users are told of a plan in cells: one reason for every job.
 
 Rule: every number is one that the decision was made with, or leaves behind.
 """
@@ -10,17 +10,28 @@ from typing import Final
 
 from voda.cells.accounting import QuotaUse, quota_use
 from voda.domain.job import Job
+from voda.domain.reasons.cells import (
+    CellUse,
+    IdleCells,
+    InCells,
+    NoGuarantee,
+    QuotaCause,
+    QuotaInUse,
+    QuotaTooSmall,
+    TakenBack,
+    Taker,
+)
+from voda.domain.reasons.outcomes import Cause, Keeps, Preempted, Reason, Resized, Starts, Waits
 from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.planner.virtual_clusters.guaranteed import GuaranteedPart
 from voda.planner.virtual_clusters.opportunistic import OpportunisticPart, idle_workers
-from voda.text import counted
 
 
 def cell_reasons(
     draft: CellDraft, guaranteed: GuaranteedPart, opportunistic: OpportunisticPart, policy: str
-) -> Mapping[str, str]:
+) -> Mapping[str, Reason]:
     """Return job -> why it has what it has, for every job that is not being canceled."""
-    reasons, writer = dict[str, str](), _CellReasons(draft, guaranteed, opportunistic, policy)
+    reasons, writer = dict[str, Reason](), _CellReasons(draft, guaranteed, opportunistic, policy)
     unchanged, unpaid = draft.unchanged, opportunistic.reasons
     for job_id, job in draft.view.jobs.items():
         cells = unchanged.get(job_id)
@@ -43,84 +54,77 @@ class _CellReasons:
     opportunistic: OpportunisticPart
     policy: str
 
-    def reason(self, job: Job) -> str:
+    def reason(self, job: Job) -> Reason:
         job_id = job.spec.job_id
         size, had = self.draft.size(job_id), len(self.draft.view.plan.placement.get(job_id, ()))
         if not size:
-            return f"{'preempted' if had else 'waits'}: {self._why_none(job)}"
+            return (Preempted if had else Waits)(why=self._why_none(job))
         sure = len(self.draft.guaranteed(job_id))
         cluster, pin = self.draft.cluster(job) if sure else "", job.spec.pinned_cell
         if size == had:
-            unpaid = self.opportunistic.reasons.get(job_id, "")
-            is_said = unpaid.startswith(f"kept at {counted(size, 'worker')}")
-            return unpaid if is_said else _keeps(size, sure, cluster, pin)
-        workers, standing = counted(size, "worker"), _standing(size, sure, cluster, pin)
+            unpaid = self.opportunistic.reasons.get(job_id)
+            is_said = isinstance(unpaid, Keeps) and unpaid.workers == size
+            return unpaid if unpaid is not None and is_said else _keeps(size, sure, cluster, pin)
+        standing = _standing(size, sure, cluster, pin)
         if not had:
-            return f"starts with {workers}: {standing}"
-        return f"{'grown' if size > had else 'shrunk'} from {had:,} to {workers}: {standing}{self._given_back(job_id)}"
+            return Starts(workers=size, why=(standing,))
+        return Resized(had=had, workers=size, why=(standing, *self._given_back(job_id)))
 
-    def _given_back(self, job_id: str) -> str:
+    def _given_back(self, job_id: str) -> tuple[TakenBack, ...]:
         takers = self.draft.reclaimed.get(job_id)
         if not takers:
-            return ""
+            return ()
         own = self.draft.cluster(self.draft.view.jobs[job_id])
-        return "; " + " and ".join(
-            f"{'a higher priority' if cluster == own else f'virtual cluster {cluster}'}"
-            f" took cells of {counted(count, 'worker')} back"
+        takers_by = [
+            Taker(virtual_cluster="" if cluster == own else cluster, workers=count)
             for cluster, count in sorted(takers.items())
-        )
+        ]
+        return (TakenBack(takers=tuple(takers_by)),)
 
-    def _why_none(self, job: Job) -> str:
-        idle = "" if job.spec.pinned_cell else f"; {self._idle_clause(job)}"
-        return f"{self._quota_clause(job)}{idle}{self._given_back(job.spec.job_id)}"
+    def _why_none(self, job: Job) -> tuple[Cause, ...]:
+        idle = () if job.spec.pinned_cell else (self._idle_cells(job),)
+        return (self._quota_cause(job), *idle, *self._given_back(job.spec.job_id))
 
-    def _quota_clause(self, job: Job) -> str:
+    def _quota_cause(self, job: Job) -> QuotaCause:
         spec, cluster = job.spec, self.draft.cluster(job)
-        where = f"pinned cell {spec.pinned_cell}" if spec.pinned_cell else f"virtual cluster {cluster}"
+        pin = spec.pinned_cell
         if not cluster:
-            return f"virtual cluster {spec.virtual_cluster} is there no longer"
+            return NoGuarantee(cause="cluster_gone", virtual_cluster=spec.virtual_cluster)
         if not spec.is_guaranteed:
-            return "it is opportunistic, and has no part in a guarantee"
+            return NoGuarantee(cause="opportunistic")
         if spec.job_id in self.draft.without_guarantee:
-            return "it has no part in the guarantee while it backs off"
-        uses = self._uses.get((cluster, spec.pinned_cell))
-        if not uses and spec.pinned_cell:
-            return f"virtual cluster {cluster} has no {where} any longer"
+            return NoGuarantee(cause="backs_off")
+        uses = self._uses.get((cluster, pin))
         if not uses:
-            return f"virtual cluster {cluster} has no cells of its own"
+            return NoGuarantee(cause="pin_gone" if pin else "no_cells", virtual_cluster=cluster, pinned_cell=pin)
         if (most := self.guaranteed.too_large.get(spec.job_id)) is not None:
-            return (
-                f"{where if spec.pinned_cell else f'the whole quota of {where}'} holds {counted(most, 'worker')} of"
-                f" {counted(spec.gpus_per_replica, 'GPU')}, it needs {spec.min_replicas} at least"
+            return QuotaTooSmall(
+                virtual_cluster=cluster,
+                pinned_cell=pin,
+                holds=most,
+                needs=spec.min_replicas,
+                gpus=spec.gpus_per_replica,
             )
-        lowest = self._lowest_priority.get((cluster, spec.pinned_cell), spec.priority)
-        rank = " of higher priority" if lowest > spec.priority else ""
-        if spec.pinned_cell:
-            (use,) = uses.values()
-            doomed = " and is on bad hardware" if use.doomed else ""
-            return (
-                f"{where} has {use.used_leafs} of its {counted(use.leafs, 'GPU')} in use by its own jobs{rank}{doomed}"
-            )
-        held = " and ".join(self._use(kind, use) for kind, use in uses.items())
-        return f"virtual cluster {cluster} has {held} in use by its own jobs{rank}"
+        lowest = self._lowest_priority.get((cluster, pin), spec.priority)
+        cells = [_pin_use(use) if pin else self._use(kind, use) for kind, use in uses.items()]
+        is_by_higher = lowest > spec.priority
+        return QuotaInUse(virtual_cluster=cluster, pinned_cell=pin, uses=tuple(cells), is_by_higher=is_by_higher)
 
-    def _use(self, kind: str, use: QuotaUse) -> str:
+    def _use(self, kind: str, use: QuotaUse) -> CellUse:
         pool = self.draft.view.pool
         name = kind if pool == _DEFAULT_POOL else f"{pool} {kind}"
-        cells = name if use.cells == 1 else f"{name}s"
-        doomed = f" ({use.doomed} on bad hardware)" if use.doomed else ""
-        return f"{use.in_use} of its {use.cells} {cells}{doomed}"
+        return CellUse(cell_type=name, used=use.in_use, cells=use.cells, bad=use.doomed)
 
-    def _idle_clause(self, job: Job) -> str:
+    def _idle_cells(self, job: Job) -> IdleCells:
         gpus, least = job.spec.gpus_per_replica, job.spec.min_replicas
         if gpus not in self._idle:
             self._idle[gpus] = idle_workers(self.draft, gpus)
         fit = self._idle[gpus]
         if fit < least:
-            return f"idle cells would fit {counted(fit, 'worker')}, it needs {least} at least"
+            return IdleCells(fits=fit, needs=least)
         if job.spec.job_id in self.opportunistic.scattered:
-            return f"idle cells would fit {counted(fit, 'worker')}, but not all {least} in one place"
-        return f"idle cells would fit {counted(fit, 'worker')}, and {self.policy} gives them to others or to none"
+            return IdleCells(fits=fit, needs=least, cause="scattered")
+        return IdleCells(fits=fit, needs=least, cause="policy", policy=self.policy)
 
     @cached_property
     def _idle(self) -> dict[int, int]:
@@ -149,14 +153,16 @@ class _CellReasons:
 
 # Most jobs keep what they have, decision after decision.
 @lru_cache(maxsize=4096)
-def _keeps(size: int, sure: int, cluster: str, pin: str) -> str:
-    return f"keeps {counted(size, 'worker')}: {_standing(size, sure, cluster, pin)}"
+def _keeps(size: int, sure: int, cluster: str, pin: str) -> Keeps:
+    return Keeps(workers=size, why=(_standing(size, sure, cluster, pin),))
 
 
-def _standing(size: int, sure: int, cluster: str, pin: str) -> str:
+def _standing(size: int, sure: int, cluster: str, pin: str) -> InCells:
     """Return what guarantees the workers of a job."""
-    if not sure:
-        return "on idle cells, without a guarantee"
-    if sure == size:
-        return f"guaranteed by virtual cluster {cluster}{f', in its pinned cell {pin}' if pin else ''}"
-    return f"{sure} guaranteed by virtual cluster {cluster}, {size - sure} on idle cells"
+    if sure in (0, size):
+        return InCells(virtual_cluster=cluster, pinned_cell=pin if sure else "")
+    return InCells(guaranteed=sure, idle=size - sure, virtual_cluster=cluster)
+
+
+def _pin_use(use: QuotaUse) -> CellUse:
+    return CellUse(used=use.used_leafs, cells=use.leafs, bad=use.doomed)

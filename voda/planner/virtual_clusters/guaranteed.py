@@ -88,7 +88,7 @@ class _Quota:
     ) -> Mapping[str, int]:
         view = replace(self.draft.view, jobs=dict(jobs), capacity_limit_gpus=Gpus(self._healthy_leafs()))
         view = without_jobs(view, left_out) if left_out else view
-        view = with_caps(view, {job_id: (size, "") for job_id, size in caps.items() if job_id in view.jobs})
+        view = with_caps(view, {job_id: size for job_id, size in caps.items() if job_id in view.jobs})
         return allocate(view, policy, now).replicas
 
     def _place(self, jobs: Mapping[str, Job], targets: Mapping[str, int]) -> Mapping[str, int]:

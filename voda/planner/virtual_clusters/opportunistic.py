@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from voda.cells.book import CellBook
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
+from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.planner.priority import allocate
 from voda.planner.resize_cost import without_thrash
@@ -29,7 +30,7 @@ _LAST: Final = -1
 class OpportunisticPart:
     """What the pool's policy said."""
 
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, Reason] = field(default_factory=dict)
     """Of jobs for which a growth does not pay."""
     scattered: dict[str, int] = field(default_factory=dict)
     """Jobs that found no cells for the size that they were to have -> that size."""
@@ -87,7 +88,7 @@ def idle_workers(draft: CellDraft, gpus: int) -> int:
 
 def _targets(
     draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int], served: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, str]]:
+) -> tuple[dict[str, int], dict[str, Reason]]:
     """Return job -> workers in all, and the reasons of those that do not grow because it would not pay."""
     view = draft.view
     more = allocate(_view_of_rest(draft, policy, served, caps), policy, now).replicas

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 
+from msgspec.structs import replace
+
 from voda.domain.job import Job
+from voda.domain.reasons.cells import MostLeft, NeedsPart
+from voda.domain.reasons.outcomes import Cause, GetsPart, Reason, Waits
 from voda.domain.state import ClusterState
-from voda.events.event_text import request_text
 from voda.planner.candidates import Placed
-from voda.planner.card_texts import CardTexts
+from voda.planner.card_parts import CardParts
 from voda.planner.virtual_clusters.card_cells import CardCell, Owner, owner_of, request_of_share
 from voda.planner.virtual_clusters.share_cards import ShareCards
 
@@ -22,15 +25,15 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
         return placed
     placement, left_out = shares.by_job(placed.placement), shares.by_job(placed.left_out)
     reasons = shares.by_job(placed.reasons)
-    emptiest, texts = _emptiest(cards.values()), CardTexts(view.shares)
+    emptiest, parts = _emptiest(cards.values()), CardParts(view.shares)
     for card in cards.values():
         # One of two at most is its own.
         others = [each for each in emptiest.get(card.owner, ()) if each is not card]
         for job in card.jobs:
             job_id = job.spec.job_id
-            nodes, reason = placement.get(job_id), reasons.get(job_id, "")
+            nodes, reason = placement.get(job_id), reasons.get(job_id, Waits())
             why = (
-                _why(job, nodes[0], reason, card, texts)
+                _why(job, nodes[0], reason, card, parts)
                 if nodes
                 else _why_none(job, reason, others if owner_of(job) == card.owner else emptiest.get(owner_of(job), ()))
             )
@@ -46,22 +49,20 @@ def with_share_answers(view: ClusterState, shares: ShareCards, placed: Placed) -
     )
 
 
-def _why(job: Job, node: str, reason: str, card: CardCell, texts: CardTexts) -> str:
-    standing = reason.partition(": ")[2]
-    if job.workers and (has := texts.of(node, job.spec.job_id)):
-        return f"has {has}; {standing}"
-    which = "a card that others share" if len(card.jobs) > 1 else "a card that was whole"
-    return f"gets {request_text(request_of_share(job))} of {which}, on {node}; {standing}"
+def _why(job: Job, node: str, reason: Reason, card: CardCell, parts: CardParts) -> Reason:
+    if job.workers and (has := parts.of(node, job.spec.job_id, *reason.why)):
+        return has
+    is_whole = len(card.jobs) == 1
+    return GetsPart(request=request_of_share(job), node=node, is_whole=is_whole, why=reason.why)
 
 
-def _why_none(job: Job, reason: str, emptiest: Sequence[CardCell]) -> str:
+def _why_none(job: Job, reason: Reason, emptiest: Sequence[CardCell]) -> Reason:
     """Return what a job lacks: room on the other cards of its virtual cluster, and a cell for one more."""
-    outcome, _, why = reason.partition(": ")
-    milli, memory_mib = emptiest[0].left if emptiest else (0, 0)
-    shared = (
-        f"a shared one of virtual cluster {owner_of(job)[0]} has at most {milli} milli and {memory_mib:,} MiB left; "
-    )
-    return f"{outcome}: needs {request_text(request_of_share(job))} of one card; {shared if emptiest else ''}{why}"
+    lacks: list[Cause] = [NeedsPart(request=request_of_share(job))]
+    if emptiest:
+        milli, memory_mib = emptiest[0].left
+        lacks.append(MostLeft(virtual_cluster=owner_of(job)[0], milli=milli, memory_mib=memory_mib))
+    return replace(reason, why=(*lacks, *reason.why))
 
 
 def _emptiest(cards: Iterable[CardCell]) -> Mapping[Owner, Sequence[CardCell]]:

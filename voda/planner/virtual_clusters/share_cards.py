@@ -19,6 +19,7 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Plan
+from voda.domain.reasons.nodes import NodeRefusal, SmallCards
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState, Estimate, linear_speedup
 from voda.planner.virtual_clusters.card_cells import CardCell, cards_of_jobs, least_memory_mib, owner_of
@@ -81,7 +82,7 @@ def with_share_cards(view: ClusterState, known: Iterable[str] = (), last: Set[st
     return ShareCards(view=shown, cards=cards)
 
 
-def _stand_in(view: ClusterState, card: CardCell, too_small: Mapping[int, Mapping[str, str]]) -> Job:
+def _stand_in(view: ClusterState, card: CardCell, too_small: Mapping[int, Mapping[str, NodeRefusal]]) -> Job:
     """Return the job of one GPU that has a card in place of those who share it."""
     first = card.jobs[0]
     is_sure = card.is_at_work and any(job.spec.job_id in view.plan.guaranteed for job in card.jobs)
@@ -105,19 +106,17 @@ def _stand_in(view: ClusterState, card: CardCell, too_small: Mapping[int, Mappin
     )
 
 
-def _too_small(sizes: Mapping[str, int], cards: Iterable[CardCell]) -> Mapping[int, Mapping[str, str]]:
+def _too_small(sizes: Mapping[str, int], cards: Iterable[CardCell]) -> Mapping[int, Mapping[str, NodeRefusal]]:
     """Return MiB that a card's jobs need -> the nodes whose cards have less, and why."""
     return {
         needed: {
-            name: "it has no cards to share" if size < 0 else f"its smallest card has {size:,} MiB"
-            for name, size in sizes.items()
-            if size < needed
+            name: SmallCards(memory_mib=None if size < 0 else size) for name, size in sizes.items() if size < needed
         }
         for needed in {card.used[1] for card in cards}
     }
 
 
-def _without(refusals: Mapping[str, str], node: str) -> Mapping[str, str]:
+def _without(refusals: Mapping[str, NodeRefusal], node: str) -> Mapping[str, NodeRefusal]:
     return {name: why for name, why in refusals.items() if name != node} if node in refusals else refusals
 
 

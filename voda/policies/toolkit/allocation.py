@@ -1,8 +1,7 @@
 """Ways to hand out GPUs (first come first served, round robin, by gain), and why each job gets what it gets.
 
 Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what does not fit; every number in a reason
-is one the decision was made with. Where words of a reason change, the ones before are kept in
-voda/timetravel/former_words.py, so that older logs verify.
+is one the decision was made with.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +13,9 @@ from msgspec import Struct
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job, JobSpec
 from voda.domain.plan import Allocation
+from voda.domain.reasons.outcomes import Keeps, Preempted, Reason, Resized, Starts, Waits
+from voda.domain.reasons.policies import InOrder, Order, PolicyCause
 from voda.domain.state import ClusterState
-from voda.text import counted, number_are
 
 
 class Shares(Struct):
@@ -122,19 +122,19 @@ def explained(
     jobs: Iterable[Job],
     shares: Shares,
     *,
-    why: Callable[[JobSpec], str],
+    why: Callable[[JobSpec], PolicyCause | None],
     size: Callable[[JobSpec], int] = least,
 ) -> Allocation:
     """Return the shares of all ready jobs with a reason for each.
 
     Args:
         view: the plan in force says what each job had.
-        why: words for a job whose size changes, put after it: `as requested`.
+        why: the cause for a job whose size changes; None: it gets what it requested.
         size: replicas that a waiting job would get, were they free.
     """
     had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
-    reasons = {}
+    reasons: dict[str, Reason] = {}
     for job in jobs:
         spec = job.spec
         job_id = spec.job_id
@@ -144,56 +144,35 @@ def explained(
         elif gets == had:
             reasons[job_id] = _keeps(gets)
         else:
-            reasons[job_id] = _changes(had, gets, why(spec))
+            cause = why(spec)
+            causes = () if cause is None else (cause,)
+            reasons[job_id] = Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
     return Allocation(replicas=replicas, reasons=reasons)
 
 
-def sharing(view: ClusterState, shares: Shares, order: str) -> Callable[[JobSpec], str]:
-    """Return words for jobs that share the GPUs in an order: `first submitted first`."""
+def sharing(view: ClusterState, shares: Shares, order: Order) -> Callable[[JobSpec], PolicyCause]:
+    """Return the cause for jobs that share the GPUs in an order."""
     running = sum(map(bool, shares.replicas.values()))
-    text = sharing_text(running, len(shares.replicas), view.capacity_gpus, order)
-    return lambda _spec: text
+    others = len(shares.replicas) - running
+    cause = InOrder(running=running, others=others, gpus=view.capacity_gpus, order=order)
+    return lambda _spec: cause
 
 
-def sharing_text(running: int, jobs: int, gpus: int, order: str) -> str:
-    """Return how many of the jobs have the GPUs: `2 of 3 jobs share 4 GPUs, first submitted first`."""
-    has = counted(gpus, "GPU")
-    if jobs == 1:
-        return f"it is the only job for {has}"
-    if running == 1:
-        return f"1 of {jobs:,} jobs has {has}, {order}"
-    sharing = f"{running:,} of {jobs:,}" if running < jobs else "both" if jobs == 2 else f"all {jobs:,}"
-    return f"{sharing} jobs share {has}, {order}"
-
-
-def as_requested(_spec: JobSpec) -> str:
-    """Return words for a job that gets what it requested."""
-    return "as requested"
+def as_requested(_spec: JobSpec) -> None:
+    """Return no cause: the job gets what it requested."""
 
 
 # Most jobs keep what they have or wait for the same, decision after decision.
 @lru_cache(maxsize=4096)
-def _keeps(replicas: int) -> str:
-    return f"keeps {counted(replicas, 'worker')}"
+def _keeps(replicas: int) -> Keeps:
+    return Keeps(workers=replicas)
 
 
 @lru_cache(maxsize=4096)
-def _waits(needs: Gpus, free: Gpus) -> str:
-    return f"waits: {_needs(needs, free)}"
+def _waits(needs: Gpus, free: Gpus) -> Waits:
+    return Waits(needs=needs, free=free)
 
 
 @lru_cache(maxsize=4096)
-def _preempted(needs: Gpus, free: Gpus) -> str:
-    return f"preempted: {_needs(needs, free)}"
-
-
-def _needs(needs: Gpus, free: Gpus) -> str:
-    return f"needs {counted(needs, 'GPU')}, {number_are(free)} free"
-
-
-@lru_cache(maxsize=4096)
-def _changes(had: int, gets: int, why: str) -> str:
-    workers = counted(gets, "worker")
-    if not had:
-        return f"starts with {workers}, {why}"
-    return f"{'grown' if gets > had else 'shrunk'} from {had:,} to {workers}: {why}"
+def _preempted(needs: Gpus, free: Gpus) -> Preempted:
+    return Preempted(needs=needs, free=free)

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta, Struct
 
 from voda.domain.job import Job
+from voda.domain.reasons.outcomes import Demoted, Promoted, QueueReason
 from voda.domain.state import ClusterState
 from voda.policies.toolkit.parameters import parameters
 
@@ -39,7 +40,7 @@ class TwoQueues:
     name: ClassVar[str]
     parameters: ClassVar[type[QueueThresholds]] = QueueThresholds
 
-    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, str]]:
+    def requeue(self, view: ClusterState, now: float) -> Mapping[str, tuple[int, QueueReason]]:
         thresholds = parameters(view, self.name, self.parameters)
         return {
             job_id: _move(job, thresholds, now)
@@ -80,13 +81,13 @@ def _due_at(job: Job, thresholds: QueueThresholds) -> float:
     return job.last_halted_at + thresholds.promote_knob * job.last_run_s
 
 
-def _move(job: Job, thresholds: QueueThresholds, now: float) -> tuple[int, str]:
+def _move(job: Job, thresholds: QueueThresholds, now: float) -> tuple[int, QueueReason]:
     if job.workers:
         served = job.service_since_start_by(now)
-        return LOW, f"demoted: served {served:,.0f} GPU-s since its start, limit {thresholds.demote_gpu_s:,.0f}"
+        return LOW, Demoted(served_gpu_s=round(served), limit_gpu_s=round(thresholds.demote_gpu_s))
     waited_s = now - (job.last_halted_at or 0.0)
-    knob = thresholds.promote_knob
-    return HIGH, f"promoted: waited {waited_s:,.0f} s, {knob:g} times its last run of {job.last_run_s:,.0f} s"
+    times, last_run_s = thresholds.promote_knob, round(job.last_run_s)
+    return HIGH, Promoted(waited_s=round(waited_s), times=times, last_run_s=last_run_s)
 
 
 def _tick_after(instant: float, step_s: float) -> float:

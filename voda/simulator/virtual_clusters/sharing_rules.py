@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from voda.domain.gpus import Gpus
 from voda.domain.job import Job
 from voda.domain.plan import Allocation
+from voda.domain.reasons.outcomes import Reason, Waits
 from voda.domain.state import ClusterState
 from voda.policies import Policy, Queueing, has_queues
 
@@ -36,7 +37,7 @@ class NumberQuotas:
         for job_id, job in view.jobs.items():
             members[job.spec.virtual_cluster][job_id] = job
         replicas: dict[str, int] = {}
-        reasons: dict[str, str] = {}
+        reasons: dict[str, Reason] = {}
         for name, jobs in members.items():
             quota = min(Gpus(self._quotas[name]), view.capacity_gpus)
             answer = self._policy.allocate(replace(view, jobs=jobs, capacity_limit_gpus=quota), now)
@@ -54,9 +55,7 @@ class NothingLent:
 
     def allocate(self, view: ClusterState, now: float) -> Allocation:
         """See Policy.allocate."""
-        return Allocation(
-            replicas=dict.fromkeys(view.jobs, 0), reasons=dict.fromkeys(view.jobs, "waits: nothing is lent")
-        )
+        return Allocation(replicas=dict.fromkeys(view.jobs, 0), reasons=dict.fromkeys(view.jobs, Waits()))
 
 
 class WithQueues:

@@ -103,7 +103,12 @@ def test_summary_is_one_line_with_what_a_follower_wants() -> None:
     job = a_wire_job(on=("n1", "n1"), epochs=20, epochs_done=3, metrics={"accuracy": 0.93})
     assert summary(job, NOW) == "digits: Running, replicas 2/1/4, epochs 3/20 15%, accuracy 0.93"
     ended = a_wire_job(
-        phase=Phase.FAILED, finished_at=ago(1), running_s=60.0, waiting_s=60.0, reason="exit code 1", is_preempted=False
+        phase=Phase.FAILED,
+        finished_at=ago(1),
+        running_s=60.0,
+        waiting_s=60.0,
+        message="exit code 1",
+        is_preempted=False,
     )
     assert summary(ended, NOW) == "digits: Failed after 2m, exit code 1"
 

@@ -19,7 +19,7 @@ JOBS = [
         epochs_done=12,
         finishes_at=NOW + timedelta(minutes=12),
         planned_replicas=3,
-        reason="grows to 3: saves 4m over 12s",
+        message="grows to 3: saves 4m over 12s",
         launcher="mpirun",
     ),
     a_wire_job("resnet-7", on=("node-01", "node-02"), epochs=90, epochs_done=3.5, priority=5),
@@ -27,11 +27,11 @@ JOBS = [
         "vgg16-19",
         position=1,
         starts_at=NOW + timedelta(minutes=3),
-        reason="waits: needs 3, 0 free",
+        message="waits: needs 3, 0 free",
         is_preempted=True,
         min_replicas=3,
     ),
-    a_wire_job("bert-1", phase=Phase.FAILED, finished_at=ago(60), reason="exit code 1"),
+    a_wire_job("bert-1", phase=Phase.FAILED, finished_at=ago(60), message="exit code 1"),
 ]
 
 
@@ -66,19 +66,19 @@ def test_jobs_when_wide_on_a_narrow_terminal_take_two_lines() -> None:
 @pytest.mark.parametrize("width", [80, 100, 140])
 @pytest.mark.parametrize("wide", [False, True])
 def test_jobs_fit_the_terminal(width: int, wide: bool) -> None:
-    long = a_wire_job("a" * 128, on=("node" * 20,) * 3, user="u" * 64, reason="because " * 40)
+    long = a_wire_job("a" * 128, on=("node" * 20,) * 3, user="u" * 64, message="because " * 40)
     assert max(len(line) for line in lines([*JOBS, long], wide=wide, width=width)) <= width
 
 
 def test_jobs_when_cut_give_up_nodes_before_the_reason() -> None:
-    job = a_wire_job(on=("n1", "n2", "n3", "n4", "n5", "n6"), reason="its minimum, and not one replica more")
+    job = a_wire_job(on=("n1", "n2", "n3", "n4", "n5", "n6"), message="its minimum, and not one replica more")
     (_, line) = lines([job], wide=True, width=150)
     assert "n1, n2, n3, …" in line
     assert line.endswith("its minimum, and not one replica more")
 
 
 def test_words_of_others_cannot_command_the_terminal() -> None:
-    job = a_wire_job(reason="\x1b[2J\x07gone\nforged  Running", user="\u202eada")
+    job = a_wire_job(message="\x1b[2J\x07gone\nforged  Running", user="\u202eada")
     assert not any(sign in line for line in lines([job], wide=True) for sign in "\x1b\x07\n\u202e")
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import Log
+from tests.reasons import worded
 from tests.unit.cli.render.test_node_details import CARDS
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
 from voda.api.presenters.events import event_of
@@ -15,7 +16,7 @@ JOBS = [
     a_wire_job("digits-1", on=("n1", "n1"), epochs=20, epochs_done=12, submitted_at=ago(300)),
     a_wire_job("digits-2", on=("n1",), submitted_at=ago(200)),
     a_wire_job(
-        "digits-3", position=1, starts_at=NOW + timedelta(minutes=3), reason="waits: needs 2 GPUs, none is free"
+        "digits-3", position=1, starts_at=NOW + timedelta(minutes=3), message="waits: needs 2 GPUs, none is free"
     ),
 ]
 
@@ -82,7 +83,7 @@ def test_screen_counts_shared_gpus_among_those_of_the_pool_and_those_that_are_us
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (140, 40), (60, 16)])
 def test_screen_when_there_is_too_much_fits_and_keeps_every_part(width: int, height: int) -> None:
     many = [a_wire_job(f"job-{number}-{'x' * 60}", on=("n1",) * 4) for number in range(60)]
-    queue = [a_wire_job(f"late-{number}", position=number + 1, reason="long " * 50) for number in range(60)]
+    queue = [a_wire_job(f"late-{number}", position=number + 1, message="long " * 50) for number in range(60)]
     nodes = [a_wire_node(f"node-{number}", gpus=64, jobs={f"job-{number}": 64}) for number in range(60)]
     changes = [PlanChange(at=NOW, job_id=f"job-{number}", size="1 -> 2", reason="why " * 50) for number in range(60)]
     lines = shown(a_scene(jobs=many + queue, nodes=nodes, changes=changes, total=500), width, height)
@@ -110,17 +111,17 @@ def a_plan(number: int, **fields: object) -> PlanAdopted:
 
 def test_change_of_a_job_whose_past_is_known_begins_at_none() -> None:
     changes = PlanChanges(is_complete=True)
-    changes.add(event_of(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts"}), at=0)))
+    changes.add(event_of(Log().add(a_plan(1, placed={"a": ("n1",)}, reasons={"a": worded("starts")}), at=0)))
     assert [change.size for change in changes] == ["0 -> 1"]
 
 
 def test_change_of_a_guarantee_alone_keeps_the_size() -> None:
     log, changes = Log(), PlanChanges()
     for fact in (
-        a_plan(1, guaranteed={"a": ()}, reasons={"a": "keeps 2 workers"}),
-        a_plan(2, placed={"a": ("n1", "n1")}, reasons={"a": "starts"}),
-        a_plan(3, guaranteed={"a": ()}, reasons={"a": "keeps 2 workers"}),
-        a_plan(4, placed={"a": ("n1",)}, reasons={"a": "shrinks"}),
+        a_plan(1, guaranteed={"a": ()}, reasons={"a": worded("keeps 2 workers")}),
+        a_plan(2, placed={"a": ("n1", "n1")}, reasons={"a": worded("starts")}),
+        a_plan(3, guaranteed={"a": ()}, reasons={"a": worded("keeps 2 workers")}),
+        a_plan(4, placed={"a": ("n1",)}, reasons={"a": worded("shrinks")}),
     ):
         changes.add(event_of(log.add(fact, at=0)))
     assert [change.size for change in changes] == ["2 -> 1", "2 kept", "-> 2", "kept"]
@@ -129,11 +130,11 @@ def test_change_of_a_guarantee_alone_keeps_the_size() -> None:
 def test_changes_tell_sizes_before_and_after_newest_first() -> None:
     log, changes = Log(), PlanChanges()
     for fact in (
-        a_plan(1, placed={"a": ("n1",)}, reasons={"a": "starts", "b": "waits: 0 free"}),
-        a_plan(2, placed={"a": ("n1", "n1", "n2")}, reasons={"a": "grows"}),
-        a_plan(3, placed={"a": ("n1", "n2", "n2")}, reasons={"a": "moves"}),
+        a_plan(1, placed={"a": ("n1",)}, reasons={"a": worded("starts"), "b": worded("waits: 0 free")}),
+        a_plan(2, placed={"a": ("n1", "n1", "n2")}, reasons={"a": worded("grows")}),
+        a_plan(3, placed={"a": ("n1", "n2", "n2")}, reasons={"a": worded("moves")}),
         JobCompleted(job_id="a"),
-        a_plan(4, released=("a",), placed={"b": ("n1", "n1")}, reasons={"b": "starts"}),
+        a_plan(4, released=("a",), placed={"b": ("n1", "n1")}, reasons={"b": worded("starts")}),
     ):
         changes.add(event_of(log.add(fact, at=0)))
     assert [(change.job_id, change.size, change.reason) for change in changes] == [

@@ -5,6 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.builders import Log, a_spec
+from tests.reasons import worded
+from voda.domain.gpus import Gpus
+from voda.domain.reasons.outcomes import Keeps, Reason, Resized, Starts
+from voda.domain.reasons.policies import Gain, InOrder
 from voda.events.types import (
     ActionFailed,
     AnyFact,
@@ -31,7 +35,7 @@ BEGIN: Sequence[AnyFact] = (
 )
 
 
-def a_plan(*nodes: str, why: str = "", **others: tuple[str, ...]) -> PlanAdopted:
+def a_plan(*nodes: str, why: "str | Reason" = "", **others: tuple[str, ...]) -> PlanAdopted:
     """Return a plan that gives job `a` these nodes; none: takes all away."""
     return PlanAdopted(
         pool="default",
@@ -42,7 +46,7 @@ def a_plan(*nodes: str, why: str = "", **others: tuple[str, ...]) -> PlanAdopted
         cause="tick",
         placed={**({"a": nodes} if nodes else {}), **others},
         released=() if nodes else ("a",),
-        reasons={"a": why} if why else {},
+        reasons={"a": worded(why) if isinstance(why, str) else why} if why else {},
     )
 
 
@@ -95,7 +99,7 @@ def test_migration_tells_which_worker_goes_where() -> None:
 
 def test_large_migration_is_told_short() -> None:
     old, new = ["n1"] * 96 + ["n2"] * 4, ["n3"] * 90 + [f"n{node}" for node in range(4, 14)]
-    ((reason, message),) = told(*BEGIN, a_plan(*old), a_plan(*new, why="keeps 100 workers"))[1:]
+    ((reason, message),) = told(*BEGIN, a_plan(*old), a_plan(*new, why=Keeps(workers=100)))[1:]
     assert reason == "Migrated"
     assert message == (
         "moves workers 0, 1, 2, 3, ... from n1 to n3, worker 90 from n1 to n4, worker 91 from n1 to n5,"
@@ -106,26 +110,26 @@ def test_large_migration_is_told_short() -> None:
 @pytest.mark.parametrize(
     ("why", "expected"),
     [
-        ("grown from 1 to 2 workers: GPUs are free", "1 -> 2 workers: GPUs are free"),
-        ("shrunk from 4 to 2 workers: GPUs are free", "1 -> 2 workers: GPUs are free"),
-        ("keeps 2 workers", "1 -> 2 workers"),
+        (Resized(had=1, workers=2, why=(Gain(per_gpu=0.5),)), "1 -> 2 workers: highest gain 0.50/GPU"),
+        (Resized(had=4, workers=2), "1 -> 2 workers: as requested"),
+        (Keeps(workers=2), "1 -> 2 workers"),
     ],
 )
-def test_size_is_said_once(why: str, expected: str) -> None:
+def test_size_is_said_once(why: Reason, expected: str) -> None:
     assert told(*BEGIN, a_plan("n1"), a_plan("n1", "n2", why=why))[1:] == [("Resized", expected)]
 
 
 def test_start_on_other_nodes_is_a_resumption_whose_reason_is_not_that_of_the_size() -> None:
     facts = (
         *BEGIN,
-        a_plan("n1", why="starts with 1 worker, first submitted first"),
+        a_plan("n1", why=Starts(workers=1, why=(InOrder(running=1, others=1, gpus=Gpus(2)),))),
         WorkerStarted(job_id="a", workers={0: "n1"}),
-        a_plan("n2", why="keeps 1 worker"),
+        a_plan("n2", why=Keeps(workers=1)),
         WorkerExited(job_id="a", workers=(0,), cause="migrated"),
         WorkerStarted(job_id="a", workers={0: "n2"}),
     )
     assert told(*facts)[1:] == [
-        ("Started", "started with 1 worker on n1: first submitted first"),
+        ("Started", "started with 1 worker on n1: 1 of 2 jobs has 2 GPUs, first submitted first"),
         ("Migrated", "moves worker 0 from n1 to n2"),
         ("Resumed", "resumed with 1 worker on n2"),
     ]

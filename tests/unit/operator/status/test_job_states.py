@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.builders import a_job
+from tests.reasons import worded
 from voda.cluster.kubernetes.kinds.mpijob import MPIJobV2
 from voda.cluster.kubernetes.kinds.pytorchjob import PyTorchJobV1
 from voda.cluster.kubernetes.objects import ObjectMeta
@@ -53,28 +54,28 @@ def explanation_of(record: JobRecord) -> str | None:
 
 
 def test_explanation_is_the_plans_sentence() -> None:
-    assert explanation_of(a_record(reason="waits for 2 GPUs")) == "waits for 2 GPUs"
+    assert explanation_of(a_record(reason=worded("waits for 2 GPUs"))) == "waits for 2 GPUs"
 
 
 def test_explanation_tells_what_failed_last_while_the_job_has_not_what_it_shall() -> None:
-    failing: dict[str, Any] = {"reason": "fits", "last_error": "StartJob: no quota"}
+    failing: dict[str, Any] = {"reason": worded("fits"), "last_error": "StartJob: no quota"}
     assert explanation_of(a_record(planned=("n1",), **failing)) == "fits; StartJob: no quota"
     running = a_record(planned=("n1",), job={"workers": {0: "n1"}}, **failing)
     assert explanation_of(running) == "fits"
 
 
 def test_explanation_tells_what_a_job_waits_for_also_while_it_holds_all_its_gpus() -> None:
-    stuck = a_record(planned=("n1",), job={"workers": {0: "n1"}}, reason="fits", stall="worker 0 has no image")
+    stuck = a_record(planned=("n1",), job={"workers": {0: "n1"}}, reason=worded("fits"), stall="worker 0 has no image")
     assert explanation_of(stuck) == "fits; worker 0 has no image"
 
 
 def test_explanation_of_a_job_that_is_canceled_says_by_whom() -> None:
-    record = a_record(reason="fits", cancel_reason="canceled by ann", job={"is_canceling": True})
+    record = a_record(reason=worded("fits"), cancel_reason="canceled by ann", job={"is_canceling": True})
     assert explanation_of(record) == "canceled by ann"
 
 
 def test_explanation_is_bounded() -> None:
-    assert len(explanation_of(a_record(reason="x" * 10_000)) or "") == 512
+    assert len(explanation_of(a_record(reason=worded("x" * 10_000))) or "") == 512
 
 
 def test_ended_job_has_no_estimate() -> None:

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from tests.builders import a_node
+from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import (
     SWITCHES,
     a_pool,
@@ -32,7 +33,7 @@ def test_plan_when_cells_are_idle_lends_them_beyond_the_quota() -> None:
     state = a_lending_pool()
     assert (size(state, "elastic"), guaranteed(state, "elastic")) == (16, 8)
     assert (
-        state.plan.reasons["elastic"]
+        said(state.plan.reasons["elastic"])
         == "starts with 16 workers: 8 guaranteed by virtual cluster vision, 8 on idle cells"
     )
     assert sorted(zip(state.plan.placement["elastic"], state.plan.devices["elastic"], strict=True)) == [
@@ -46,7 +47,7 @@ def test_plan_when_a_guaranteed_gang_comes_shrinks_the_borrower_and_keeps_its_fi
     assert (size(state, "gang"), guaranteed(state, "gang")) == (4, 4)
     assert (size(state, "elastic"), guaranteed(state, "elastic")) == (12, 8)
     assert state.plan.placement["elastic"][:8] == before.plan.placement["elastic"][:8]
-    assert state.plan.reasons["elastic"].endswith("virtual cluster speech took cells of 4 workers back")
+    assert said(state.plan.reasons["elastic"]).endswith("virtual cluster speech took cells of 4 workers back")
 
 
 def test_plan_when_a_guaranteed_gang_ends_lends_its_cells_again() -> None:
@@ -79,7 +80,7 @@ def test_plan_when_reclaiming_halts_the_job_that_loses_least() -> None:
     assert (size(state, "dear"), size(state, "cheap"), size(state, "own")) == (4, 4, 8)
     state = replanned(submitted(state, "gang", "speech", min_replicas=4, max_replicas=4))
     assert (size(state, "dear"), size(state, "cheap"), size(state, "gang")) == (4, 0, 4)
-    assert state.plan.reasons["cheap"].startswith("preempted: it is opportunistic")
+    assert said(state.plan.reasons["cheap"]).startswith("preempted: it is opportunistic")
 
 
 def test_plan_when_reclaiming_at_equal_loss_halts_the_youngest() -> None:
@@ -107,7 +108,7 @@ def test_plan_when_an_equal_priority_comes_lets_it_wait_with_a_reason() -> None:
     state = submitted(state, "speech", "speech", min_replicas=5, max_replicas=5)
     state = replanned(submitted(state, "second", "vision", min_replicas=4, max_replicas=4))
     assert not size(state, "second")
-    assert state.plan.reasons["second"] == (
+    assert said(state.plan.reasons["second"]) == (
         "waits: virtual cluster vision has 2 of its 2 nodes in use by its own jobs of higher priority;"
         " idle cells would fit 3 workers, it needs 4 at least"
     )
@@ -119,7 +120,7 @@ def test_plan_when_its_own_jobs_of_higher_priority_hold_a_part_says_what_is_left
     state = submitted(state, "another", "vision", priority=5, min_replicas=5, max_replicas=5)
     state = replanned(replace(state, plan=replace(state.plan, pool="a100")))
     state = replanned(submitted(state, "job", "vision", min_replicas=4, max_replicas=4))
-    assert state.plan.reasons["job"] == (
+    assert said(state.plan.reasons["job"]) == (
         "waits: virtual cluster vision has 4 of its 4 a100 nodes in use by its own jobs of higher priority;"
         " idle cells would fit 3 workers, it needs 4 at least"
     )
@@ -128,7 +129,7 @@ def test_plan_when_its_own_jobs_of_higher_priority_hold_a_part_says_what_is_left
 def test_plan_when_a_gang_is_larger_than_the_quota_says_so() -> None:
     state = submitted(a_pool(HALVES, nodes=FOUR), "blocker", "speech", min_replicas=8, max_replicas=8)
     state = replanned(submitted(state, "large", "vision", min_replicas=9, max_replicas=9))
-    assert state.plan.reasons["large"] == (
+    assert said(state.plan.reasons["large"]) == (
         "waits: the whole quota of virtual cluster vision holds 8 workers of 1 GPU, it needs 9 at least;"
         " idle cells would fit 8 workers, it needs 9 at least"
     )

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from tests.builders import a_node, a_state
+from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, submitted
 from voda.domain.cells import (
     CellsSpec,
@@ -39,7 +40,7 @@ def a_lab() -> ClusterState:
 def test_pinned_job_when_it_comes_has_the_pinned_cell_and_nothing_else() -> None:
     state = replanned(submitted(a_lab(), "job", "vision", pinned_cell="lab", min_replicas=2, max_replicas=12))
     assert (state.plan.placement["job"], guaranteed(state, "job")) == (("n2",) * 4, 4)
-    assert state.plan.reasons["job"] == (
+    assert said(state.plan.reasons["job"]) == (
         "starts with 4 workers: guaranteed by virtual cluster vision, in its pinned cell lab"
     )
 
@@ -58,20 +59,20 @@ def test_pinned_job_when_the_cell_is_in_use_waits_while_others_are_idle() -> Non
     state = submitted(a_lab(), "first", "vision", pinned_cell="lab", min_replicas=3, max_replicas=4, priority=5)
     state = replanned(submitted(state, "second", "vision", pinned_cell="lab", min_replicas=2, max_replicas=2))
     assert (size(state, "first"), size(state, "second")) == (4, 0)
-    assert state.plan.reasons["second"] == (
+    assert said(state.plan.reasons["second"]) == (
         "waits: pinned cell lab has 4 of its 4 GPUs in use by its own jobs of higher priority"
     )
 
 
 def test_pinned_job_when_it_is_larger_than_the_cell_says_so() -> None:
     state = replanned(submitted(a_lab(), "large", "vision", pinned_cell="lab", min_replicas=5, max_replicas=5))
-    assert state.plan.reasons["large"] == "waits: pinned cell lab holds 4 workers of 1 GPU, it needs 5 at least"
+    assert said(state.plan.reasons["large"]) == "waits: pinned cell lab holds 4 workers of 1 GPU, it needs 5 at least"
 
 
 def test_pinned_job_when_the_cell_is_lost_waits_and_starts_there_again() -> None:
     state = replanned(submitted(a_lab(), "job", "vision", pinned_cell="lab", min_replicas=2, max_replicas=4))
     lost = replanned(replace(state, nodes={**state.nodes, "n2": a_node("n2", is_draining=True)}))
-    assert lost.plan.reasons["job"] == (
+    assert said(lost.plan.reasons["job"]) == (
         "preempted: pinned cell lab has 0 of its 4 GPUs in use by its own jobs and is on bad hardware"
     )
     assert replanned(replace(lost, nodes=state.nodes)).plan.placement["job"] == ("n2",) * 4
@@ -83,4 +84,4 @@ def test_pinned_job_when_its_pin_is_no_longer_there_stops_and_says_so() -> None:
     clusters = {**state.cells.virtual_clusters, "vision": VirtualClusterSpec()}
     state = replanned(replace(state, cells=replace(state.cells, virtual_clusters=clusters)))
     assert not size(state, "job")
-    assert state.plan.reasons["job"] == "preempted: virtual cluster vision has no pinned cell lab any longer"
+    assert said(state.plan.reasons["job"]) == "preempted: virtual cluster vision has no pinned cell lab any longer"

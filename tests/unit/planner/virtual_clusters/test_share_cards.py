@@ -4,6 +4,7 @@ import sys
 
 from msgspec.structs import replace
 
+from tests.reasons import said
 from tests.unit.planner.virtual_clusters.pools import ended, guaranteed, replanned, size, some_cells, submitted
 from tests.unit.planner.virtual_clusters.sharing_pools import CARD, a_sharing_pool, carried_out, shared
 from voda.application.virtual_clusters.quota_size import quota_shortage
@@ -12,6 +13,7 @@ from voda.cluster.port import Observed
 from voda.domain.cells import CellTypeSpec, PhysicalCellSpec, PhysicalClusterSpec
 from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.job import StartBackoff
+from voda.domain.reasons.nodes import Said
 from voda.domain.shares import PodShares, SharingNode
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters import book_of, guaranteed_workers
@@ -42,7 +44,7 @@ def test_shares_when_their_virtual_cluster_has_a_cell_take_one_whole_and_come_to
     assert state.plan.devices["a"] == state.plan.devices["b"]
     assert state.plan.guaranteed == {"a": ("gpu",), "b": ("gpu",)}
     assert (used(state, "vision"), used(state, "speech"), guaranteed_workers(state)) == (1, 0, {"a": 1, "b": 1})
-    assert state.plan.reasons["a"] == (
+    assert said(state.plan.reasons["a"]) == (
         "gets 400 milli of a card that others share, on n1; guaranteed by virtual cluster vision"
     )
     # One more finds no room there, and takes a second card.
@@ -69,7 +71,7 @@ def test_share_when_elastic_jobs_have_the_quota_makes_them_shrink_to_no_less_tha
     assert (size(state, "train"), guaranteed(state, "nb")) == (3, 1)
     state = carried_out(replanned(shared(state, "serve", "speech", 250)))
     assert (size(state, "train"), guaranteed(state, "train"), guaranteed(state, "serve")) == (2, 1, 1)
-    assert state.plan.reasons["train"].startswith("shrunk from 3 to 2 workers")
+    assert said(state.plan.reasons["train"]).startswith("shrunk from 3 to 2 workers")
 
 
 def test_share_when_the_quota_is_full_and_no_cell_is_idle_waits_and_says_what_is_missing() -> None:
@@ -77,13 +79,13 @@ def test_share_when_the_quota_is_full_and_no_cell_is_idle_waits_and_says_what_is
     for cluster in HALVES:
         state = submitted(state, f"train-{cluster}", cluster, min_replicas=2, max_replicas=2)
     state = replanned(shared(carried_out(replanned(state)), "nb", "vision", 250))
-    assert state.plan.reasons["nb"] == (
+    assert said(state.plan.reasons["nb"]) == (
         "waits: needs 250 milli of one card; virtual cluster vision has 2 of its 2 gpus in use by its own jobs; idle"
         " cells would fit 0 workers, it needs 1 at least"
     )
     state = replanned(shared(ended(state, "train-speech"), "big", "speech", 800))
     assert guaranteed(state, "nb") == 0
-    assert state.plan.reasons["nb"] == (
+    assert said(state.plan.reasons["nb"]) == (
         "gets 250 milli of a card that was whole, on n1; on idle cells, without a guarantee"
     )
 
@@ -92,7 +94,7 @@ def test_share_that_backs_off_leaves_its_part_to_others_and_takes_it_again_where
     state = carried_out(replanned(shared(a_machine({"vision": {"node.gpu": 1}}), "runs", "vision", 300)))
     state = replanned(shared(state, "stuck", "vision", 500))
     others = submitted(state, "train", "default", min_replicas=3, max_replicas=3)
-    backoff = StartBackoff(reason="x", at_work=0, planned=1, failures=1, retry_at=600.0, retry_after_s=600.0)
+    backoff = StartBackoff(reason=Said(text="x"), at_work=0, planned=1, failures=1, retry_at=600.0, retry_after_s=600.0)
     jobs = {**others.jobs, "stuck": replace(others.jobs["stuck"], backoff=backoff)}
     state = carried_out(replanned(replace(others, jobs=jobs)))
     state = replace(state, jobs={**state.jobs, "stuck": replace(state.jobs["stuck"], workers={})})
@@ -102,7 +104,7 @@ def test_share_that_backs_off_leaves_its_part_to_others_and_takes_it_again_where
     state = replanned(shared(state, "late", "vision", 500))
     assert state.plan.devices["late"] == state.plan.devices["runs"]
     assert "stuck" not in state.plan.placement
-    assert state.plan.reasons["stuck"].endswith("others go first for 10m 00s")
+    assert said(state.plan.reasons["stuck"]).endswith("others go first for 10m 00s")
 
 
 def test_share_that_has_not_started_when_its_node_is_cordoned_goes_elsewhere_and_its_neighbour_stays() -> None:
@@ -146,7 +148,7 @@ def test_share_when_those_of_its_virtual_cluster_leave_too_little_says_how_much_
     state = carried_out(replanned(shared(a_machine({"vision": {"node.gpu": 4}}), "nb", "vision", 700)))
     state = carried_out(replanned(submitted(state, "train", "vision", min_replicas=3, max_replicas=3)))
     state = replanned(shared(state, "late", "vision", 400))
-    assert state.plan.reasons["late"].startswith(
+    assert said(state.plan.reasons["late"]).startswith(
         "waits: needs 400 milli of one card; a shared one of virtual cluster vision has at most 300 milli and"
         " 16,000 MiB left; virtual cluster vision has 4 of its 4 gpus in use by its own jobs"
     )
@@ -160,7 +162,7 @@ def test_shares_on_idle_cells_when_a_guarantee_needs_the_cell_leave_it_together(
     # A worker of speech that shrinks would go first; there is none.
     state = replanned(submitted(state, "theirs", "speech", min_replicas=2, max_replicas=2))
     assert (size(state, "a"), size(state, "b"), guaranteed(state, "theirs")) == (0, 0, 2)
-    assert state.plan.reasons["a"] == (
+    assert said(state.plan.reasons["a"]) == (
         "preempted: needs 400 milli of one card; it is opportunistic, and has no part in a guarantee; idle cells would"
         " fit 0 workers, it needs 1 at least; virtual cluster speech took cells of 1 worker back"
     )
@@ -176,7 +178,7 @@ def test_share_with_a_guarantee_that_runs_gives_way_to_nobody() -> None:
         assert guaranteed(state, "nb") == 1
     assert (size(state, "big0"), guaranteed(state, "big1")) == (0, 2)
     state = replanned(submitted(state, "small", "vision", min_replicas=2, max_replicas=2))
-    assert state.plan.reasons["small"].startswith(
+    assert said(state.plan.reasons["small"]).startswith(
         "waits: virtual cluster vision has 1 of its 2 gpus in use by its own jobs; idle"
     )
 
@@ -243,11 +245,11 @@ def test_shares_when_their_node_is_cordoned_stay_and_no_other_comes_to_their_car
 
 def test_share_when_no_card_is_large_enough_or_there_is_none_to_share_says_so() -> None:
     state = replanned(shared(a_machine(), "nb", "vision", 250, memory_mib=20_000))
-    assert state.plan.reasons["nb"] == (
+    assert said(state.plan.reasons["nb"]) == (
         "waits: needs 250 milli and 20,000 MiB of one card; no node can take it: n1: its smallest card has 16,000 MiB"
     )
     state = replanned(shared(replace(a_machine(), shares={}), "nb", "vision", 250))
-    assert state.plan.reasons["nb"] == (
+    assert said(state.plan.reasons["nb"]) == (
         "waits: needs 250 milli of one card; no node can take it: n1: it has no cards to share"
     )
 
@@ -292,7 +294,7 @@ def test_share_that_names_a_pinned_cell_has_a_card_there_that_no_other_share_com
     state = carried_out(replanned(shared(state, "pinned", "vision", 250, pinned_cell="lab")))
     state = carried_out(replanned(shared(state, "other", "default", 250)))
     assert state.plan.placement == {"pinned": ("n2",), "other": ("n1",)}
-    assert state.plan.reasons["pinned"].endswith("guaranteed by virtual cluster vision, in its pinned cell lab")
+    assert said(state.plan.reasons["pinned"]).endswith("guaranteed by virtual cluster vision, in its pinned cell lab")
 
 
 def test_quota_without_a_whole_gpu_holds_no_share_and_a_submit_can_say_so() -> None:

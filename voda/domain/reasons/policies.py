@@ -1,0 +1,78 @@
+"""Why a policy, a priority or the cost of a restart gives a job so many workers."""
+
+from typing import Literal
+
+from voda.domain.gpus import Gpus
+from voda.domain.reasons.base import ReasonPart
+
+Order = Literal["submission", "time_left", "service"]
+"""First submitted, least time left or least served first."""
+
+
+class InOrder(ReasonPart, frozen=True, kw_only=True):
+    """So many jobs share the GPUs in an order, and others have none."""
+
+    running: int
+    others: int = 0
+    gpus: Gpus
+    order: Order = "submission"
+
+
+class ByGain(ReasonPart, frozen=True, kw_only=True):
+    """By gain and time left at this size; None: that is not known."""
+
+    left_s: int | None = None
+
+
+class Gain(ReasonPart, frozen=True, kw_only=True):
+    per_gpu: float
+
+
+class Compacted(ReasonPart, frozen=True, kw_only=True):
+    """Shrunk to its minimum, while so many jobs cannot start."""
+
+    pending: int
+
+
+class BestSpeedup(ReasonPart, frozen=True, kw_only=True):
+    """The sizes of all jobs together have the highest total speedup."""
+
+    speedup: float
+    gpus: Gpus
+
+
+PolicyCause = InOrder | ByGain | Gain | Compacted | BestSpeedup
+
+
+class HigherPriority(ReasonPart, frozen=True, kw_only=True):
+    """So many jobs of higher priority have so many GPUs."""
+
+    jobs: int
+    gpus: Gpus
+
+
+class GrowthUnpaid(ReasonPart, frozen=True, kw_only=True):
+    """To grow to so many workers would save less than it costs."""
+
+    to: int
+    saved_s: int = 0
+    cost_s: int
+
+
+class GrowthNearRetry(ReasonPart, frozen=True, kw_only=True):
+    """A job whose program failed needs the GPUs again, so soon."""
+
+    in_s: float
+
+
+class OthersGrowthUnpaid(ReasonPart, frozen=True, kw_only=True):
+    """To grow other jobs by these GPUs would not pay."""
+
+
+class ShrinkNeedless(ReasonPart, frozen=True, kw_only=True):
+    """To shrink to so many workers would free GPUs that no other job needs now."""
+
+    to: int
+
+
+ThrashCause = GrowthUnpaid | GrowthNearRetry | OthersGrowthUnpaid | ShrinkNeedless

@@ -1,0 +1,155 @@
+"""What virtual clusters guarantee, and parts of cards, as English sentences. Pure."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from voda.domain.gpus import ContainerGpus, GpuRequest
+from voda.domain.reasons.cells import (
+    CardsTooSmall,
+    CellUse,
+    IdleCells,
+    InCells,
+    MostLeft,
+    NeedsPart,
+    NoCard,
+    NoGuarantee,
+    QuotaInUse,
+    QuotaTooSmall,
+    TakenBack,
+)
+from voda.domain.reasons.outcomes import HasPart
+from voda.events.node_text import refused_text
+from voda.text import counted
+
+
+def cells_text(cause: InCells | NoGuarantee | QuotaTooSmall | QuotaInUse | IdleCells | TakenBack) -> str:
+    """Return what a virtual cluster guarantees to a job, or why no more."""
+    match cause:
+        case InCells():
+            return _standing(cause)
+        case NoGuarantee():
+            return _no_guarantee(cause)
+        case QuotaTooSmall(pinned_cell=pin, holds=holds, needs=needs, gpus=gpus):
+            where = f"pinned cell {pin}" if pin else f"the whole quota of virtual cluster {cause.virtual_cluster}"
+            return f"{where} holds {_workers(holds)} of {counted(gpus, 'GPU')}, it needs {needs} at least"
+        case QuotaInUse():
+            return _quota_in_use(cause)
+        case IdleCells(fits=fits, needs=needs):
+            but = {
+                "too_few": f"it needs {needs} at least",
+                "scattered": f"but not all {needs} in one place",
+                "policy": f"and {cause.policy} gives them to others or to none",
+            }
+            return f"idle cells would fit {_workers(fits)}, {but[cause.cause]}"
+        case TakenBack(takers=takers):
+            return " and ".join(
+                f"{f'virtual cluster {each.virtual_cluster}' if each.virtual_cluster else 'a higher priority'}"
+                f" took cells of {_workers(each.workers)} back"
+                for each in takers
+            )
+        case _:
+            assert_never(cause)
+
+
+def _standing(cause: InCells) -> str:
+    if not cause.virtual_cluster:
+        return "on idle cells, without a guarantee"
+    if not cause.idle:
+        pin = f", in its pinned cell {cause.pinned_cell}" if cause.pinned_cell else ""
+        return f"guaranteed by virtual cluster {cause.virtual_cluster}{pin}"
+    return f"{cause.guaranteed} guaranteed by virtual cluster {cause.virtual_cluster}, {cause.idle} on idle cells"
+
+
+def _no_guarantee(cause: NoGuarantee) -> str:
+    match cause.cause:
+        case "cluster_gone":
+            return f"virtual cluster {cause.virtual_cluster} is there no longer"
+        case "opportunistic":
+            return "it is opportunistic, and has no part in a guarantee"
+        case "backs_off":
+            return "it has no part in the guarantee while it backs off"
+        case "pin_gone":
+            return f"virtual cluster {cause.virtual_cluster} has no pinned cell {cause.pinned_cell} any longer"
+        case "no_cells":
+            return f"virtual cluster {cause.virtual_cluster} has no cells of its own"
+        case _:
+            assert_never(cause.cause)
+
+
+def _quota_in_use(cause: QuotaInUse) -> str:
+    rank = " of higher priority" if cause.is_by_higher else ""
+    if cause.pinned_cell:
+        (use,) = cause.uses
+        bad = " and is on bad hardware" if use.bad else ""
+        of = f"{use.used} of its {counted(use.cells, 'GPU')}"
+        return f"pinned cell {cause.pinned_cell} has {of} in use by its own jobs{rank}{bad}"
+    uses = " and ".join(map(_use, cause.uses))
+    return f"virtual cluster {cause.virtual_cluster} has {uses} in use by its own jobs{rank}"
+
+
+def _use(use: CellUse) -> str:
+    bad = f" ({use.bad} on bad hardware)" if use.bad else ""
+    return f"{use.used} of its {use.cells} {use.cell_type}{'' if use.cells == 1 else 's'}{bad}"
+
+
+def cards_text(cause: NeedsPart | CardsTooSmall | MostLeft | NoCard) -> str:
+    """Return why a job has no part of a card."""
+    match cause:
+        case NeedsPart(request=request):
+            return f"needs {request_text(request)} of one card"
+        case CardsTooSmall(needs_mib=needs, largest_mib=largest):
+            has = f"the largest has {largest:,} MiB" if largest else "the memory of none is known"
+            return f"no card of the pool has {needs:,} MiB: {has}"
+        case MostLeft(virtual_cluster=cluster, milli=milli, memory_mib=memory):
+            return f"a shared one of virtual cluster {cluster} has at most {milli} milli and {memory:,} MiB left"
+        case NoCard():
+            left = f"{cause.milli} milli and {cause.memory_mib:,} MiB"
+            return f"{f'a shared one has at most {left} left, and ' if cause.is_any_shared else ''}{_no_card(cause)}"
+        case _:
+            assert_never(cause)
+
+
+def _no_card(cause: NoCard) -> str:
+    match cause.cause:
+        case "none_shared":
+            return "no node has cards to share"
+        case "none_free":
+            return "no card is wholly free"
+        case "all_needed":
+            return "other jobs need all whole ones"
+        case "refused":
+            return f"nodes refuse it{f' ({refused_text(cause.refused)})' if cause.refused else ''}"
+        case "too_small":
+            return "no whole one is large enough"
+        case _:
+            assert_never(cause.cause)
+
+
+def part_text(part: HasPart) -> str:
+    """Return which part of which card a job has: `250 milli of card 0 of n1, beside ...`."""
+    others = [f"{each.pod} ({shares_text(each.containers)})" for each in part.beside]
+    beside = f", beside {', '.join(others)}" if others else ""
+    return f"{shares_text(part.containers)} of {part.node}{beside}"
+
+
+def shares_text(containers: Mapping[str, ContainerGpus]) -> str:
+    """Return what a pod has of cards: `250 milli and 4,096 MiB of card 0`; of several containers, what each has."""
+    if len(containers) == 1:
+        return "".join(map(_share, containers.values()))
+    return "; ".join(f"for {name} {_share(share)}" for name, share in containers.items()) or "nothing"
+
+
+def request_text(request: GpuRequest) -> str:
+    """Return what a share is: `250 milli and 4,096 MiB`."""
+    parts = [f"{request.milli} milli"] if request.milli else []
+    parts += [f"{request.memory_mib:,} MiB"] if request.memory_mib else []
+    return " and ".join(parts)
+
+
+def _share(share: ContainerGpus) -> str:
+    cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
+    return cards if share.request.devices else f"{request_text(share.request)} of {cards}"
+
+
+def _workers(count: int) -> str:
+    return counted(count, "worker")

@@ -1,0 +1,248 @@
+"""Reasons as English sentences; nothing else in voda makes them, and nothing reads them.
+
+Rule: pure; the type checker refuses a kind of reason without its words.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
+
+from voda.domain.reasons.cells import (
+    CardsTooSmall,
+    IdleCells,
+    InCells,
+    MostLeft,
+    NeedsPart,
+    NoCard,
+    NoGuarantee,
+    QuotaInUse,
+    QuotaTooSmall,
+    TakenBack,
+)
+from voda.domain.reasons.holds import After, ArrayBound, InVain, NextTry, Overdue
+from voda.domain.reasons.nodes import (
+    Drained,
+    LacksRoom,
+    NoneFree,
+    Stuck,
+)
+from voda.domain.reasons.outcomes import (
+    Canceled,
+    Canceling,
+    Cause,
+    Demoted,
+    Failed,
+    GetsPart,
+    Halted,
+    HasPart,
+    JobReason,
+    Keeps,
+    Preempted,
+    Promoted,
+    QueueReason,
+    Reason,
+    Resized,
+    Runs,
+    Starts,
+    Waits,
+)
+from voda.domain.reasons.policies import (
+    BestSpeedup,
+    ByGain,
+    Compacted,
+    Gain,
+    GrowthNearRetry,
+    GrowthUnpaid,
+    HigherPriority,
+    InOrder,
+    Order,
+    OthersGrowthUnpaid,
+    PolicyCause,
+    ShrinkNeedless,
+)
+from voda.events.cell_text import cards_text, cells_text, part_text, request_text
+from voda.events.node_text import nodes_text
+from voda.text import counted, number_are, span
+
+_ORDERS: Final[Mapping[Order, str]] = {
+    "submission": "first submitted first",
+    "time_left": "least time left first",
+    "service": "least served first",
+}
+_Apart = Stuck | Drained
+"""Causes that are no answer to why it is so many workers."""
+
+
+def reason_text(reason: Reason) -> str:
+    """Return the sentence of a reason: `waits: needs 4 GPUs, none is free`."""
+    clauses = _clauses(reason)
+    return f"{_outcome(reason)}{_joint(reason)}{'; '.join(clauses)}" if clauses else _outcome(reason)
+
+
+def job_text(reason: JobReason | None) -> str:
+    """Return why a job has its workers, or none, or how it ended; empty: there is no reason."""
+    match reason:
+        case None:
+            return ""
+        case Canceling():
+            return "it is being canceled"
+        case Canceled(text=text) | Failed(text=text):
+            return text
+        case _:
+            return reason_text(reason)
+
+
+def unsized_text(reason: JobReason | None) -> str:
+    """Return a reason without a size that was said already: its causes alone; empty: there are none."""
+    if isinstance(reason, Starts | Resized) or (isinstance(reason, Keeps) and not reason.why):
+        return "; ".join(_clauses(reason))
+    return job_text(reason)
+
+
+def _clauses(reason: Reason) -> list[str]:
+    """Return the causes: priorities first, then what a policy says."""
+    higher = [cause for cause in reason.why if isinstance(cause, HigherPriority)]
+    others = [cause for cause in reason.why if not isinstance(cause, HigherPriority)]
+    own = []
+    if isinstance(reason, Waits) and reason.needs:
+        own = [f"needs {counted(reason.needs, 'GPU')}, {number_are(reason.free)} free"]
+    elif isinstance(reason, Starts | Resized) and not any(not isinstance(cause, _Apart) for cause in others):
+        own = ["as requested"]
+    return [*map(_cause, higher), *own, *map(_cause, others)]
+
+
+def _outcome(reason: Reason) -> str:
+    match reason:
+        case Preempted():
+            return "preempted"
+        case Waits():
+            return "waits"
+        case Keeps(workers=size):
+            return f"{'kept at' if _has(reason, *_THRASH) else 'keeps'} {_workers(size)}"
+        case Starts(workers=size):
+            return f"starts with {_workers(size)}"
+        case Resized(workers=size) if _has(reason, ShrinkNeedless):
+            return f"shrunk to {_workers(size)} only"
+        case Resized(had=had, workers=size):
+            return f"{'grown' if size > had else 'shrunk'} from {had:,} to {_workers(size)}"
+        case Runs(workers=size):
+            return f"runs with {_workers(size)}"
+        case GetsPart():
+            where = "a card that was whole" if reason.is_whole else "a card that others share"
+            return f"gets {request_text(reason.request)} of {where}, on {reason.node}"
+        case HasPart():
+            return f"has {part_text(reason)}"
+        case Halted(text=text):
+            return text
+        case _:
+            assert_never(reason)
+
+
+def _has(reason: Reason, *kinds: type[Cause]) -> bool:
+    return any(isinstance(cause, kinds) for cause in reason.why)
+
+
+_THRASH: Final = (GrowthUnpaid, GrowthNearRetry, OthersGrowthUnpaid, ShrinkNeedless)
+
+
+def _joint(reason: Reason) -> str:
+    first = reason.why[0] if reason.why else None
+    match reason:
+        case Waits():
+            return " " if isinstance(first, InVain | NextTry) else ": "
+        case Starts():
+            return ", " if first is None or isinstance(first, PolicyCause | _Apart) else ": "
+        case GetsPart() | HasPart() | Halted():
+            return "; "
+        case _:
+            return "; " if isinstance(first, _Apart) and not isinstance(reason, Resized) else ": "
+
+
+def _cause(cause: Cause) -> str:
+    match cause:
+        case InOrder() | ByGain() | Gain() | Compacted() | BestSpeedup():
+            return _policy(cause)
+        case HigherPriority(jobs=jobs, gpus=gpus):
+            has = "has" if jobs == 1 else "have"
+            return f"{counted(jobs, 'job')} of higher priority {has} {counted(gpus, 'GPU')}"
+        case GrowthUnpaid(to=to, saved_s=saved_s, cost_s=cost_s):
+            return f"growing to {to} would save {saved_s} s and cost {cost_s} s"
+        case GrowthNearRetry(in_s=in_s):
+            return f"a job whose program failed needs the GPUs again in {span(in_s)}"
+        case OthersGrowthUnpaid():
+            return "to grow other jobs by these GPUs would not pay"
+        case ShrinkNeedless(to=to):
+            return f"shrinking to {to} would free GPUs that no other job needs now"
+        case LacksRoom() | NoneFree() | Stuck() | Drained():
+            return nodes_text(cause)
+        case After() | InVain() | NextTry() | ArrayBound() | Overdue():
+            return _held(cause)
+        case InCells() | NoGuarantee() | QuotaTooSmall() | QuotaInUse() | IdleCells() | TakenBack():
+            return cells_text(cause)
+        case NeedsPart() | CardsTooSmall() | MostLeft() | NoCard():
+            return cards_text(cause)
+        case _:
+            assert_never(cause)
+
+
+def _policy(cause: PolicyCause) -> str:
+    match cause:
+        case InOrder(running=running, others=others, gpus=gpus):
+            return _in_order(running, running + others, counted(gpus, "GPU"), _ORDERS[cause.order])
+        case ByGain(left_s=None):
+            return "by gain, time left unknown"
+        case ByGain(left_s=left_s):
+            return f"by gain and time left, {left_s:,} s at this size"
+        case Gain(per_gpu=per_gpu):
+            return f"highest gain {per_gpu:.2f}/GPU"
+        case Compacted(pending=pending):
+            return f"compacted, while {counted(pending, 'job')} cannot start"
+        case BestSpeedup(speedup=speedup, gpus=gpus):
+            return f"best total speedup {speedup:.2f} on {counted(gpus, 'GPU')}"
+        case _:
+            assert_never(cause)
+
+
+def _in_order(running: int, jobs: int, gpus: str, order: str) -> str:
+    if jobs == 1:
+        return f"it is the only job for {gpus}"
+    if running == 1:
+        return f"1 of {jobs:,} jobs has {gpus}, {order}"
+    sharing = f"{running:,} of {jobs:,}" if running < jobs else "both" if jobs == 2 else f"all {jobs:,}"
+    return f"{sharing} jobs share {gpus}, {order}"
+
+
+def _held(cause: After | InVain | NextTry | ArrayBound | Overdue) -> str:
+    match cause:
+        case After(jobs=jobs, more=more):
+            named = [f"{each.name} ({each.phase})" if each.phase else each.name for each in jobs]
+            return f"after {_listed([*named, *([f'{more} more'] if more else [])])}"
+        case InVain(text=text):
+            return f"in vain: {text}"
+        case NextTry():
+            return "for the next try of its program"
+        case ArrayBound(array=array, at_once=at_once):
+            return f"array {array} has at most {counted(at_once, 'task')} at work at once"
+        case Overdue(workers=workers, grace_s=grace_s):
+            return f"{_workers(workers)} did not leave cells that a guarantee needs within {span(grace_s)}"
+        case _:
+            assert_never(cause)
+
+
+def queue_text(reason: QueueReason) -> str:
+    """Return why a policy moved a job to another of its queues."""
+    match reason:
+        case Demoted(served_gpu_s=served, limit_gpu_s=limit):
+            return f"demoted: served {served:,} GPU-s since its start, limit {limit:,}"
+        case Promoted(waited_s=waited, times=times, last_run_s=last):
+            return f"promoted: waited {waited:,} s, {times:g} times its last run of {last:,} s"
+        case _:
+            assert_never(reason)
+
+
+def _workers(count: int) -> str:
+    return counted(count, "worker")
+
+
+def _listed(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
