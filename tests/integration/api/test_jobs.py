@@ -11,8 +11,6 @@ import pytest
 
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.presenters.jobs import ReportList
-from voda.api.schemas.base import Problem
-from voda.api.schemas.jobs import ForecastView, JobList, JobView, SubmissionView
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
@@ -20,6 +18,8 @@ from voda.domain.plan import ExpectedTimes
 from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, JobSubmitted, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.manifests.text import MOST_BYTES
+from voda.wire.base import Problem
+from voda.wire.jobs import ForecastView, JobList, JobView, SubmissionView
 
 JOBS = "/api/v1/jobs"
 

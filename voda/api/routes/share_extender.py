@@ -15,7 +15,6 @@ from voda.api.admission import CallerLimits
 from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
-from voda.api.schemas.pods import SharingPodView
 from voda.application.journal import Journal
 from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
@@ -28,6 +27,7 @@ from voda.extender.wire import (
     HostPriority,
 )
 from voda.operator.pod_ports import PodPorts
+from voda.wire.pods import SharingPodView
 
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
 _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of kube-scheduler.")
