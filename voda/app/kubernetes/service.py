@@ -110,7 +110,7 @@ class KubernetesService:
         setup = self._setup()
         self.kubernetes = KubernetesPools(api, setup)
         self.mirror = self.kubernetes.mirror
-        self.lease = _lease(store, api, options, context.namespace, clock)
+        self.lease = _lease(store, api, options, context, clock)
         epochs = LeaderEpochs(self.store, clock, self._cluster_uid)
         self.leadership = Leadership(self.lease, epochs, context.identity, timings=timings, telemetry=telemetry)
         leading = self.leadership
