@@ -74,8 +74,8 @@ def _why(job: Job, node: str, reason: Reason, gpu: SharedGpu, parts: GpuParts) -
 
 def _why_none(job: Job, reason: Reason, emptiest: Sequence[SharedGpu]) -> Reason:
     """Return what a job lacks: room on the other GPUs of its owner, and a GPU for one more."""
-    is_counted = isinstance(reason, Waits) and reason.needs
-    lacks: list[Cause] = [NeedsPart(request=request_of(job), free=reason.free if is_counted else None)]
+    free = reason.free if isinstance(reason, Waits) and reason.needs else None
+    lacks: list[Cause] = [NeedsPart(request=request_of(job), free=free)]
     if emptiest:
         left, (cluster, *_) = emptiest[0].left, emptiest[0].owner
         lacks.append(MostLeft(virtual_cluster=cluster, milli=left.milli, memory_mib=left.memory_mib))
