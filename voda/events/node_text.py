@@ -12,7 +12,7 @@ from voda.domain.reasons.nodes import (
     NotAnswering,
     Refused,
     Said,
-    SmallCards,
+    SmallGpus,
 )
 from voda.domain.reasons.stalls import NoneAtWork, Stuck, StuckCause
 from voda.events.stall_text import stall_text
@@ -76,10 +76,12 @@ def refusal_text(why: NodeRefusal) -> str:
             return "it does not answer"
         case FewerGpus(gpus=gpus, held=held):
             return f"it says {counted(gpus, 'GPU')}, and its workers hold {held}"
-        case SmallCards(memory_mib=None):
-            return "it has no cards to share"
-        case SmallCards(memory_mib=memory):
-            return f"its smallest card has {memory:,} MiB"
+        case SmallGpus(memory_mib=None):
+            return "it has no GPUs to share"
+        case SmallGpus(memory_mib=0):
+            return "the memory of its GPUs is not known"
+        case SmallGpus(memory_mib=memory):
+            return f"its smallest GPU has {memory:,} MiB"
         case _:
             assert_never(why)
 

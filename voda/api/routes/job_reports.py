@@ -27,7 +27,7 @@ from voda.application.lookup import job_of, spec_of
 from voda.application.read_model import ReadModel
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import LineTimes, Outputs
-from voda.domain.errors import FolderDeleted, InvalidField, InvalidInput, NotAllowed, NotFound
+from voda.domain.errors import FolderGone, InvalidField, InvalidInput, NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
 from voda.projections.job_names import EXACT
@@ -200,10 +200,10 @@ def _since(text: str, now: float) -> float:
 
 
 async def refuse_deleted(folders: FolderKeeper | None, job_id: str) -> None:
-    """Raise FolderDeleted where the job's output was deleted, with when and by whom."""
+    """Raise FolderGone where the job's output was deleted, with when and by whom."""
     if folders is not None and (deletion := await folders.deletion(job_id)) is not None:
         at = rfc3339(deletion.at, decimals=0)
-        raise FolderDeleted(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
+        raise FolderGone(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
 
 
 def _select_replica(view: ReadModel, spec: JobSpec, replica: str, known: Sequence[str]) -> str:
