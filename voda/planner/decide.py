@@ -15,7 +15,7 @@ from voda.domain.state import ClusterState
 from voda.events.decisions import PlanAdopted
 from voda.placement import Placer
 from voda.planner.candidates import CellDecider, Placed, candidates_of
-from voda.planner.done_replicas import cells_with_done, with_done
+from voda.planner.done_replicas import with_done
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
 from voda.planner.gpus_for_pods import SpareGpus, serve_requests
 from voda.planner.priority import allocate, place
@@ -53,6 +53,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         job_id: also(reasons[job_id] if job_id in placement or job_id in placed.left_out else Waits(), why)
         for job_id, why in candidates.stuck.items()
     }
+    whole, guaranteed, devices = with_done(view, placement, placed.guaranteed, placed.devices)
     return Plan(
         pool=view.pool,
         number=view.plan.number + 1,
@@ -61,9 +62,9 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         placer=placer.name,
         decided_at=now,
         cause=cause,
-        placement=with_done(view, placement),
-        guaranteed=cells_with_done(view, placed.guaranteed, ""),
-        devices=cells_with_done(view, placed.devices, ()),
+        placement=whole,
+        guaranteed=guaranteed,
+        devices=devices,
         reasons={**_with_drains(reasons, placement, sorted(view.drains)), **candidates.held},
     )
 
