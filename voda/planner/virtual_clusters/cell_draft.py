@@ -19,12 +19,10 @@ from voda.cells.preemption import downgrade, end
 from voda.cells.recovery import occupy, stay
 from voda.cells.scheduling import ANY, Conditions, decide
 from voda.cells.search.losses import Losses
-from voda.cells.structure.quotas import Quotas
 from voda.cells.structure.trees import NONE
-from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER
 from voda.domain.job import Job, JobSpec
-from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
+from voda.planner.virtual_clusters.pool_jobs import PoolJobs, cluster_of, quota_of
 
 _NEW: Final = 1 << 30
 """The index of a worker that was not in the plan before: it gets one at the end."""
@@ -41,44 +39,6 @@ class PlannedWorker(Struct, frozen=True, kw_only=True, gc=False):
     """By the plan in force."""
 
 
-class JobCells(Struct, frozen=True, kw_only=True, gc=False):
-    """Where the workers of a job are, by index."""
-
-    nodes: tuple[str, ...]
-    devices: tuple[tuple[int, ...], ...]
-    quotas: tuple[str, ...]
-    """The quota cell of each guaranteed worker, as `Quotas.root_names` has it; they come first."""
-
-
-@dataclass
-class KeptPart:
-    """The plan in force, of the jobs that have the cells that it names."""
-
-    placement: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    devices: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    quotas: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of those of which some workers are guaranteed."""
-    reasons: dict[str, Reason] = field(default_factory=dict)
-    """What is said of one that keeps all that."""
-
-    def copy(self) -> "KeptPart":
-        """Return one that may change."""
-        return KeptPart(self.placement.copy(), self.devices.copy(), self.quotas.copy(), self.reasons.copy())
-
-    def put(self, job_id: str, cells: JobCells) -> None:
-        """Note what a job has."""
-        self.placement[job_id], self.devices[job_id] = cells.nodes, cells.devices
-        if cells.quotas:
-            self.quotas[job_id] = cells.quotas
-
-    def drop(self, job_id: str) -> None:
-        """Forget a job."""
-        for each in (self.placement, self.devices, self.quotas, self.reasons):
-            each.pop(job_id, None)
-
-
-Rests = dict[str, tuple[tuple[Job, int, int | None, int], Job | None]]
-"""Job -> it, workers within its quota, workers that it found cells for, its priority; and what it may have beyond."""
 _Parts = tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]
 """The guaranteed workers of a job, and those on idle cells."""
 _NOBODY: Final[_Parts] = ((), ())
@@ -130,12 +90,12 @@ class CellDraft:
     """Job -> workers of the plan in force that it has lost so far."""
     reclaimed: dict[str, dict[str, int]] = field(default_factory=dict)
     """Job -> virtual cluster -> workers that it had to give to it."""
-    before: KeptPart = field(default_factory=KeptPart)
-    """It does not change with the draft."""
-    unchanged: set[str] = field(default_factory=set)
-    """Jobs that have what they have in `before`."""
-    rests: Rests = field(default_factory=dict)
-    """As they were in the last decision."""
+    jobs: PoolJobs = field(default_factory=PoolJobs)
+    """With the plan in force: they do not change with the draft."""
+    touched: set[str] = field(default_factory=set)
+    """Jobs of which a worker came, went, or lost or got its guarantee since."""
+    sure: dict[str, int] = field(default_factory=dict)
+    """Job -> how many workers of it are guaranteed, of those that are not touched."""
     parts: _PartsByJob = field(default_factory=_PartsByJob)
     _serial: int = 0
 
@@ -173,7 +133,8 @@ class CellDraft:
     def changed(self, job_id: str) -> None:
         """Note that a worker of a job came, went, or lost or got its guarantee."""
         self.parts.pop(job_id, None)
-        self.unchanged.discard(job_id)
+        self.sure.pop(job_id, None)
+        self.touched.add(job_id)
 
     def add(self, job: Job, cells: WorkerCells, index: int = _NEW) -> PlannedWorker:
         """Give a job a worker in these cells, with a guarantee if they name a quota and it can be kept."""
@@ -290,20 +251,6 @@ def _in_order(workers: Sequence[PlannedWorker], first: int) -> list[PlannedWorke
             others.append(worker)
     rest = iter(others)
     return [places.get(index) or next(rest) for index in range(first, first + len(workers))]
-
-
-def cluster_of(quotas: Quotas, spec: JobSpec) -> str:
-    """Return the virtual cluster of a job; empty: it is there no longer."""
-    name = spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER
-    return name if name in quotas.names else ""
-
-
-def quota_of(quotas: Quotas, spec: JobSpec) -> tuple[str, str] | None:
-    """Return the virtual cluster that guarantees cells to a job, and its pinned cell if it names one; None: none."""
-    cluster, pin = key = spec.virtual_cluster or DEFAULT_VIRTUAL_CLUSTER, spec.pinned_cell
-    if spec.priority < 0:
-        return None
-    return key if (key in quotas.pin_views if pin else cluster in quotas.names) else None
 
 
 def job_of(worker: str) -> str:

@@ -9,11 +9,12 @@ from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ClusterState
 from voda.planner.candidates import Candidates, Placed
 from voda.planner.feasibility import feasible_view
-from voda.planner.virtual_clusters.cell_draft import CellDraft, JobCells, numbered
+from voda.planner.virtual_clusters.cell_draft import CellDraft, numbered
 from voda.planner.virtual_clusters.cell_reasons import cell_reasons
 from voda.planner.virtual_clusters.guaranteed import place_guaranteed
 from voda.planner.virtual_clusters.opportunistic import place_opportunistic
 from voda.planner.virtual_clusters.plan_book import PlanBook
+from voda.planner.virtual_clusters.pool_jobs import JobCells
 from voda.planner.virtual_clusters.recovery import recover
 from voda.planner.virtual_clusters.share_answers import with_share_answers
 from voda.planner.virtual_clusters.share_cards import with_share_cards
@@ -91,11 +92,10 @@ def _drop_moved(draft: CellDraft, job_id: str, closed: Set[str]) -> None:
 
 
 def _result(draft: CellDraft, reasons: Mapping[str, Reason]) -> Placed:
-    part = draft.before.copy()
-    for job_id in draft.before.placement.keys() - draft.unchanged:
+    part = draft.jobs.kept.copy()
+    for job_id in draft.touched:
         part.drop(job_id)
-    for job_id in [job_id for job_id in draft.workers if job_id not in draft.unchanged]:
-        if draft.workers[job_id]:
+        if draft.size(job_id):
             part.put(job_id, _cells(draft, job_id))
     return Placed(placement=part.placement, guaranteed=part.quotas, devices=part.devices, reasons=reasons)
 

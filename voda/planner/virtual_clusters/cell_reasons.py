@@ -32,15 +32,11 @@ def cell_reasons(
     draft: CellDraft, guaranteed: GuaranteedPart, opportunistic: OpportunisticPart, policy: str
 ) -> Mapping[str, Reason]:
     """Return job -> why it has what it has, for every job that is not being canceled."""
-    writer, unchanged = _CellReasons(draft, guaranteed, opportunistic, policy), draft.unchanged
+    writer, jobs = _CellReasons(draft, guaranteed, opportunistic, policy), draft.view.jobs
     # Nearly all jobs keep what they had by the plan in force.
-    reasons = draft.before.reasons.copy()
-    for job_id in reasons.keys() - unchanged:
-        del reasons[job_id]
-    others = [job for job_id, job in draft.view.jobs.items() if job_id not in unchanged and not job.is_canceling]
-    others += [draft.view.jobs[job_id] for job_id in opportunistic.reasons.keys() & unchanged]
-    for job in others:
-        reasons[job.spec.job_id] = writer.reason(job)
+    reasons = draft.jobs.kept.reasons.copy()
+    for job_id in draft.touched | opportunistic.reasons.keys() | (draft.jobs.sure.keys() - reasons.keys()):
+        reasons[job_id] = writer.reason(jobs[job_id])
     return reasons
 
 

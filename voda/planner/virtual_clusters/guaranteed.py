@@ -9,7 +9,7 @@ shared like a quota of its own, among the jobs that name it.
 Rule: no guaranteed worker gives way but to a higher priority of its own virtual cluster.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,26 +47,18 @@ def place_guaranteed(draft: CellDraft, policy_of: Callable[[str], Policy], now: 
         if members := jobs.get((cluster, pin)):
             _Quota(draft, part, losses, views_of(quotas, cluster, pin)).serve(members, policy_of(cluster), now)
     _replace_reclaimed(draft, part, losses)
-    _all_or_nothing(draft, part.targets)
+    _all_or_nothing(draft, part.targets.keys())
     return part
 
 
-def _by_quota(draft: CellDraft) -> Mapping[tuple[str, str], dict[str, Job]]:
-    """Return (virtual cluster, pin) -> the jobs that have a part in its guarantee."""
-    asked: dict[tuple[str, str, bool], dict[str, Job]] = {}
-    for job_id, job in draft.view.jobs.items():
-        if not job.is_canceling and job_id not in draft.without_guarantee:
-            spec = job.spec
-            place = spec.virtual_cluster, spec.pinned_cell, spec.priority < 0
-            if (members := asked.get(place)) is None:
-                asked[place] = {job_id: job}
-            else:
-                members[job_id] = job
-    jobs: dict[tuple[str, str], dict[str, Job]] = {}
-    for members in asked.values():
+def _by_quota(draft: CellDraft) -> Mapping[tuple[str, str], Mapping[str, Job]]:
+    """Return (virtual cluster, pin) -> the jobs that have a part in its guarantee now."""
+    jobs: dict[tuple[str, str], Mapping[str, Job]] = {}
+    for quota, members in draft.jobs.by_quota.items():
         # All of them ask for the same.
-        if (quota := draft.quota(next(iter(members.values())))) is not None:
-            jobs[quota] = {**jobs.get(quota, {}), **members}
+        sure = {job_id: job for job_id, job in members.items() if job_id not in draft.without_guarantee}
+        if sure and draft.quota(next(iter(sure.values()))) is not None:
+            jobs[quota] = sure
     return jobs
 
 
@@ -117,17 +109,20 @@ class _Quota:
         def rank(job_id: str) -> tuple[int, float, str]:
             return -jobs[job_id].spec.priority, jobs[job_id].submitted_at, job_id
 
-        # Nearly always all jobs have what they are to have.
-        uneven = [job_id for job_id, target in wanted.items() if len(parts[job_id][0]) != target]
+        # Nearly always all jobs have what they are to have; of those that are touched, `sure` knows nothing.
+        sure = self.draft.sure
+        uneven = [job_id for job_id, target in wanted.items() if sure.get(job_id) != target]
         for job_id in sorted(uneven, key=rank):
             for worker in parts[job_id][0][wanted[job_id] :]:
                 self.draft.release_guarantee(worker)
         tried = set[str]()
         # One that gets its cells may take those of a lower priority.
-        while uneven := [
-            job_id for job_id, target in wanted.items() if len(parts[job_id][0]) < target and job_id not in tried
+        while lacking := [
+            job_id
+            for job_id, target in wanted.items()
+            if sure.get(job_id, 0) < target and job_id not in tried and len(parts[job_id][0]) < target
         ]:
-            for job_id in sorted(uneven, key=rank):
+            for job_id in sorted(lacking, key=rank):
                 tried.add(job_id)
                 if not _reach(self.draft, jobs[job_id], wanted[job_id], self.losses):
                     size = len(parts[job_id][0])
@@ -203,9 +198,10 @@ def _replace_reclaimed(draft: CellDraft, part: GuaranteedPart, losses: WorkerLos
             _reach(draft, draft.view.jobs[job_id], part.targets[job_id], losses)
 
 
-def _all_or_nothing(draft: CellDraft, job_ids: Iterable[str]) -> None:
+def _all_or_nothing(draft: CellDraft, job_ids: Set[str]) -> None:
     """End the guarantee of a part of a minimum: it would keep cells from a gang that can have them whole."""
     jobs, parts = draft.view.jobs, draft.parts
-    for job_id in [job_id for job_id in job_ids if len(parts[job_id][0]) < jobs[job_id].spec.min_replicas]:
-        for worker in parts[job_id][0]:
-            draft.release_guarantee(worker)
+    for job_id in sorted((draft.jobs.partial | draft.touched) & job_ids):
+        if len(parts[job_id][0]) < jobs[job_id].spec.min_replicas:
+            for worker in parts[job_id][0]:
+                draft.release_guarantee(worker)

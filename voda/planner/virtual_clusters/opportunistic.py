@@ -5,7 +5,7 @@ a pinned cell asks for nothing. Priorities count inside of virtual clusters only
 out, as in every pool. What finds no cells is offered to others.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,12 +42,11 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     Workers within the quota that are on idle cells stay there, and no policy shares those cells: the job's own cells
     were left to others for that.
     """
-    part = OpportunisticPart()
-    served, parts = dict[str, int](), draft.parts
-    for job_id, members in draft.workers.items():
-        sure, size, quota = len(parts[job_id][0]), len(members), quotas.get(job_id, 0)
-        within = quota if quota < size else size
-        served[job_id] = sure if sure > within else within
+    part, parts = OpportunisticPart(), draft.parts
+    # The others have no workers but guaranteed ones.
+    served = draft.jobs.sure.copy()
+    for job_id in draft.jobs.lent | draft.touched:
+        served[job_id] = max(len(parts[job_id][0]), min(quotas.get(job_id, 0), draft.size(job_id)))
     caps: dict[str, int] = {}
     for _ in range(_MOST_ATTEMPTS):
         targets, part.reasons = _targets(draft, policy, now, caps, served)
@@ -59,15 +58,19 @@ def place_opportunistic(draft: CellDraft, policy: Policy, now: float, quotas: Ma
     return part
 
 
+def _restless(draft: CellDraft) -> Set[str]:
+    """Return the jobs that may have other workers than guaranteed ones, now or soon."""
+    return draft.jobs.growing | draft.jobs.lent | draft.touched
+
+
 def _shared_leafs(draft: CellDraft, within_quota: Mapping[str, int]) -> int:
     """Return how many devices are idle, or used without a guarantee by other workers than those within a quota."""
-    workers, jobs = draft.workers, draft.view.jobs
+    jobs = draft.view.jobs
     beyond = [
-        (job_id, len(members) - served)
-        for job_id, members in workers.items()
-        if len(members) > (served := within_quota.get(job_id, 0))
+        max(0, draft.size(job_id) - within_quota.get(job_id, 0)) * jobs[job_id].spec.gpus_per_replica
+        for job_id in draft.jobs.lent | draft.touched
     ]
-    return sum([count * jobs[job_id].spec.gpus_per_replica for job_id, count in beyond]) + _free_leafs(draft.book)
+    return sum(beyond) + _free_leafs(draft.book)
 
 
 def _free_leafs(book: CellBook) -> int:
@@ -91,12 +94,13 @@ def _targets(
     draft: CellDraft, policy: Policy, now: float, caps: Mapping[str, int], served: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, Reason]]:
     """Return job -> workers in all, and the reasons of those that do not grow because it would not pay."""
-    view = draft.view
+    view, in_force = draft.view, draft.view.plan.placement
     more = allocate(_view_of_rest(draft, policy, served, caps), policy, now).replicas
-    wanted = {**dict.fromkeys([job_id for job_id, job in view.jobs.items() if not job.is_canceling], 0), **served}
+    wanted = dict(served)
     for job_id in [job_id for job_id, size in more.items() if size]:
         wanted[job_id] += more[job_id]
-    if not view.settings.heeds_resize_cost:
+    growing = (job_id for job_id in _restless(draft) if 0 < len(in_force.get(job_id, ())) < wanted[job_id])
+    if not view.settings.heeds_resize_cost or next(growing, None) is None:
         return wanted, {}
     sizes, reasons = without_thrash(view, wanted)
     if not reasons:
@@ -109,15 +113,11 @@ def _view_of_rest(
 ) -> ClusterState:
     """Return the view in which jobs are what they may have beyond the workers within their quota."""
     view, last, is_rigid = draft.view, draft.without_guarantee, gives_as_requested(policy)
-    rests = draft.rests
+    rests = draft.jobs.rests
     jobs: dict[str, Job] = {}
     placement: dict[str, tuple[str, ...]] = {}
-    asking = [
-        (job_id, job, served)
-        for job_id, job in view.jobs.items()
-        if (served := within_quota.get(job_id, 0)) < job.spec.max_replicas
-    ]
-    for job_id, job, served in asking:
+    for job_id in sorted(_restless(draft)):
+        job, served = view.jobs[job_id], within_quota[job_id]
         spec = job.spec
         if spec.pinned_cell or (is_rigid and served >= spec.requested):
             continue
@@ -184,8 +184,8 @@ class _EstimatesBeyond(Mapping[str, Estimate]):
 def _place(draft: CellDraft, targets: Mapping[str, int]) -> dict[str, int]:
     """Bring the jobs to their targets; return those for which no cells were found -> the size that they have."""
     workers, jobs = draft.workers, draft.view.jobs
-    changed = [job_id for job_id, size in targets.items() if size != len(workers.get(job_id, ()))]
-    for job_id in sorted(changed):
+    changed = sorted(job_id for job_id in _restless(draft) if targets[job_id] != len(workers.get(job_id, ())))
+    for job_id in changed:
         for worker in _to_go(draft, job_id, targets[job_id]):
             draft.drop(worker)
     growing = [jobs[job_id] for job_id in changed if targets[job_id] > draft.size(job_id)]

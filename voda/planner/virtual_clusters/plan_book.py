@@ -5,7 +5,8 @@ Rule: the book is a function of the plan, the jobs, the gangs and the cells that
 workers do not fit together, since cells were applied anew, it is made anew with each plan until they do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from msgspec import Struct
@@ -22,16 +23,12 @@ from voda.domain.node import Node
 from voda.domain.plan import Devices, Placement, Quotas
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import (
-    JobCells,
-    KeptPart,
     PlannedWorker,
-    Rests,
-    cluster_of,
     job_of,
-    quota_of,
     request_of,
 )
 from voda.planner.virtual_clusters.cell_reasons import keeps
+from voda.planner.virtual_clusters.pool_jobs import JobCells, PoolJobs, cluster_of, quota_of
 from voda.planner.virtual_clusters.unused_book import unused_book
 
 T = TypeVar("T")
@@ -55,23 +52,25 @@ class PlanBook:
     """A pool's plan in force in cells."""
 
     def __init__(self, pool_cells: CellsSpec) -> None:
+        self.jobs = PoolJobs()
         self.workers: dict[str, tuple[PlannedWorker, ...]] = {}
         """Job -> its workers that have cells."""
         self.parts: dict[str, tuple[Sequence[PlannedWorker], Sequence[PlannedWorker]]] = {}
-        """Job -> its guaranteed workers and those on idle cells; not of jobs with other cells than the plan names."""
-        self.kept = KeptPart()
-        """Of the same jobs."""
-        self.rests: Rests = {}
+        """Job -> its guaranteed workers and those on idle cells; not of jobs elsewhere."""
+        self.elsewhere: set[str] = set()
+        """Jobs of which some workers have other cells than the plan names, or none."""
         self.homeless: list[PlannedWorker] = []
         """Workers whose devices are gone or in use."""
+        self.open_nodes: tuple[frozenset[str], Mapping[str, int]] | None = None
+        """As `recovery` has them; None: it has yet to look."""
         self._cells = pool_cells
         self._nodes: Sequence[Node] = ()
         self._gangs: Mapping[str, PlacedGang] = {}
         self._unused = self.book = unused_book(pool_cells, ())
         """The book of workers and gangs, healthy whatever the nodes are, and the one of nobody."""
-        self._jobs: dict[str, PlannedJob] = {}
-        self._specs: dict[str, JobSpec] = {}
-        """Of all jobs, as they were last."""
+        self._planned: dict[str, PlannedJob] = {}
+        self._known: dict[str, Job] = {}
+        """All jobs, as they were last."""
         self._seen: tuple[Placement, Devices, Quotas] = ({}, {}, {})
         """Placement, devices and quota cells of the plan that the book is of."""
         self._is_settled = False
@@ -93,12 +92,11 @@ class PlanBook:
         if self._cells is not view.cells or self._nodes != there:
             unused = unused_book(view.cells, there)
             self._is_settled = self._is_settled and unused is self._unused
-            self._unused, self._cells, self._nodes = unused, view.cells, there
+            self._unused, self._cells, self._nodes, self.open_nodes = unused, view.cells, there, None
         if self._is_settled and self._gangs == view.gangs:
-            gone, come = self._changes(view)
-            for job_id in gone:
-                self._remove(job_id)
-            self._is_settled = all(self._settle(job) for job in come)
+            touched = self._touched(view)
+            self._is_settled = all(self._settle(job) for job in self._come(view, touched))
+            self._note(view, touched)
         else:
             self._is_settled = False
         if not self._is_settled:
@@ -106,83 +104,94 @@ class PlanBook:
         for books in self.book.free.values():
             books.sort()
 
-    def _changes(self, view: ClusterState) -> tuple[list[str], list[PlannedJob]]:
-        """Return the jobs whose workers do not stay as they were, and those of which some come, anew or changed."""
-        before, specs, now = self._seen, self._specs, (view.plan.placement, view.plan.devices, view.plan.guaranteed)
-        touched = {job_id for job_id, job in view.jobs.items() if specs.get(job_id) is not job.spec or job.is_canceling}
-        touched |= specs.keys() - view.jobs.keys()
-        for old, new in zip(before, now, strict=True):
+    def _touched(self, view: ClusterState) -> Sequence[str]:
+        """Return the jobs of which anything changed, or their part of the plan."""
+        known, now = self._known, (view.plan.placement, view.plan.devices, view.plan.guaranteed)
+        touched = _differing(known, view.jobs)
+        for old, new in zip(self._seen, now, strict=True):
             touched |= _differing(old, new)
         self._seen = now
-        gone, come = list[str](), list[PlannedJob]()
-        for job_id in sorted(touched):
-            last, job = self._jobs.get(job_id), view.jobs.get(job_id)
-            if job is None or job.is_canceling:
-                specs.pop(job_id, None)
-                self.rests.pop(job_id, None)
-                gone += () if last is None else (job_id,)
-                continue
-            specs[job_id] = job.spec
-            if job_id not in now[0]:
-                gone += () if last is None else (job_id,)
-                continue
-            part = now[0][job_id], now[1].get(job_id, ()), now[2].get(job_id, ())
-            if last is None or last.part != part or not _asks_alike(last.spec, job.spec):
-                gone += () if last is None else (job_id,)
-                come.append(_planned(self._unused, job.spec, part))
-        return gone, come
+        return sorted(touched)
 
-    def _remove(self, job_id: str) -> None:
-        for worker in self.workers.pop(job_id):
-            end(self.book, worker.name)
-        del self._jobs[job_id], self.parts[job_id]
-        self.kept.drop(job_id)
+    def _come(self, view: ClusterState, touched: Sequence[str]) -> list[PlannedJob]:
+        """Let the workers of jobs leave that do not stay as they were; return the jobs of which some come."""
+        come = list[PlannedJob]()
+        placement, devices, quotas = self._seen
+        for job_id in touched:
+            last, job = self._planned.get(job_id), view.jobs.get(job_id)
+            is_planned = job is not None and not job.is_canceling and job_id in placement
+            part = (placement[job_id], devices.get(job_id, ()), quotas.get(job_id, ())) if is_planned else None
+            if last is not None and (job is None or last.part != part or not _asks_alike(last.spec, job.spec)):
+                for worker in self.workers.pop(job_id):
+                    end(self.book, worker.name)
+                del self._planned[job_id], self.parts[job_id]
+                self.jobs.kept.drop(job_id)
+                last = None
+            if part is not None and job is not None and last is None:
+                come.append(_planned(self._unused, job.spec, part))
+        return come
 
     def _settle(self, job: PlannedJob) -> bool:
         """Let the workers of a job have their cells; return whether all have those that the plan names."""
         for worker, gang, root in zip(job.workers, job.gangs, job.roots, strict=True):
             if gang is None or (worker.cells.quota and root == NONE) or not settle(self.book, gang, root):
                 return False
-        self._note(job)
-        return True
+        self._keep(job)
+        return _is_in_order(job)
 
-    def _note(self, job: PlannedJob) -> None:
+    def _keep(self, job: PlannedJob) -> None:
+        """Note that a job has its cells."""
         job_id, workers = job.spec.job_id, job.workers
         nodes, devices, quotas = job.part
         guaranteed = [worker for worker in workers if worker.cells.quota]
-        self._jobs[job_id], self.workers[job_id] = job, workers
+        self._planned[job_id], self.workers[job_id] = job, workers
         self.parts[job_id] = guaranteed, [worker for worker in workers if not worker.cells.quota]
-        if not guaranteed or guaranteed[-1].index < len(guaranteed):
-            cells = JobCells(nodes=nodes, devices=devices[: len(nodes)], quotas=quotas[: len(guaranteed)])
-            self.kept.put(job_id, cells)
-            self.kept.reasons[job_id] = keeps(len(nodes), len(guaranteed), job.spec)
+        cells = JobCells(nodes=nodes, devices=devices[: len(nodes)], quotas=quotas[: len(guaranteed)])
+        self.jobs.kept.put(job_id, cells)
+        self.jobs.kept.reasons[job_id] = keeps(len(nodes), len(guaranteed), job.spec)
+
+    def _note(self, view: ClusterState, touched: Iterable[str]) -> None:
+        """Note what became of jobs."""
+        for job_id in touched:
+            job = view.jobs.get(job_id)
+            if job is None:
+                self._known.pop(job_id, None)
+            else:
+                self._known[job_id] = job
+            if job is None or job.is_canceling:
+                self.jobs.drop(job_id)
+            else:
+                guaranteed, idle = self.parts.get(job_id, ((), ()))
+                self.jobs.put(job, self.book.quotas, sure=len(guaranteed), lent=len(idle))
 
     def _make(self, view: ClusterState) -> None:
         """Make the book anew: gangs first, then guaranteed workers, then the others from the oldest job on."""
-        self.book, self._gangs, self._seen = self._unused.copy(), view.gangs, ({}, {}, {})
-        for each in (self._jobs, self._specs, self.workers, self.parts):
+        self.book, self._gangs, self.jobs = self._unused.copy(), view.gangs, PoolJobs()
+        for each in (self._planned, self._known, self.workers, self.parts):
             each.clear()
-        self.kept, self.homeless = KeptPart(), []
+        self.homeless, self.elsewhere, self._seen, self.open_nodes = [], set(), ({}, {}, {}), None
         for gang in view.gangs.values():
             # A job never takes their cells: voda cannot let their pods go.
             request = replace(gang.request, yields=False)
             occupy(self.book, request, gang.placement, workers={slot: pod.uid for slot, pod in gang.pods.items()})
-        _, come = self._changes(view)
-        elsewhere = set[str]()
-        come.sort(key=_by_age(view.jobs))
+        touched = self._touched(view)
+        come = sorted(self._come(view, touched), key=_by_age(view.jobs))
         for are_guaranteed, jobs in (True, sorted(come, key=lambda job: -job.spec.priority)), (False, come):
             for job in jobs:
-                elsewhere |= self._take(job, are_guaranteed=are_guaranteed)
+                self.elsewhere |= self._take(job, are_guaranteed=are_guaranteed)
         for job in come:
-            self._note(job)
+            self._keep(job)
+            if not _is_in_order(job):
+                self.elsewhere.add(job.spec.job_id)
         for worker in self.homeless:
             job_id = worker.job_id
-            elsewhere.add(job_id)
+            self.elsewhere.add(job_id)
             self.workers[job_id] = tuple(each for each in self.workers[job_id] if each is not worker)
-        for job_id in elsewhere:
+        for job_id in self.elsewhere:
             self.parts.pop(job_id, None)
-            self.kept.drop(job_id)
-        self._is_settled = not elsewhere
+            self.jobs.kept.drop(job_id)
+        self._note(view, touched)
+        self._is_settled = not self.elsewhere
 
     def _take(self, job: PlannedJob, *, are_guaranteed: bool) -> set[str]:
         """Let workers of a job have cells as near to those that the plan names as can be; return who has others."""
@@ -204,6 +213,11 @@ def _differing(old: Mapping[str, T], new: Mapping[str, T]) -> set[str]:
     if old is new:
         return set()
     return {key for key, value in new.items() if old.get(key) is not value} | (old.keys() - new.keys())
+
+
+def _is_in_order(job: PlannedJob) -> bool:
+    """Return whether guaranteed workers come before the others."""
+    return not any(bool(one.cells.quota) < bool(other.cells.quota) for one, other in pairwise(job.workers))
 
 
 def _by_age(jobs: Mapping[str, Job]) -> Callable[[PlannedJob], tuple[float, str]]:

@@ -38,8 +38,9 @@ def recover(
     else:
         planned.follow(view)
     held = gang_leafs(view)
-    usable = _usable_nodes(view, held)
-    foreign = _foreign(view, planned.book.topology.leafs_on, usable, held)
+    usable, foreign = planned.open_nodes or _open_nodes(view, planned.book.topology.leafs_on, held)
+    # Without gangs and closed nodes they follow from the nodes alone.
+    planned.open_nodes = None if held or view.closed_nodes else (usable, foreign)
     draft = CellDraft(
         view=view,
         book=planned.book.copy(),
@@ -47,12 +48,13 @@ def recover(
         mixed=frozenset(foreign) | _lent_to_gangs(view),
         without_guarantee=without_guarantee,
         workers=dict(planned.workers),
-        before=planned.kept,
-        unchanged=set(planned.kept.placement),
-        rests=planned.rests,
+        jobs=planned.jobs,
+        sure=planned.jobs.sure.copy(),
     )
     draft.parts.update(planned.parts)
     draft.parts.begin(draft.workers, draft.book.gangs)
+    for job_id in planned.elsewhere:
+        draft.changed(job_id)
     for job_id in sorted(without_guarantee & draft.workers.keys()):
         _end_guarantee(draft, job_id)
     closed = draft.book.topology.leafs_on.keys() - usable
@@ -79,16 +81,17 @@ def blocked_nodes(book: CellBook) -> frozenset[str]:
     return frozenset(name.removeprefix(_FOREIGN) for name in book.gangs if name.startswith(_FOREIGN))
 
 
-def _usable_nodes(view: ClusterState, held: Mapping[str, int]) -> frozenset[str]:
-    """Return the nodes that take new workers."""
+def _open_nodes(
+    view: ClusterState, leafs_on: Mapping[str, Sequence[int]], held: Mapping[str, int]
+) -> tuple[frozenset[str], Mapping[str, int]]:
+    """Return the nodes that take new workers, and node -> devices there that others than jobs and gangs use."""
     closed = view.closed_nodes
-    return frozenset(
-        [
-            name
-            for name, node in view.nodes.items()
-            if name not in closed and (node.usable_gpus or (held.get(name) and node.is_open))
-        ]
+    usable = frozenset(
+        name
+        for name, node in view.nodes.items()
+        if name not in closed and (node.usable_gpus or (held.get(name) and node.is_open))
     )
+    return usable, _foreign(view, leafs_on, usable, held)
 
 
 def _foreign(
@@ -149,7 +152,7 @@ def _send_away(draft: CellDraft, homeless: Sequence[PlannedWorker], nodes: Set[s
     """
     view, jobs = draft.view, draft.view.jobs
     nodes = nodes | {worker.cells.node for worker in homeless}
-    refused = [job_id for job_id in draft.workers if jobs[job_id].refusals]
+    refused = draft.jobs.refusing & draft.workers.keys()
     if not (nodes or refused):
         return
     doubtful = {worker.name: worker for job_id in refused for worker in draft.workers[job_id]}

@@ -4,8 +4,8 @@ Rules: capacity is charged `gpus_per_replica` for each replica; no job gets what
 is one the decision was made with.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from heapq import heapify, heappop, heapreplace
 
 from msgspec import Struct
@@ -132,38 +132,8 @@ def explained(
         why: the cause for a job whose size changes; None: it gets what it requested.
         size: replicas that a waiting job would get, were they free.
     """
+    had_nodes = view.plan.placement
     replicas, free = shares.replicas, shares.free
-    return Allocation(replicas=replicas, reasons=_Reasons(lambda: _reasons(view, jobs, Shares(free, replicas), why, size)))
-
-
-class _Reasons(Mapping[str, Reason]):
-    """Reasons that are made when somebody asks for one: of a part of a pool, often nobody does."""
-
-    def __init__(self, make: Callable[[], Mapping[str, Reason]]) -> None:
-        self._make = make
-
-    @cached_property
-    def _made(self) -> Mapping[str, Reason]:
-        return self._make()
-
-    def __getitem__(self, job_id: str) -> Reason:
-        return self._made[job_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-
-def _reasons(
-    view: ClusterState,
-    jobs: Iterable[Job],
-    shares: Shares,
-    why: Callable[[JobSpec], PolicyCause | None],
-    size: Callable[[JobSpec], int],
-) -> Mapping[str, Reason]:
-    had_nodes, replicas, free = view.plan.placement, shares.replicas, shares.free
     reasons: dict[str, Reason] = {}
     for job in jobs:
         spec = job.spec
@@ -177,7 +147,7 @@ def _reasons(
             cause = why(spec)
             causes = () if cause is None else (cause,)
             reasons[job_id] = Resized(had=had, workers=gets, why=causes) if had else Starts(workers=gets, why=causes)
-    return reasons
+    return Allocation(replicas=replicas, reasons=reasons)
 
 
 def sharing(view: ClusterState, shares: Shares, order: Order) -> Callable[[JobSpec], PolicyCause]:

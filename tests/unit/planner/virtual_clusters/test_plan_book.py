@@ -1,5 +1,6 @@
 """The book that follows the plans of a pool, against the one that is made anew of each."""
 
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from voda.cells.gangs import GangRequest, WorkerCells
 from voda.domain.cells import GangPod, PlacedGang
 from voda.planner.registries import Registries
 from voda.planner.virtual_clusters import CellPlanner
+from voda.planner.virtual_clusters.cell_draft import CellDraft
 from voda.planner.virtual_clusters.plan_book import PlanBook
+from voda.planner.virtual_clusters.pool_jobs import PoolJobs
 from voda.planner.virtual_clusters.recovery import recover
 
 JOB = {"cluster": "vision", "priority": 0, "min_replicas": 1, "more": 2, "gpus_per_replica": 2, "is_pinned": False}
@@ -63,8 +66,9 @@ def test_book_when_anything_happened_is_the_one_that_is_made_anew(
         followed = planner.recover(pool.state)
         anew = recover(pool.state)
         assert followed.book == anew.book
-        assert (followed.workers, followed.unchanged) == (anew.workers, anew.unchanged)
-        assert (followed.before, followed.mixed, followed.usable) == (anew.before, anew.mixed, anew.usable)
+        assert (followed.workers, followed.touched, followed.sure) == (anew.workers, anew.touched, anew.sure)
+        assert (followed.mixed, followed.usable) == (anew.mixed, anew.usable)
+        assert jobs_of(followed) == jobs_of(anew)
         assert replan(pool.state, registries) == replan(pool.state)
         pool.state = replanned(pool.state)
 
@@ -109,3 +113,9 @@ def test_draft_when_nobody_uses_it_any_longer_is_gone_without_a_garbage_collecti
     finally:
         if was_enabled:
             gc.enable()
+
+
+def jobs_of(draft: CellDraft) -> PoolJobs:
+    """Return what is kept of the jobs, but for what was asked of them last."""
+    by_quota = {quota: jobs for quota, jobs in draft.jobs.by_quota.items() if jobs}
+    return dataclasses.replace(draft.jobs, rests={}, by_quota=by_quota)
