@@ -52,7 +52,7 @@ class Answer:
         return msgspec.json.decode(self.body)
 
     def as_a(self, record: type[T]) -> T:
-        """Return the body as a record of voda.api.schemas."""
+        """Return the body as a record of voda.wire."""
         return msgspec.json.decode(self.body, type=record)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from voda.api.presenters.pools import settings_of
-from voda.api.schemas.jobs import ForecastView, JobView, ProgressView, WorkerView
-from voda.api.schemas.pools import NodeView, PoolView, SettingsView
 from voda.domain import state
 from voda.domain.job import Phase
+from voda.wire.jobs import ForecastView, JobView, ProgressView, WorkerView
+from voda.wire.pools import NodeView, PoolView, SettingsView
 
 NOW = datetime(2026, 1, 31, 14, 5, 9, tzinfo=UTC)
 

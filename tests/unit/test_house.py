@@ -5,12 +5,8 @@ import ast
 from tools import house
 from tools.imports import imports_of
 
-_PUBLIC = "users of voda.client import it by the name of the API, and the client knows nothing of the domain"
 SAME_NAME = {
-    "Event": _PUBLIC,
-    "Job": _PUBLIC,
-    "Program": _PUBLIC,
-    "Settings": _PUBLIC,
+    "Program": "users of voda.client import theirs",
     "VodaCallback": "one callback per training library, each imported from its own module",
 }
 """Class names that stand in several modules -> why."""

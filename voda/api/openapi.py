@@ -15,10 +15,10 @@ from voda import __version__
 from voda.api.operation import JSON, PROBLEM, PUBLIC, YAML, Operation, RequestBody
 from voda.api.problems import STATUS_HEADERS, STATUS_MEANINGS
 from voda.api.read_your_writes import AFTER, AFTER_DESCRIPTION, takes_position
-from voda.api.schemas.base import Problem
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.policies.toolkit.parameters import parameter_schemas
+from voda.wire.base import Problem
 
 Json = dict[str, Any]
 

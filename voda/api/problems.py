@@ -14,8 +14,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from voda.api.schemas.base import Problem
 from voda.domain import errors
+from voda.wire.base import Problem
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ Complete = Callable[[click.Context, str], list[str]]
 """Returns what the text in the making may become."""
 
 
-class Settings(TypedDict, total=False):
+class OptionSettings(TypedDict, total=False):
     """How a parameter is shown, and what it takes; the bounds are inclusive."""
 
     help: str
@@ -45,7 +45,7 @@ class Argument:
     settings: Mapping[str, Any]
     names: tuple[str, ...] = field(default=())
 
-    def __init__(self, *names: str, **settings: Unpack[Settings]) -> None:
+    def __init__(self, *names: str, **settings: Unpack[OptionSettings]) -> None:
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "settings", settings)
 

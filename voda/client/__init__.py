@@ -1,4 +1,4 @@
-"""A Python client of voda, sync and async; it needs the standard library alone.
+"""A Python client of voda, sync and async.
 
     from voda.client import Client, Program
 
@@ -9,12 +9,12 @@
     print(client.wait(job).phase)
 
 In reading order: `public` (the names that this package offers), `client` (the methods), `documents` (what they submit),
-`records` (what they return) and `decoding`; `async_client` (the same methods for asyncio) and `async_http`; `target`
-finds the server, `http` sends requests, repeats those that can be repeated and follows streams, `job_output` makes
-lines of them, `job_wait` waits by events, `exec/` runs commands, `connection` makes one exchange, `sse` reads
-server-sent events, `errors` turns refusals into exceptions.
+`voda.wire` (the records that they return), `records` (a list of these) and `decoding`; `async_client` (the same methods
+for asyncio) and `threads`; `target` finds the server, `http` sends requests, repeats those that can be repeated and
+follows streams, `job_output` makes lines of them, `job_wait` waits by events, `exec/` runs commands, `connection` makes
+one exchange, `sse` reads server-sent events, `errors` turns refusals into exceptions.
 
-Rule: nothing here imports more of voda than errors, settings, time and voda.programs, nor any other library.
+Rule: of other libraries it needs msgspec alone.
 """
 
 from importlib import import_module

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, Unpack
 
+from voda.auth.callers import Caller
 from voda.client.connection import HttpCall
 from voda.client.decoding import decode
 from voda.client.documents import Manifest, documents_of
@@ -18,9 +19,13 @@ from voda.client.exec.session import PROTOCOL, ExecResult, MemoryStreams, carry,
 from voda.client.http import ANSWER_S, RETRY_S, HttpClient, resource_path
 from voda.client.job_output import JobOutput
 from voda.client.job_wait import JobGoal, JobWait
-from voda.client.records import Event, HasJobId, Identity, Job, Jobs, JobsPage, Settings, Submission
+from voda.client.records import HasJobId, Jobs
 from voda.clock import SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput
+from voda.wire.base import ServiceView
+from voda.wire.events import EventView
+from voda.wire.jobs import JobList, JobView, SubmissionView
+from voda.wire.pools import SettingsView
 
 JobName = str | HasJobId
 _PAGE: Final = 100
@@ -121,7 +126,7 @@ class Client:
         """The address of the server."""
         return self.http.target.url
 
-    def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> Submission:
+    def submit(self, manifest: Manifest, *, dry_run: bool = False, key: str | None = None) -> SubmissionView:
         """Submit an MPIJob or PyTorchJob: a mapping, YAML or JSON text, or the path of a file; or a program.
 
         Submits with the same `key` count once; by default each call has a new one, so that a lost answer never
@@ -135,7 +140,7 @@ class Client:
             headers = {"Content-Type": document.media_type, "Idempotency-Key": key or SystemClock().new_id()}
             call = HttpCall(method="POST", path="/jobs", params=query, headers=headers, body=document.body)
             try:
-                return decode(self.http.ask_repeatedly(call).body, Submission)
+                return decode(self.http.ask_repeatedly(call).body, SubmissionView)
             except AlreadyExists as error:
                 if key:
                     raise
@@ -143,24 +148,24 @@ class Client:
         assert failure is not None, "there is a document at least"
         raise failure
 
-    def get(self, job: JobName) -> Job:
+    def get(self, job: JobName) -> JobView:
         """Return a job as it is now."""
-        return decode(self.http.ask_repeatedly(HttpCall(path=_path(job))).body, Job)
+        return decode(self.http.ask_repeatedly(HttpCall(path=_path(job))).body, JobView)
 
     def list(self, *, limit: int = 500, **filters: Unpack[JobFilters]) -> Jobs:
         """Return the jobs that match, live and ended, as they were submitted; at most `limit`, 0 = all."""
         query = _given(filters)
-        found: tuple[Job, ...] = ()
+        found: tuple[JobView, ...] = ()
         while True:
             size = min(_PAGE, limit - len(found)) if limit else _PAGE
             call = HttpCall(path="/jobs", params={**query, "limit": size})
-            page = decode(self.http.ask_repeatedly(call).body, JobsPage)
+            page = decode(self.http.ask_repeatedly(call).body, JobList)
             found += page.items
             if not page.next or not page.items or len(found) == limit:
                 return Jobs(found, total=page.total)
             query["continue"] = page.next
 
-    def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> Job:
+    def wait(self, job: JobName, *, for_: JobGoal = "ended", timeout_s: float | None = None) -> JobView:
         """Wait until a job is in a state, and return it; one that has run and ended counts as running, too.
 
         It follows the server's events about the job, and looks at it on a timer where there are none.
@@ -186,7 +191,7 @@ class Client:
         path = _path(job)
 
         def has_ended() -> bool:
-            return decode(self.http.ask(HttpCall(path=path)).body, Job).has_ended
+            return decode(self.http.ask(HttpCall(path=path)).body, JobView).has_ended
 
         output = JobOutput(http=self.http, path=f"{path}/logs", replica=replica or "", has_ended=has_ended)
         return output.lines(tail=tail, follow=follow)
@@ -224,35 +229,35 @@ class Client:
             end = carry(connected, start, streams, timeout_s=timeout_s)
         return streams.result(end)
 
-    def cancel(self, job: JobName, *, reason: str = "") -> Job:
+    def cancel(self, job: JobName, *, reason: str = "") -> JobView:
         """Cancel a job and return it; a job that has ended stays as it is."""
         query = {"reason": reason} if reason else None
-        return decode(self.http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, Job)
+        return decode(self.http.ask_repeatedly(HttpCall(method="DELETE", path=_path(job), params=query)).body, JobView)
 
-    def halt(self, job: JobName, *, reason: str = "") -> Job:
+    def halt(self, job: JobName, *, reason: str = "") -> JobView:
         """Halt a job and return it: it gives its GPUs back, and gets none until it is resumed."""
         query = {"reason": reason} if reason else None
         call = HttpCall(method="POST", path=f"{_path(job)}/halt", params=query)
-        return decode(self.http.ask_repeatedly(call).body, Job)
+        return decode(self.http.ask_repeatedly(call).body, JobView)
 
-    def resume(self, job: JobName) -> Job:
+    def resume(self, job: JobName) -> JobView:
         """Let a halted job have GPUs again, and return it."""
         call = HttpCall(method="POST", path=f"{_path(job)}/resume")
-        return decode(self.http.ask_repeatedly(call).body, Job)
+        return decode(self.http.ask_repeatedly(call).body, JobView)
 
-    def rerun(self, job: JobName) -> Submission:
+    def rerun(self, job: JobName) -> SubmissionView:
         """Submit the manifest of a job that has ended again, as the next run of its name."""
         headers = {"Idempotency-Key": SystemClock().new_id()}
         call = HttpCall(method="POST", path=f"{_path(job)}/rerun", headers=headers)
-        return decode(self.http.ask_repeatedly(call).body, Submission)
+        return decode(self.http.ask_repeatedly(call).body, SubmissionView)
 
-    def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> Job:
+    def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> JobView:
         """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""
-        return decode(self.http.patch(_path(job), {**changes})[1].body, Job)
+        return decode(self.http.patch(_path(job), {**changes})[1].body, JobView)
 
     def events(
         self, *, job: JobName | None = None, types: Sequence[str] = (), after: int | None = None
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[EventView, None, None]:
         """Yield what happens, for ever: each event once and in order, also where the connection is cut.
 
         Args:
@@ -263,19 +268,19 @@ class Client:
         begins = _service(self.http).position if after is None else after
         params = _given({"job": None if job is None else _name(job), "type": [*types]})
         for message in self.http.follow_events(after=begins, params=params):
-            yield decode(message.data, Event)
+            yield decode(message.data, EventView)
 
-    def settings(self, pool: str | None = None) -> Settings:
+    def settings(self, pool: str | None = None) -> SettingsView:
         """Return how a pool is decided; by default the only one."""
-        return decode(self.http.ask_repeatedly(HttpCall(path=_settings_path(self.http, pool))).body, Settings)
+        return decode(self.http.ask_repeatedly(HttpCall(path=_settings_path(self.http, pool))).body, SettingsView)
 
-    def change_settings(self, pool: str | None = None, **changes: Unpack[SettingsChanges]) -> Settings:
+    def change_settings(self, pool: str | None = None, **changes: Unpack[SettingsChanges]) -> SettingsView:
         """Change how a pool is decided, and return it; the rest stays."""
-        return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, Settings)
+        return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, SettingsView)
 
-    def whoami(self) -> Identity:
+    def whoami(self) -> Caller:
         """Return whom the server takes you for."""
-        return decode(self.http.ask_repeatedly(HttpCall(path="/whoami")).body, Identity)
+        return decode(self.http.ask_repeatedly(HttpCall(path="/whoami")).body, Caller)
 
 
 def client_over(http: HttpClient) -> Client:
@@ -285,16 +290,8 @@ def client_over(http: HttpClient) -> Client:
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Service:
-    """The server itself."""
-
-    pools: tuple[str, ...]
-    position: int
-
-
-def _service(http: HttpClient) -> _Service:
-    return decode(http.ask_repeatedly(HttpCall(path="")).body, _Service)
+def _service(http: HttpClient) -> ServiceView:
+    return decode(http.ask_repeatedly(HttpCall(path="")).body, ServiceView)
 
 
 def _settings_path(http: HttpClient, pool: str | None) -> str:

@@ -13,9 +13,9 @@ from voda.client.connection import HttpCall
 from voda.client.decoding import decode
 from voda.client.errors import ClientClosed, WaitTimeout
 from voda.client.http import HttpClient, resource_path
-from voda.client.records import Job
 from voda.client.sse import SseParser
 from voda.domain.errors import InvalidInput, VodaError, WrongState
+from voda.wire.jobs import JobView
 
 JobGoal = Literal["ended", "completed", "failed", "canceled", "running", "waiting", "halted"]
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.1, 2.0
@@ -54,10 +54,11 @@ class JobWait:
         self._seen = 0
         """Position of the last event that was seen."""
 
-    def run(self, path: str) -> Job:
+    def run(self, path: str) -> JobView:
         """Return the job once it is there; see `Client.wait`."""
         while True:
-            found = decode(self._http.ask_repeatedly(HttpCall(path=path), within_s=max(0.0, self._left_s)).body, Job)
+            answer = self._http.ask_repeatedly(HttpCall(path=path), within_s=max(0.0, self._left_s))
+            found = decode(answer.body, JobView)
             if _has_reached(found, self._goal):
                 return found
             if self._left_s <= 0:
@@ -73,7 +74,7 @@ class JobWait:
     def _left_s(self) -> float:
         return self._ends_at - time.perf_counter()
 
-    def _is_changed(self, job: Job) -> bool:
+    def _is_changed(self, job: JobView) -> bool:
         """Return True once something happened to the job; False where it has to be looked at on a timer."""
         if time.perf_counter() < self._polls_until:
             return False
@@ -86,7 +87,7 @@ class JobWait:
             self._polls_until = time.perf_counter() + _GIVEN_UP_S
             return False
 
-    def _follow(self, job: Job) -> bool:
+    def _follow(self, job: JobView) -> bool:
         """Return whether an event came before the stream ended, or its time was over."""
         if job.revision.isdecimal():
             self._seen = max(self._seen, int(job.revision))
@@ -107,7 +108,7 @@ class JobWait:
         return False
 
 
-_REACHED: Final[Mapping[JobGoal, Callable[[Job], bool]]] = {
+_REACHED: Final[Mapping[JobGoal, Callable[[JobView], bool]]] = {
     "ended": lambda job: job.has_ended,
     "completed": lambda job: job.phase == "Completed",
     "failed": lambda job: job.phase == "Failed",
@@ -118,7 +119,7 @@ _REACHED: Final[Mapping[JobGoal, Callable[[Job], bool]]] = {
 }
 
 
-def _has_reached(job: Job, goal: JobGoal) -> bool:
+def _has_reached(job: JobView, goal: JobGoal) -> bool:
     """Return whether a job is where it is waited for; WrongState if it never will be."""
     if goal not in _REACHED:
         raise InvalidInput(f"a job cannot be waited for until it is {goal!r:.40}: expected {', '.join(_REACHED)}")

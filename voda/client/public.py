@@ -1,23 +1,11 @@
-"""The names that `voda.client` offers."""
+"""The names that `voda.client` offers: the records are those of the API, less the word View."""
 
+from voda.auth.callers import Caller as Identity
 from voda.client.async_client import AsyncClient
 from voda.client.client import Client
 from voda.client.errors import ClientClosed, RetryLater, ServerUnreachable, WaitTimeout
 from voda.client.exec.session import ExecResult
-from voda.client.records import (
-    ArrayPlace,
-    Event,
-    Forecast,
-    Identity,
-    IgnoredField,
-    Job,
-    JobDependency,
-    Jobs,
-    Progress,
-    Replica,
-    Settings,
-    Submission,
-)
+from voda.client.records import Jobs
 from voda.domain.errors import (
     AlreadyExists,
     InvalidField,
@@ -31,6 +19,16 @@ from voda.domain.errors import (
     WrongState,
 )
 from voda.programs.program import Program
+from voda.wire.base import WarningView as IgnoredField
+from voda.wire.events import EventView as Event
+from voda.wire.jobs import ArrayTaskView as ArrayPlace
+from voda.wire.jobs import DependencyView as JobDependency
+from voda.wire.jobs import ForecastView as Forecast
+from voda.wire.jobs import JobView as Job
+from voda.wire.jobs import ProgressView as Progress
+from voda.wire.jobs import SubmissionView as Submission
+from voda.wire.jobs import WorkerView as Replica
+from voda.wire.pools import SettingsView as Settings
 
 __all__ = [
     "AlreadyExists",

@@ -17,11 +17,11 @@ from tests.kube.client import Object, Refused, Resource
 from tests.kube.objects import GPU, a_node, a_pod, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld
 from tests.ports import free_port
-from voda.api.schemas.explanations import ExplanationView
 from voda.cli.render.explanation import explanation_text
 from voda.cluster.kubernetes import leader_loop
 from voda.cluster.kubernetes.convergence import stalls
 from voda.events.types import JobSubmitted
+from voda.wire.explanations import ExplanationView
 
 QUOTAS = Resource("ResourceQuota", "v1", "resourcequotas")
 LIMIT_RANGES = Resource("LimitRange", "v1", "limitranges")

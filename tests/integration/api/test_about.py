@@ -5,11 +5,11 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.service import a_service
 from voda import __version__
-from voda.api.schemas.base import ServiceView
 from voda.auth.callers import Caller
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobSubmitted
+from voda.wire.base import ServiceView
 
 
 async def test_page_when_asked_for_then_tells_version_pools_and_position() -> None:

@@ -12,11 +12,11 @@ import uvloop
 from tests.builders import a_spec
 from tests.service import Service, a_service
 from tests.waiting import until_it_is
-from voda.api.schemas.base import Problem
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import SystemClock
 from voda.events.types import JobSubmitted
+from voda.wire.base import Problem
 
 _STALLED, _HALF_OPEN = 600, 900
 _WITHIN_S = 10.0

@@ -8,13 +8,13 @@ import msgspec
 
 from tests.integration.api.test_jobs import JOBS, refused, submissions, submit, tokens
 from tests.service import START, Service, a_manifest, a_service
-from voda.api.schemas.jobs import ArrayView, JobList, JobView, SubmissionView
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.types import JobCanceled, JobCancelRequested, JobCompleted, JobFailed, WorkerStarted
 from voda.log.memory import MemoryStore
 from voda.projections.job_registry import JobRegistry
+from voda.wire.jobs import ArrayView, JobList, JobView, SubmissionView
 
 ARRAYS = "/api/v1/arrays"
 AFTER = "metadata.annotations[voda.dev/after]"

@@ -17,8 +17,6 @@ from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Service, a_backend, a_service
 from tests.sse import Frame, watching
 from voda.api.listener import serving
-from voda.api.schemas.base import Problem
-from voda.api.schemas.events import EventList, EventView
 from voda.api.server import application
 from voda.application import event_feed
 from voda.application.backend import CallerLimits
@@ -27,6 +25,8 @@ from voda.clock import VirtualClock
 from voda.events.envelope import ANY_VERSION, Event, Fact
 from voda.events.types import JobChanged, JobProgressed, JobSubmitted
 from voda.log.memory import MemoryStore
+from voda.wire.base import Problem
+from voda.wire.events import EventList, EventView
 
 EVENTS = "/api/v1/events"
 

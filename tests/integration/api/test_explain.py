@@ -3,9 +3,6 @@
 from tests.builders import a_spec
 from tests.integration.api.test_plans import a_leader, decided, pass_time
 from tests.service import Service, a_service
-from voda.api.schemas.base import Problem
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.jobs import JobView
 from voda.cli.render.job_text import state
 from voda.domain.dependency import Dependency
 from voda.domain.job import Phase
@@ -22,6 +19,9 @@ from voda.events.types import (
     WorkerStarted,
 )
 from voda.simulator.whatif.forecast import ExpectedTimes
+from voda.wire.base import Problem
+from voda.wire.explanations import ExplanationView
+from voda.wire.jobs import JobView
 
 
 async def explained(service: Service, job: str, at: str = "") -> ExplanationView:

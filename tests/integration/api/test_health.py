@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import a_node, a_spec
 from tests.service import START, Service, a_service
-from voda.api.schemas.base import Problem
 from voda.events.types import JobSubmitted, NodeChanged, NodeJoined, PlanAdopted, WorkerStarted
+from voda.wire.base import Problem
 
 Figures = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 

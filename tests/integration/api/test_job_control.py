@@ -8,8 +8,6 @@ from tests.builders import a_spec
 from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import a_manifest, a_service
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.jobs import ArrayView, JobList, JobView, SubmissionView
 from voda.domain.job import Phase
 from voda.events.types import (
     JobCancelRequested,
@@ -23,6 +21,8 @@ from voda.events.types import (
 )
 from voda.policies import POLICIES
 from voda.simulator.whatif.forecast import ExpectedTimes
+from voda.wire.explanations import ExplanationView
+from voda.wire.jobs import ArrayView, JobList, JobView, SubmissionView
 
 
 async def test_name_means_the_live_job_else_the_latest_run_everywhere_and_an_id_means_itself() -> None:

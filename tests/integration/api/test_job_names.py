@@ -5,11 +5,11 @@ from pathlib import Path
 from tests.builders import a_spec
 from tests.integration.api.test_jobs import JOBS, refused, submit, tokens
 from tests.service import Service, a_manifest, a_service
-from voda.api.schemas.events import EventList
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.jobs import ArrayView, JobList, JobView
 from voda.cli.render.arrays import after_text
 from voda.events.types import JobCompleted, JobSubmitted
+from voda.wire.events import EventList
+from voda.wire.explanations import ExplanationView
+from voda.wire.jobs import ArrayView, JobList, JobView
 
 
 async def meant(service: Service, named: str, token: str = "") -> str:

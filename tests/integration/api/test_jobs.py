@@ -11,8 +11,6 @@ import pytest
 
 from tests.service import START, Service, a_manifest, a_service
 from voda.api.presenters.jobs import ReportList
-from voda.api.schemas.base import Problem
-from voda.api.schemas.jobs import ForecastView, JobList, JobView, SubmissionView
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
@@ -21,6 +19,8 @@ from voda.events.types import JobCancelRequested, JobCompleted, JobProgressed, J
 from voda.log.memory import MemoryStore
 from voda.manifests.text import MOST_BYTES
 from voda.simulator.whatif.forecast import ExpectedTimes
+from voda.wire.base import Problem
+from voda.wire.jobs import ForecastView, JobList, JobView, SubmissionView
 
 JOBS = "/api/v1/jobs"
 

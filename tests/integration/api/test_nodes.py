@@ -5,8 +5,6 @@ from pathlib import Path
 from tests.builders import a_node, a_spec
 from tests.integration.api.test_jobs import tokens
 from tests.service import a_service
-from voda.api.schemas.base import Problem
-from voda.api.schemas.pools import NodeList, NodeView
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.events.types import (
     JobSubmitted,
@@ -17,6 +15,8 @@ from voda.events.types import (
     WorkerExited,
     WorkerStarted,
 )
+from voda.wire.base import Problem
+from voda.wire.pools import NodeList, NodeView
 
 
 async def test_nodes_when_workers_run_then_show_who_holds_what() -> None:

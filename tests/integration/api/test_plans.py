@@ -2,13 +2,13 @@
 
 from tests.builders import a_spec
 from tests.service import Service, a_service
-from voda.api.schemas.base import Problem
-from voda.api.schemas.pools import PlanView
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
 from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, RatelimitChanged, WorkerStarted
 from voda.placement import PLACERS
 from voda.policies import POLICIES
+from voda.wire.base import Problem
+from voda.wire.pools import PlanView
 
 
 async def a_leader(service: Service) -> Controller:

@@ -8,8 +8,6 @@ import pytest
 from tests.builders import a_node, a_spec
 from tests.service import Service, a_service
 from tests.unit.projections.test_shares import CARD, a_share, an_assignment
-from voda.api.schemas.base import Problem
-from voda.api.schemas.pools import PoolList, PoolView, SettingsView
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.events.envelope import Event
@@ -21,6 +19,8 @@ from voda.events.types import (
     RatelimitChanged,
     WorkerStarted,
 )
+from voda.wire.base import Problem
+from voda.wire.pools import PoolList, PoolView, SettingsView
 
 SETTINGS = "/api/v1/pools/default/settings"
 

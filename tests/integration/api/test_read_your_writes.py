@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.service import a_manifest, a_service
-from voda.api.schemas.base import Problem
 from voda.events.envelope import Event
 from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
+from voda.wire.base import Problem
 
 WAIT_S = 60.0
 

@@ -21,7 +21,6 @@ from voda.api.listener import serving
 from voda.api.operation import SHUTTING_DOWN
 from voda.api.origin_check import LISTEN_HOST, refuse_foreign_origin
 from voda.api.problems import problems
-from voda.api.schemas.base import Problem
 from voda.api.server import application, operations
 from voda.application.backend import CallerLimits
 from voda.auth.tokens import Authenticator
@@ -35,6 +34,7 @@ from voda.domain.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from voda.wire.base import Problem
 
 PROBLEM = "application/problem+json"
 SOON = CallerLimits(request_s=0.5, idle_s=0.8)

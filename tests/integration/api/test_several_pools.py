@@ -7,9 +7,9 @@ import pytest
 from tests.builders import a_node
 from tests.integration.api.test_virtual_clusters import annotated, apply
 from tests.service import a_service
-from voda.api.schemas.base import Problem
-from voda.api.schemas.jobs import SubmissionView
 from voda.events.types import NodeJoined
+from voda.wire.base import Problem
+from voda.wire.jobs import SubmissionView
 
 POOLS = ("a100", "v100")
 

@@ -19,7 +19,6 @@ from tests.kube.sharing import CORE, MEMORY, a_sharing_pod, cards_of
 from tests.service import START, Answer, Service, a_backend, a_service
 from voda import __version__
 from voda.api.listener import serving
-from voda.api.schemas.base import Problem
 from voda.api.server import application
 from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.tokens import Authenticator
@@ -33,6 +32,7 @@ from voda.events.types import NodeJoined, ShareAssigned
 from voda.operator.pod_ports import PodPorts
 from voda.sharing.gpu_chooser import GpuChooser
 from voda.sharing.raters import RATERS
+from voda.wire.base import Problem
 
 CARD = GpuDevice(memory_mib=16_000)
 ALIAS = "elasticgpu.com/gpu-core"

@@ -14,7 +14,6 @@ from tests.builders import a_spec
 from tests.service import START, Service, a_service
 from tests.waiting import until
 from voda.api.presenters.usage import usage_of
-from voda.api.schemas.housekeeping import UsageView
 from voda.auth.tokens import Authenticator
 from voda.cli.render.usage import usage_table
 from voda.clock import VirtualClock
@@ -25,6 +24,7 @@ from voda.log.store import EventStore
 from voda.projections.job_registry import JobRegistry
 from voda.projections.usage import Usage
 from voda.timetravel.accounting import usage_between
+from voda.wire.housekeeping import UsageView
 
 HOUR_S = 3_600.0
 

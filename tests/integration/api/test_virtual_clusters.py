@@ -10,16 +10,6 @@ import pytest
 from tests.builders import a_node, a_spec
 from tests.integration.api.test_plans import a_leader, decided
 from tests.service import START, Answer, Service, a_manifest, a_service
-from voda.api.schemas.base import Problem
-from voda.api.schemas.jobs import JobView, SubmissionView
-from voda.api.schemas.virtual_clusters import (
-    ApplyView,
-    CellList,
-    QuotaChangeView,
-    SpecificationView,
-    VirtualClusterList,
-    VirtualClusterView,
-)
 from voda.application.lookup import pool_state
 from voda.auth.tokens import Authenticator, Role
 from voda.clock import VirtualClock
@@ -27,6 +17,16 @@ from voda.domain.errors import StoreUnavailable
 from voda.events.types import JobSubmitted, NodeJoined, NodeLeft, VirtualClustersApplied
 from voda.log.memory import MemoryStore
 from voda.manifests.virtual_clusters import read_virtual_clusters, virtual_clusters_yaml
+from voda.wire.base import Problem
+from voda.wire.jobs import JobView, SubmissionView
+from voda.wire.virtual_clusters import (
+    ApplyView,
+    CellList,
+    QuotaChangeView,
+    SpecificationView,
+    VirtualClusterList,
+    VirtualClusterView,
+)
 
 PATH = "/api/v1/virtual-clusters"
 TWO_TEAMS = """

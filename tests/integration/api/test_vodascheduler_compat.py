@@ -8,12 +8,12 @@ import yaml
 from tests.builders import a_spec
 from tests.integration.api.test_plans import pass_time
 from tests.service import a_manifest, a_service
-from voda.api.schemas.base import Problem
-from voda.api.schemas.pools import SettingsView
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
+from voda.wire.base import Problem
+from voda.wire.pools import SettingsView
 
 HEAD = (
     "NAME                                                         STATUS     WORKERS    SCHEDULER                 "

@@ -14,8 +14,6 @@ from tests.builders import a_spec
 from tests.needs import needs
 from tests.service import START, Service, a_backend, a_service
 from tests.waiting import until
-from voda.api.schemas.base import Problem
-from voda.api.schemas.housekeeping import JobFolderView, KeptFolderList
 from voda.application.backend import Backend
 from voda.application.job_folders import FolderKeeper, HousekeepingIntervals
 from voda.auth.tokens import Authenticator
@@ -35,6 +33,8 @@ from voda.log.memory import MemoryStore
 from voda.log.store import EventStore
 from voda.projections.job_registry import JobRegistry
 from voda.untrusted_trees import RemovalStep
+from voda.wire.base import Problem
+from voda.wire.housekeeping import JobFolderView, KeptFolderList
 
 DAY_S = 86_400.0
 

@@ -288,7 +288,7 @@ def test_server_when_busy_is_asked_again_after_the_time_that_it_names() -> None:
     [
         (an_answer("302 Found", "", "Location: http://127.0.0.1:1/"), PermanentError, "a redirect"),
         (an_answer("200 OK", "[]"), PermanentError, "does not understand the server's answer"),
-        (an_answer("200 OK", '{"user":1,"role":""}'), PermanentError, "the answer.user: expected str, got 1"),
+        (an_answer("200 OK", '{"user":1,"role":""}'), PermanentError, r"Expected `str`, got `int` - at `\$\.user`"),
         (an_answer("200 OK", "x")[:-1], ServerUnreachable, "the connection was lost"),
         (b"SSH-2.0\r\n", ServerUnreachable, "the connection was lost"),
         (b"", ServerUnreachable, "the connection was lost"),

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from voda.api.schemas.base import Problem
 from voda.client.errors import error_of
 from voda.domain.errors import AlreadyExists, InvalidField, NotAllowed, NotFound, PermanentError, TransientError
+from voda.wire.base import Problem
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from tests.builders import a_job, a_node, a_state
 from tests.service import a_service
 from voda import policies as package
-from voda.api.schemas.pools import SettingsView
 from voda.cli import build_app
 from voda.domain.errors import InvalidField, InvalidInput
 from voda.domain.state import Settings
@@ -22,6 +21,7 @@ from voda.policies.toolkit.parameters import (
     parse_assignments,
 )
 from voda.simulator.compare import contestants
+from voda.wire.pools import SettingsView
 
 _POLICY = '''
 """Patience: as FIFO, on no more than a share of the GPUs."""

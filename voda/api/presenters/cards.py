@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from voda.api.schemas.base import instant
-from voda.api.schemas.pools import CardView, ShareView
 from voda.domain.shares import SharingNode
+from voda.wire.base import instant
+from voda.wire.pools import CardView, ShareView
 
 _NO_JOBS: Final[Mapping[int, str]] = {}
 

@@ -5,10 +5,10 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.events import EventView
 from voda.events.envelope import Event
 from voda.events.types import AnyFact, JobSubmitted
+from voda.wire.base import instant, view_of
+from voda.wire.events import EventView
 
 _encode = msgspec.json.Encoder().encode
 

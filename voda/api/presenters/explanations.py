@@ -1,12 +1,12 @@
 """Explanations as the API shows them."""
 
 from voda.api.presenters.jobs import share_of
-from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.events.cell_text import part_text
 from voda.events.reason_text import job_text
 from voda.projections.history import FinishedJob
 from voda.timetravel.explanation import JobDecision, JobExplanation
+from voda.wire.base import instant, view_of
+from voda.wire.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 
 
 def explanation_of(explanation: JobExplanation, *, expected_start_at: float | None = None) -> ExplanationView:

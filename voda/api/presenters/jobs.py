@@ -11,8 +11,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from voda.api.presenters.queue_places import QueuePlaces
-from voda.api.schemas.base import Instant, View, instant, view_of
-from voda.api.schemas.jobs import (
+from voda.application.read_model import ReadModel
+from voda.domain.job import JobSpec
+from voda.kinds.base import FieldWarning
+from voda.projections.job_record import JobRecord
+from voda.simulator.whatif.forecast import ExpectedTimes
+from voda.wire.base import Instant, View, instant, view_of
+from voda.wire.jobs import (
     ArrayTaskView,
     ArrayView,
     DependencyView,
@@ -22,11 +27,6 @@ from voda.api.schemas.jobs import (
     ProgressView,
     WorkerView,
 )
-from voda.application.read_model import ReadModel
-from voda.domain.job import JobSpec
-from voda.kinds.base import FieldWarning
-from voda.projections.job_record import JobRecord
-from voda.simulator.whatif.forecast import ExpectedTimes
 
 _NO_FORECAST = ForecastView()
 

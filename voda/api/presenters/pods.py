@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from voda.api.presenters.cards import cards_of
-from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.pods import PodCardView, SharingPodView
 from voda.application.sharing.pod_explanations import PodExplanation
 from voda.domain.shares import SharingNode
+from voda.wire.base import instant, view_of
+from voda.wire.pods import PodCardView, SharingPodView
 
 
 def sharing_pod_of(explanation: PodExplanation, node: SharingNode) -> SharingPodView:

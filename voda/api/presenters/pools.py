@@ -10,8 +10,6 @@ from hashlib import sha256
 import msgspec
 
 from voda.api.presenters.cards import cards_of
-from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.pools import CardView, NodeView, PlanView, PoolView, SettingsView
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
@@ -19,6 +17,8 @@ from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState, Settings
 from voda.events.reason_text import reason_text
 from voda.policies.toolkit.parameters import parameters_in_force
+from voda.wire.base import instant, view_of
+from voda.wire.pools import CardView, NodeView, PlanView, PoolView, SettingsView
 
 _DIGITS = 16
 

@@ -1,8 +1,8 @@
 """Usage as the API and the command line show it."""
 
-from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.housekeeping import UsageRowView, UsageView
 from voda.projections.usage import Usage, UsageKey, UsageRow
+from voda.wire.base import instant, view_of
+from voda.wire.housekeeping import UsageRowView, UsageView
 
 _HOUR_S = 3_600
 MOST_ROWS = 10_000

@@ -3,15 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from voda.api.schemas.base import view_of
-from voda.api.schemas.virtual_clusters import (
-    ApplyView,
-    CellView,
-    GuaranteeView,
-    LostGuaranteeView,
-    QuotaChangeView,
-    VirtualClusterView,
-)
 from voda.application.virtual_clusters.apply import ApplyOutcome
 from voda.cells.accounting import QuotaKey, QuotaUse, borrowed_leafs, quota_use
 from voda.cells.book import CellBook
@@ -21,6 +12,15 @@ from voda.domain.cells import DEFAULT_VIRTUAL_CLUSTER, CellsSpec, VirtualCluster
 from voda.domain.state import ClusterState
 from voda.manifests.virtual_clusters import VirtualClustersFile
 from voda.planner.virtual_clusters import book_of
+from voda.wire.base import view_of
+from voda.wire.virtual_clusters import (
+    ApplyView,
+    CellView,
+    GuaranteeView,
+    LostGuaranteeView,
+    QuotaChangeView,
+    VirtualClusterView,
+)
 
 
 def virtual_clusters_of(state: ClusterState) -> tuple[VirtualClusterView, ...]:

@@ -11,10 +11,10 @@ from msgspec import Meta, Struct
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.presenters.jobs import array_of
 from voda.api.requests import json_response, printable_reason, query_of
-from voda.api.schemas.jobs import ArrayView
 from voda.application import lookup
 from voda.application.change_job import cancel_array
 from voda.auth.callers import Caller, require_owner
+from voda.wire.jobs import ArrayView
 
 _PATH: Final = "/api/v1/arrays/{array}"
 _ARRAY: Final = {"array": "Name of the array: your own, else the one submitted last; or OWNER/NAME, or @ID."}

@@ -15,7 +15,6 @@ from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.events import EventFrames, event_of, frame_of
 from voda.api.read_your_writes import refuse_future_position
 from voda.api.requests import json_response, query_of
-from voda.api.schemas.events import EventList
 from voda.api.streams import StreamedResponse
 from voda.application import event_feed
 from voda.application.backend import Backend
@@ -27,6 +26,7 @@ from voda.events.envelope import Event
 from voda.events.event_text import TYPES
 from voda.events.types import JobSubmitted
 from voda.projections.job_names import EXACT
+from voda.wire.events import EventList
 
 SSE: Final = "text/event-stream"
 _RESUME: Final = "Last-Event-ID"

@@ -12,13 +12,13 @@ from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.presenters.jobs import JobJsonCache
 from voda.api.requests import encoded_response, printable_reason, query_of
 from voda.api.routes.jobs import IDEMPOTENCY_KEY, JOB_ETAG, JOB_ID, JOB_PATH, SUBMISSION, idempotency_key
-from voda.api.schemas.jobs import JobView
 from voda.application.backend import Backend
 from voda.application.halt_job import halt, resume
 from voda.application.lookup import job_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
 from voda.projections.job_record import JobRecord
+from voda.wire.jobs import JobView
 
 _JOB: Final = (Response(of=JobView, headers=JOB_ETAG),)
 

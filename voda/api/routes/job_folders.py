@@ -11,8 +11,6 @@ from msgspec import Meta, Struct
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
-from voda.api.schemas.base import instant, view_of
-from voda.api.schemas.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 from voda.application.job_folders import FolderKeeper
 from voda.application.lookup import spec_of
 from voda.auth.callers import Caller, require_owner
@@ -20,6 +18,8 @@ from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
 from voda.domain.retention import RetentionRule, expired
 from voda.untrusted_trees import TreeSize
+from voda.wire.base import instant, view_of
+from voda.wire.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 
 _NONE_KEPT = (
     "voda keeps no folders of jobs on this cluster: on Kubernetes a job's output goes with its pods, and what it writes"

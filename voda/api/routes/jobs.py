@@ -26,8 +26,6 @@ from voda.api.requests import (
     printable_reason,
     query_of,
 )
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.jobs import JobList, JobView, SubmissionView
 from voda.application.backend import Backend
 from voda.application.change_job import JobChange, cancel, change
 from voda.application.lookup import job_id_then, job_of, spec_of
@@ -38,6 +36,8 @@ from voda.projections.job_record import JobRecord
 from voda.timetravel.explanation import JobExplanation
 from voda.timetravel.job_explanation import explain, explain_in
 from voda.timetravel.moment import LogPlace, find, parse_moment
+from voda.wire.explanations import ExplanationView
+from voda.wire.jobs import JobList, JobView, SubmissionView
 
 _LISTS_KEPT: Final = 16
 """A full page is half a megabyte."""

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody, Response, Routes
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
 from voda.api.requests import body_of, cached_response, is_expected, json_response, printable_reason, query_of
-from voda.api.schemas.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 from voda.application.backend import Backend
 from voda.application.change_settings import SettingsChange, change_settings
 from voda.application.drain_node import drain, state_with, undrain
@@ -23,6 +22,7 @@ from voda.domain.plan import Plan
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.timetravel.replay import plan_numbered, position_of
+from voda.wire.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
 
 
 class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

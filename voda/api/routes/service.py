@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from voda import __version__
 from voda.api.operation import PUBLIC, READERS, TEXT, Operation, Response, Routes
 from voda.api.requests import json_response
-from voda.api.schemas.base import ServiceView
 from voda.application.backend import Backend
 from voda.application.lookup import pool_names
 from voda.auth.callers import Caller
@@ -23,6 +22,7 @@ from voda.telemetry.gauges import StateGauges
 from voda.telemetry.job_counters import JobCounters
 from voda.telemetry.prometheus import CONTENT_TYPE
 from voda.telemetry.share_gauges import ShareGauges
+from voda.wire.base import ServiceView
 
 _STORE_S: Final = 2.0
 """How long a look at the log may take."""

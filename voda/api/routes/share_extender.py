@@ -13,7 +13,6 @@ from voda import __version__
 from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, PodBackedRoutes, RequestBody, Response
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
-from voda.api.schemas.pods import SharingPodView
 from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
@@ -24,6 +23,7 @@ from voda.extender.wire import (
     ExtenderPreemptionResult,
     HostPriority,
 )
+from voda.wire.pods import SharingPodView
 
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
 _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of kube-scheduler.")

@@ -13,12 +13,12 @@ from msgspec import Meta, Struct
 from voda.api.operation import Operation, Response, Routes
 from voda.api.presenters.usage import usage_of
 from voda.api.requests import json_response, query_of
-from voda.api.schemas.housekeeping import UsageView
 from voda.application.backend import Backend
 from voda.auth.callers import Caller
 from voda.domain.errors import InvalidField, InvalidInput, NotAllowed
 from voda.projections.usage import UsageKey
 from voda.timetravel.accounting import instant_of, usage_between
+from voda.wire.housekeeping import UsageView
 
 _AT_ONCE: Final = 2
 

@@ -10,13 +10,6 @@ from msgspec import Meta, Struct
 from voda.api.operation import ADMINS, JSON, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.virtual_clusters import applied, cells_of, virtual_clusters_of
 from voda.api.requests import json_response, manifest_text, query_of
-from voda.api.schemas.virtual_clusters import (
-    ApplyView,
-    CellList,
-    SpecificationView,
-    VirtualClusterList,
-    VirtualClusterView,
-)
 from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.application.virtual_clusters.apply import ApplyOptions, apply_virtual_clusters
 from voda.auth.callers import Caller
@@ -24,6 +17,13 @@ from voda.domain.cells import CellsSpec
 from voda.domain.errors import InvalidField, NotFound
 from voda.domain.state import ClusterState
 from voda.manifests.virtual_clusters import read_virtual_clusters
+from voda.wire.virtual_clusters import (
+    ApplyView,
+    CellList,
+    SpecificationView,
+    VirtualClusterList,
+    VirtualClusterView,
+)
 
 _PATH: Final = "/api/v1/virtual-clusters"
 _VIRTUAL_CLUSTER: Final = {"virtual_cluster": "Its name."}

@@ -5,17 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import msgspec
-
-from voda import __version__
+from voda.cli.http.async_http import AsyncHttpClient as Client
 from voda.cli.http.port_forward import reached
 from voda.cli.options import ServerOptions
-from voda.client.async_http import AsyncHttpClient as Client
 from voda.client.connection import HttpAnswer, Params
+from voda.client.decoding import decode
 from voda.client.errors import ServerUnreachable
 from voda.client.http import HttpClient, resource_path
 from voda.concurrency import single_error
-from voda.domain.errors import PermanentError
 
 __all__ = [
     "Client",
@@ -48,14 +45,3 @@ def call_server(where: ServerOptions, question: Callable[[Client], Awaitable[T]]
         return asyncio.run(ask())
     except BaseExceptionGroup as failures:
         raise single_error(failures) from failures
-
-
-def decode(body: bytes, kind: type[T]) -> T:
-    """Decode an answer; PermanentError where it has another form, perhaps that of another version."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
-        raise PermanentError(
-            f"voda does not understand the server's answer ({error}); it may not be voda, or a version other than"
-            f" {__version__}"
-        ) from error

@@ -10,7 +10,6 @@ from typing import Final
 
 import click
 
-from voda.api.schemas.jobs import JobView
 from voda.auth.callers import Caller
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.retry import retry_while_away
@@ -18,6 +17,7 @@ from voda.cli.render.terminal import note, plain
 from voda.cli.watch.lists import fetch_jobs
 from voda.domain.errors import InvalidInput, NotAllowed, NotFound
 from voda.projections.job_names import EXACT, OF_OWNER
+from voda.wire.jobs import JobView
 
 _LOOKED_AT: Final = 100
 """Jobs of the caller, the newest first."""

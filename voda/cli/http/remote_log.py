@@ -10,12 +10,12 @@ from typing import cast
 import msgspec
 from msgspec import Raw, Struct
 
-from voda.api.schemas.events import EventList, EventView
 from voda.cli.http.client import Client, Params, decode
 from voda.cli.render.terminal import note
 from voda.events.envelope import Event
 from voda.events.event_text import TYPES, describe, subject_of
 from voda.events.types import AnyFact
+from voda.wire.events import EventList, EventView
 
 _PAGE = 500
 

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas.jobs import ArrayView, DependencyView, JobView
-from voda.cli.render.job_text import ENDED, NONE
+from voda.cli.render.job_text import NONE
 from voda.cli.render.terminal import plain
 from voda.text import counted, full, since, until
+from voda.wire.jobs import ENDED, ArrayView, DependencyView, JobView
 
 _ORDER: Final = ("Running", "Waiting", "Preempted", "Submitted", "Canceling", "Completed", "Failed", "Canceled")
 _STYLES: Final = {"Running": "green", "Waiting": "yellow", "Submitted": "yellow"}

@@ -9,12 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 from voda.cli.render.job_text import NOT_CONSIDERED, gpus_text, interruption, next_try, state
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, number_are, span
 from voda.timetravel.moment import rfc3339
+from voda.wire.explanations import DecisionView, EndedJobView, ExplanationView, ShortageView
 
 FormatInstant = Callable[[datetime], str]
 """Formats an instant."""

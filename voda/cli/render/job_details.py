@@ -13,9 +13,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.housekeeping import JobFolderView
-from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteEvent, RemoteLog, known_event
 from voda.cli.render.arrays import after_text, bound_text, pool_text
@@ -42,6 +39,9 @@ from voda.domain.errors import PermanentError
 from voda.domain.job import Phase
 from voda.events.event_text import TYPES, per_node
 from voda.text import clock, counted, full, short, since, size
+from voda.wire.explanations import ExplanationView
+from voda.wire.housekeeping import JobFolderView
+from voda.wire.jobs import JobView
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from rich.text import Text
 
-from voda.api.schemas.housekeeping import KeptFolderList, KeptFolderView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
 from voda.cli.render.terminal import plain
 from voda.text import counted, since, size
+from voda.wire.housekeeping import KeptFolderList, KeptFolderView
 
 _COLUMNS: Final = (
     Column(head="JOB", cut=1, least=20),

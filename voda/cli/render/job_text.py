@@ -7,19 +7,18 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from voda.api.schemas.explanations import ExplanationView
-from voda.api.schemas.jobs import JobView
 from voda.domain.gpus import GpuRequest
 from voda.domain.job import Phase
 from voda.events.cell_text import request_text
 from voda.text import counted, short, since, time_of_day, until
+from voda.wire.explanations import ExplanationView
+from voda.wire.jobs import ENDED, JobView
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 NONE = "-"
 NOT_CONSIDERED = "no plan has considered this job yet"
-ENDED = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
 _STYLES = {
     "Running": "green",
     "Completed": "blue",

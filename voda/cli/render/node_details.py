@@ -5,11 +5,11 @@ Rule: pure; text of others cannot command the terminal; at most 80 columns where
 
 from rich.text import Text
 
-from voda.api.schemas.pools import CardView, NodeView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, foreign_gpus, shared_cards, silence, table
 from voda.cli.render.terminal import plain
 from voda.text import counted
+from voda.wire.pools import CardView, NodeView
 
 _INDEX = Column(head="CARD", right=True)
 _DEVICE = Column(head="DEVICE", cut=2, least=10)

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from voda.api.schemas.pods import PodCardView, SharingPodView
 from voda.cli.render.terminal import plain
+from voda.wire.pods import PodCardView, SharingPodView
 
 
 def pod_text(pod: SharingPodView, when: Callable[[datetime], str]) -> RenderableType:

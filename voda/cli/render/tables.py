@@ -12,13 +12,13 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from voda.api.schemas.jobs import ArrayView, JobView
-from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.render.arrays import array_row, grouped
 from voda.cli.render.job_text import NONE, eta, gpu_hours, progress, queue, replicas, state_text, waited_s
 from voda.cli.render.terminal import plain
 from voda.events.event_text import per_node
 from voda.text import counted, number, short, since
+from voda.wire.jobs import ArrayView, JobView
+from voda.wire.pools import NodeView, PoolView
 
 _GAP = 2
 

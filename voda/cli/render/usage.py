@@ -8,11 +8,11 @@ from datetime import datetime
 from msgspec.structs import asdict
 from rich.text import Text
 
-from voda.api.schemas.housekeeping import UsageRowView, UsageView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
 from voda.cli.render.terminal import plain
 from voda.text import count, counted, full, number, short
+from voda.wire.housekeeping import UsageRowView, UsageView
 
 _COLUMNS = (
     Column(head="GPU-HOURS", right=True),

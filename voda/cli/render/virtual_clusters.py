@@ -5,11 +5,11 @@ Rule: pure; text of others cannot command the terminal.
 
 from collections.abc import Sequence
 
-from voda.api.schemas.virtual_clusters import ApplyView, GuaranteeView, QuotaChangeView, VirtualClusterView
 from voda.cli.render.job_text import NONE
 from voda.cli.render.tables import Column, table
 from voda.cli.render.terminal import plain
 from voda.text import counted
+from voda.wire.virtual_clusters import ApplyView, GuaranteeView, QuotaChangeView, VirtualClusterView
 
 _CLUSTER = (
     Column(head="NAME"),

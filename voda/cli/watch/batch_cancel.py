@@ -5,7 +5,6 @@ Rule: one that cannot be canceled does not keep the others; what had ended befor
 
 from collections.abc import Sequence
 
-from voda.api.schemas.jobs import ArrayView, JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.confirmation import ChangeConfirmation
 from voda.cli.http.retry import for_each, retry_while_away
@@ -15,6 +14,7 @@ from voda.cli.watch.lists import fetch_array, fetch_jobs
 from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import NotFound
 from voda.text import counted
+from voda.wire.jobs import ArrayView, JobView
 
 _EVERY_S = 1.0
 _PRUNE = "; `voda prune` deletes the folders of ended jobs"

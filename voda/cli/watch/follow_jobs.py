@@ -10,7 +10,6 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, ServerUnreachable
 from voda.cli.render.job_text import has_ended, state, summary
 from voda.cli.render.terminal import console, note, now, plain
@@ -19,6 +18,7 @@ from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import StoreUnavailable
 from voda.domain.job import Phase
 from voda.text import clock
+from voda.wire.jobs import JobView
 
 _EVERY_S = 5.0
 _STEPS = 10

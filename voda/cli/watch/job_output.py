@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.render.job_details import replicas_with_output
 from voda.cli.render.job_text import exactly, has_ended, state
 from voda.cli.render.terminal import console, note
 from voda.cli.watch.refresh import wake_on_change
 from voda.domain.errors import InvalidInput, NotFound
+from voda.wire.jobs import JobView
 
 _LINE_BYTES: Final = 200
 """First guess of the length of a line."""

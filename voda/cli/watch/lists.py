@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Raw, Struct
 from rich.text import Text
 
-from voda.api.schemas.jobs import ArrayView, JobView
-from voda.api.schemas.pools import NodeList, NodeView, PoolList, PoolView
 from voda.auth.callers import Caller
 from voda.cli.http.client import Client, decode, resource_path
-from voda.cli.render.job_text import ENDED, exactly, has_ended
+from voda.cli.render.job_text import exactly, has_ended
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.cli.render.terminal import now
 from voda.domain.errors import InvalidInput, NotFound
+from voda.wire.jobs import ENDED, ArrayView, JobView
+from voda.wire.pools import NodeList, NodeView, PoolList, PoolView
 
 _PAGE = 100
 _LATELY = timedelta(minutes=10)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from voda.api.schemas.base import WarningView
-from voda.api.schemas.jobs import JobView, SubmissionView
 from voda.cli.http.client import Client, HttpAnswer, decode
 from voda.cli.http.retry import retry_while_away
 from voda.cli.manifests import (
@@ -26,6 +24,8 @@ from voda.cli.render.terminal import note, plain, print_answer
 from voda.clock import SystemClock
 from voda.domain.errors import AlreadyExists, InvalidInput, PermanentError, VodaError
 from voda.text import counted
+from voda.wire.base import WarningView
+from voda.wire.jobs import JobView, SubmissionView
 
 _SEEN_BEFORE = 200
 _DEFAULT_POOL = "default"

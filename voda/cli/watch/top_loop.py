@@ -16,7 +16,6 @@ import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 
-from voda.api.schemas.events import EventView
 from voda.cli.http.client import Client, ServerUnreachable
 from voda.cli.http.remote_log import RemoteLog
 from voda.cli.render.terminal import console, now
@@ -25,6 +24,7 @@ from voda.cli.watch.refresh import wake_on_change
 from voda.cli.watch.top_screen import PLANS, PlanChanges, ScreenState, frame
 from voda.client.sse import SseMessage
 from voda.domain.errors import StoreUnavailable
+from voda.wire.events import EventView
 
 _EVERY_S = 1.0
 _PAUSE_S = 0.35

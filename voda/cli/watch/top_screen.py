@@ -11,9 +11,6 @@ from datetime import datetime
 
 from rich.text import Text
 
-from voda.api.schemas.events import EventView
-from voda.api.schemas.jobs import JobView
-from voda.api.schemas.pools import NodeView, PoolView
 from voda.cli.http.remote_log import known_event
 from voda.cli.render.job_text import NONE, eta, progress, queue, replicas, state_text
 from voda.cli.render.tables import Column, foreign_gpus, shared_cards, table
@@ -21,6 +18,9 @@ from voda.cli.render.terminal import plain
 from voda.events.reason_text import job_text
 from voda.events.types import PlanAdopted
 from voda.text import clock, counted
+from voda.wire.events import EventView
+from voda.wire.jobs import JobView
+from voda.wire.pools import NodeView, PoolView
 
 PLANS = PlanAdopted.TYPE
 _CAPACITY = 100

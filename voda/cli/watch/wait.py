@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from voda.api.schemas.events import EventView
-from voda.api.schemas.jobs import JobView
 from voda.cli.http.client import Client, decode, resource_path
 from voda.cli.http.remote_log import RemoteLog
 from voda.cli.http.retry import retry_while_away
@@ -20,6 +18,8 @@ from voda.client.job_wait import STEPS
 from voda.domain.errors import NotFound, VodaError
 from voda.domain.job import Phase
 from voda.text import short
+from voda.wire.events import EventView
+from voda.wire.jobs import JobView
 
 _REACHED: Final[Mapping[str, Callable[[JobView], bool]]] = {
     "completed": lambda job: job.phase is Phase.COMPLETED,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from voda.api.schemas.explanations import ShortageView
 from voda.cli.render.explanation import shortage_text
+from voda.wire.explanations import ShortageView
 
 
 def a_shortage(needs: int, capacity: int, free: int, *, jobs: int = 0, **fields: int) -> ShortageView:

@@ -1,9 +1,9 @@
 """Nodes with cards on a terminal: how many are shared, what is left of each, and who has it."""
 
 from tests.wire import NOW, a_wire_node
-from voda.api.schemas.pools import CardView, ShareView
 from voda.cli.render.node_details import node_text
 from voda.cli.render.tables import nodes_table
+from voda.wire.pools import CardView, ShareView
 
 
 def a_share(pod: str, milli: int, memory_mib: int = 0) -> ShareView:

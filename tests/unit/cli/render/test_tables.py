@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.wire import NOW, a_wire_job, a_wire_node, a_wire_pool, ago
-from voda.api.schemas.jobs import JobView
 from voda.cli.render.job_text import summary
 from voda.cli.render.tables import jobs_table, nodes_table, pools_table
 from voda.domain.job import Phase
+from voda.wire.jobs import JobView
 
 JOBS = [
     a_wire_job(

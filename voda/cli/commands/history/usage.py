@@ -8,9 +8,9 @@ from voda.cli.options import ServerOptions
 from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
-    from voda.api.schemas.housekeeping import UsageView
     from voda.cli.http.client import Client
     from voda.projections.usage import UsageKey
+    from voda.wire.housekeeping import UsageView
 
 _LIMIT_S = 600.0
 UsageOutput = Literal["table", "json", "csv"]
@@ -79,10 +79,10 @@ def _offline(log: str, since: str, until: str, user: str, by: "UsageKey") -> byt
 
 
 def _print(body: bytes, output: UsageOutput) -> None:
-    from voda.api.schemas.housekeeping import UsageView
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import console, now, print_bytes
     from voda.cli.render.usage import left_out_text, usage_csv, usage_table
+    from voda.wire.housekeeping import UsageView
 
     if output == "json":
         print_bytes(body)

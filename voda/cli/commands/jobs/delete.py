@@ -12,8 +12,8 @@ from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
+    from voda.wire.jobs import JobView
 
 _EXIT_NOT_WANTED = 1
 _EXIT_ENDED_BEFORE = 3

@@ -37,12 +37,12 @@ def describe(
 
 
 async def _describe(client: "Client", name: str, output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import note_owner
     from voda.cli.http.pods import is_pod, pod_body, pod_body_if_any
     from voda.cli.render.job_details import description, load_context
     from voda.cli.render.terminal import now, print_answer, show
+    from voda.wire.jobs import JobView
 
     if is_pod(name):
         _show_pod(await pod_body(client, name), output)
@@ -68,12 +68,12 @@ async def _describe_array(client: "Client", name: str, output: Output) -> bool:
     """Show an array, and return whether there is one of that name."""
     from rich.console import Group
 
-    from voda.api.schemas.jobs import ArrayView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.arrays import array_description
     from voda.cli.render.tables import jobs_table
     from voda.cli.render.terminal import console, now, print_answer, show
     from voda.cli.watch.lists import fetch_jobs
+    from voda.wire.jobs import ArrayView
 
     try:
         body = await client.get(resource_path("arrays", name))
@@ -95,11 +95,11 @@ def _show_pod(body: bytes, output: Output) -> None:
     """Show a pod that asks for cards."""
     from functools import partial
 
-    from voda.api.schemas.pods import SharingPodView
     from voda.cli.http.client import decode
     from voda.cli.render.pod_details import pod_text
     from voda.cli.render.terminal import now, print_answer, show
     from voda.text import full
+    from voda.wire.pods import SharingPodView
 
     pod = decode(body, SharingPodView)
     if output in ("table", "wide"):

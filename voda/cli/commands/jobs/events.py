@@ -132,7 +132,6 @@ async def _recorded(store: "EventStore", part: EventSelection) -> "AsyncIterator
 
 
 async def _print_server_events(client: "Client", part: EventSelection) -> None:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.remote_log import RemoteLog, known_event
     from voda.cli.render.awaited_starts import AwaitedStarts
@@ -140,6 +139,7 @@ async def _print_server_events(client: "Client", part: EventSelection) -> None:
     from voda.cli.render.terminal import note, now, plain, print_bytes
     from voda.text import clock, full
     from voda.timetravel.moment import elapsed, recorded_at
+    from voda.wire.jobs import JobView
 
     filters: dict[str, str | int | list[str]] = {"type": list(part.types)} if part.types else {}
     if part.job and part.end:

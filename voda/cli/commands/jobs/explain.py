@@ -57,8 +57,6 @@ def explain(
 
 
 def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOutput) -> None:
-    from voda.api.schemas.explanations import ExplanationView
-    from voda.api.schemas.pods import SharingPodView
     from voda.cli.http.client import Client, call_server, decode, resource_path
     from voda.cli.http.confirmation import note_owner
     from voda.cli.http.pods import is_pod, pod_body, pod_body_if_any
@@ -66,6 +64,8 @@ def _show_from_server(where: ServerOptions, job: str, *, at: str, output: LogOut
     from voda.cli.render.pod_details import pod_text
     from voda.cli.render.terminal import now, print_bytes, show
     from voda.text import full
+    from voda.wire.explanations import ExplanationView
+    from voda.wire.pods import SharingPodView
 
     if at and is_pod(job):
         raise InvalidInput(f"of pods voda knows the present alone: expected {job[:200]} without --at")

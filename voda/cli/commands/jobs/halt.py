@@ -9,8 +9,8 @@ from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, YesO
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
+    from voda.wire.jobs import JobView
 
 
 _GOES_ON: Final = "goes on from its checkpoint, or begins again if it has saved none"
@@ -92,11 +92,11 @@ class JobRequest:
 
 
 async def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, output: Output) -> None:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import exactly
+    from voda.wire.jobs import JobView
 
     confirmation = ChangeConfirmation(client, request.verb, is_sure=request.is_sure)
 
@@ -109,12 +109,12 @@ async def _ask_each(client: "Client", jobs: Sequence[str], request: JobRequest, 
 
 
 async def _rerun_each(client: "Client", jobs: Sequence[str], output: Output, *, is_sure: bool) -> None:
-    from voda.api.schemas.jobs import SubmissionView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.job_text import exactly
     from voda.clock import SystemClock
+    from voda.wire.jobs import SubmissionView
 
     confirmation = ChangeConfirmation(client, "rerun", is_sure=is_sure)
 

@@ -11,8 +11,8 @@ from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidField, InvalidInput
 
 if TYPE_CHECKING:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import Client
+    from voda.wire.jobs import JobView
 
 _Options = Sequence[tuple[str, str]]
 """(option, field of a job), the first of a field counts."""
@@ -94,11 +94,11 @@ def _changed(fields: ScaleArguments, size: str = "") -> dict[str, object]:
 
 
 async def _scale(client: "Client", name: str, change: dict[str, object], output: Output, *, is_sure: bool) -> None:
-    from voda.api.schemas.jobs import JobView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.confirmation import ChangeConfirmation
     from voda.cli.render.job_text import exactly
     from voda.cli.render.terminal import note, plain, print_answer
+    from voda.wire.jobs import JobView
 
     job = await ChangeConfirmation(client, "scale", is_sure=is_sure).job(name)
     before, after = await client.patch(resource_path("jobs", exactly(job)), change, lost=note)

@@ -9,8 +9,8 @@ from voda.cli.options import Output, OutputOption, ServerOptions, complete_nodes
 from voda.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
-    from voda.api.schemas.pools import NodeView
     from voda.cli.http.client import Client
+    from voda.wire.pools import NodeView
 
 NodesArgument = Annotated[list[str], Argument(help="The nodes.", autocompletion=complete_nodes)]
 
@@ -63,11 +63,11 @@ class NodeRequest:
 
 
 async def _ask_each(client: "Client", nodes: Sequence[str], request: NodeRequest, output: Output) -> None:
-    from voda.api.schemas.pools import NodeView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.terminal import plain, print_answer
     from voda.cli.watch.lists import fetch_nodes
+    from voda.wire.pools import NodeView
 
     async def ask(name: str) -> None:
         path = resource_path("nodes", name, request.verb)

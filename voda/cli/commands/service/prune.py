@@ -9,8 +9,8 @@ from voda.cli.options import Output, OutputOption, ServerOptions
 from voda.cli.parameters import Option
 
 if TYPE_CHECKING:
-    from voda.api.schemas.housekeeping import KeptFolderList, KeptFolderView
     from voda.cli.http.client import Client
+    from voda.wire.housekeeping import KeptFolderList, KeptFolderView
 
 
 _EXIT_NOT_WANTED = 1
@@ -61,10 +61,10 @@ def prune(  # noqa: PLR0913 - a command's options are its parameters
 async def _prune(
     client: "Client", params: dict[str, str | int | list[str]], *, is_dry: bool, is_sure: bool, output: Output
 ) -> None:
-    from voda.api.schemas.housekeeping import KeptFolderList
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import note
     from voda.text import counted, size
+    from voda.wire.housekeeping import KeptFolderList
 
     body = await client.get("/folders", params)
     kept = decode(body, KeptFolderList)
@@ -98,12 +98,12 @@ def _refuse_without_terminal() -> None:
 
 
 async def _delete(client: "Client", goes: "list[KeptFolderView]", output: Output) -> None:
-    from voda.api.schemas.housekeeping import JobFolderView
     from voda.cli.execution import progress_bar
     from voda.cli.http.client import decode, resource_path
     from voda.cli.http.retry import for_each, retry_while_away
     from voda.cli.render.terminal import print_answer
     from voda.text import counted, size
+    from voda.wire.housekeeping import JobFolderView
 
     deleted: list[JobFolderView] = []
 

@@ -17,8 +17,8 @@ from voda.cli.parameters import Argument, Option
 from voda.text import short, size
 
 if TYPE_CHECKING:
-    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import Client
+    from voda.wire.pools import SettingsView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +210,9 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 
 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
-    from voda.api.schemas.pools import SettingsView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.terminal import note, print_answer
+    from voda.wire.pools import SettingsView
 
     where = resource_path("pools", pool, "settings")
     if not change:

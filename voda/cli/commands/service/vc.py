@@ -137,10 +137,10 @@ async def set_policy_of(client: "Client", name: str, pool: str, policy: str | No
     """Show the policy of a virtual cluster, or let it have another; empty: the pool's."""
     from msgspec.structs import replace
 
-    from voda.api.schemas.virtual_clusters import SpecificationView, VirtualClusterView
     from voda.cli.http.client import decode, resource_path
     from voda.domain.cells import VirtualClusterSpec
     from voda.manifests.virtual_clusters import virtual_clusters_yaml
+    from voda.wire.virtual_clusters import SpecificationView, VirtualClusterView
 
     path, params = resource_path("virtual-clusters", name), {"pool": pool} if pool else None
     answer = await client.ask("GET", path, params=params)
@@ -169,9 +169,9 @@ def _apply_query(pool: str, revision: int | None, *, dry_run: bool, force: bool)
 
 
 async def _list(client: "Client", pool: str, output: Output) -> None:
-    from voda.api.schemas.virtual_clusters import VirtualClusterList
     from voda.cli.http.client import decode
     from voda.cli.render.virtual_clusters import virtual_clusters_table
+    from voda.wire.virtual_clusters import VirtualClusterList
 
     answer = await client.ask("GET", "/virtual-clusters", params={"pool": pool} if pool else None)
     items = decode(answer.body, VirtualClusterList).items
@@ -179,9 +179,9 @@ async def _list(client: "Client", pool: str, output: Output) -> None:
 
 
 async def _describe(client: "Client", name: str, pool: str, output: Output) -> None:
-    from voda.api.schemas.virtual_clusters import VirtualClusterView
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.virtual_clusters import virtual_cluster_text
+    from voda.wire.virtual_clusters import VirtualClusterView
 
     path = resource_path("virtual-clusters", name)
     answer = await client.ask("GET", path, params={"pool": pool} if pool else None)
@@ -190,10 +190,10 @@ async def _describe(client: "Client", name: str, pool: str, output: Output) -> N
 
 
 async def _apply(client: "Client", body: bytes, query: dict[str, str | int], output: Output) -> None:
-    from voda.api.schemas.virtual_clusters import ApplyView
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import note
     from voda.cli.render.virtual_clusters import apply_text
+    from voda.wire.virtual_clusters import ApplyView
 
     headers = {"Content-Type": "application/yaml"}
     answer = await client.ask("PUT", "/virtual-clusters", params=query, headers=headers, body=body)
@@ -205,9 +205,9 @@ async def _apply(client: "Client", body: bytes, query: dict[str, str | int], out
 
 
 async def _export(client: "Client", pool: str) -> None:
-    from voda.api.schemas.virtual_clusters import SpecificationView
     from voda.cli.http.client import decode
     from voda.manifests.virtual_clusters import virtual_clusters_yaml
+    from voda.wire.virtual_clusters import SpecificationView
 
     answer = await client.ask("GET", "/cells/specification", params={"pool": pool} if pool else None)
     view = decode(answer.body, SpecificationView)

@@ -41,9 +41,9 @@ def version(where: ServerOptions, output: OutputOption = "table") -> None:
 async def _show(client: "Client", output: Output) -> None:
     import msgspec
 
-    from voda.api.schemas.base import ServiceView
     from voda.cli.http.client import decode
     from voda.cli.render.terminal import plain
+    from voda.wire.base import ServiceView
 
     served = decode(await client.get(""), ServiceView)
     if output in ("table", "wide"):

@@ -18,7 +18,7 @@ _PREFIX: Final = re.compile(r"^Error creating: |\bpods? \"[^\"]*\" is forbidden:
 _USED: Final = re.compile(r", used: .*?(?=, limited: |$)")
 
 
-class _Event(Struct, frozen=True, rename="camel"):
+class _RefusalEvent(Struct, frozen=True, rename="camel"):
     metadata: ObjectName
     type: str = ""
     reason: str = ""
@@ -29,7 +29,7 @@ class _Event(Struct, frozen=True, rename="camel"):
 async def pod_refusal(api: Api, owner: ObjectName) -> str:
     """Return the last reason why pods of an object could not be made, one sentence; empty where no Event tells one."""
     selection = {"fieldSelector": f"involvedObject.uid={owner.uid},type=Warning"}
-    found = await api.list(api_path("v1", "events", owner.namespace), _Event, selection)
+    found = await api.list(api_path("v1", "events", owner.namespace), _RefusalEvent, selection)
     refused = [each for each in found.items if each.reason.startswith("FailedCreate")]
     latest = max(refused, key=lambda each: each.last_timestamp or "", default=None)
     return refusal_text(latest.message) if latest is not None else ""

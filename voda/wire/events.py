@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View
+from voda.wire.base import Instant, View
 
 
 class EventView(View, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View
-from voda.api.schemas.pools import ShareView
+from voda.wire.base import Instant, View
+from voda.wire.pools import ShareView
 
 
 class PodCardView(View, frozen=True, kw_only=True):

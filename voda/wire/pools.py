@@ -5,9 +5,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View
 from voda.domain.reasons.outcomes import Reason
 from voda.domain.state import ParameterValue
+from voda.wire.base import Instant, View
 
 
 class ShareView(View, frozen=True, kw_only=True):

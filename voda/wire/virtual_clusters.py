@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from voda.api.schemas.base import View
 from voda.domain.cells import CellsSpec
+from voda.wire.base import View
 
 
 class GuaranteeView(View, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View
 from voda.projections.usage import UsageKey
+from voda.wire.base import Instant, View
 
 
 class UsageRowView(View, frozen=True, kw_only=True):

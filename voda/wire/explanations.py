@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View
-from voda.api.schemas.jobs import GpuShareView
 from voda.domain.job import Phase
 from voda.domain.reasons.outcomes import JobReason, Reason
+from voda.wire.base import Instant, View
+from voda.wire.jobs import GpuShareView
 
 
 class DecisionView(View, frozen=True, kw_only=True):

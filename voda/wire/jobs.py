@@ -1,15 +1,18 @@
 """Jobs, arrays and what became of a submit, as they travel over HTTP."""
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from voda.api.schemas.base import Instant, View, WarningView
 from voda.domain.dependency import Condition
 from voda.domain.job import Phase
 from voda.domain.reasons.outcomes import JobReason
 from voda.kinds.launcher import JobLauncher
+from voda.wire.base import Instant, View, WarningView
+
+ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELED})
 
 
 class WorkerView(View, frozen=True, kw_only=True):
@@ -140,6 +143,35 @@ class JobView(View, frozen=True, kw_only=True):
     after: Annotated[tuple[DependencyView, ...], Meta(description="Jobs and arrays that have to end first.")] = ()
     array: Annotated[ArrayTaskView | None, Meta(description="Where it is a task of an array.")] = None
 
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ENDED
+
+    @property
+    def has_completed(self) -> bool:
+        return self.phase is Phase.COMPLETED
+
+    def _repr_html_(self) -> str:
+        return html_table([self])
+
+
+_COLUMNS: Final = ("job", "state", "replicas", "epochs", "user", "submitted", "reason")
+
+
+def html_table(jobs: Iterable[JobView]) -> str:
+    """Return jobs as a table for notebooks; what a job says of itself is only text here."""
+    rows = [("th", _COLUMNS), *(("td", _row(job)) for job in jobs)]
+    lines = ("".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) for tag, row in rows)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _row(job: JobView) -> tuple[str, ...]:
+    progress = job.progress
+    done = f"{progress.epochs_done:g}/{progress.epochs or '?'}" if progress.epochs or progress.epochs_done else ""
+    size = f"{job.replicas}/{job.min_replicas}/{job.max_replicas}"
+    submitted = f"{job.submitted_at:%Y-%m-%d %H:%M}"
+    return job.job_id, job.phase, size, done, job.user, submitted, job.message
+
 
 class ArrayView(View, frozen=True, kw_only=True):
     """An array of jobs."""
@@ -176,3 +208,7 @@ class SubmissionView(View, frozen=True, kw_only=True):
     tasks: Annotated[int, Meta(description="Jobs that the manifest stands for: 1, or the tasks of an array.")] = 1
     is_dry_run: bool = False
     warnings: tuple[WarningView, ...] = ()
+
+    @property
+    def job_id(self) -> str:
+        return self.job.job_id

@@ -1,4 +1,4 @@
-"""The records that travel over HTTP, shared by the server, the command line and the OpenAPI document.
+"""The records that travel over HTTP, of the server, its clients (the command line is one) and the OpenAPI document.
 
 In reading order: `base`, `jobs`, `explanations`, `pools`, `pods`, `events`,
 `housekeeping`. What is answered is called a `...View`, a page of them a `...List`; a body is its use case's own type.
