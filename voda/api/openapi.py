@@ -128,7 +128,7 @@ _REF: Final = "#/components/schemas/{name}"
 _COMPONENTS: Final[Mapping[str, str]] = {
     "Caller": "Who",
     "EndedJobView": "Story",
-    "JobChange": "Change",
+    "JobPatch": "Change",
     "ProgressReport": "Report",
     "ReportView": "Reported",
     "ServiceView": "Page",

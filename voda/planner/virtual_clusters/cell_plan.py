@@ -16,8 +16,6 @@ from voda.planner.virtual_clusters.opportunistic import place_opportunistic
 from voda.planner.virtual_clusters.plan_book import PlanBook
 from voda.planner.virtual_clusters.pool_jobs import JobCells
 from voda.planner.virtual_clusters.recovery import recover
-from voda.planner.virtual_clusters.share_answers import with_share_answers
-from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.policies import POLICIES, Policy
 
 
@@ -36,14 +34,11 @@ class CellPlanner:
 
         It shares the idle cells, and the quotas of virtual clusters that name none of their own.
         """
-        # A GPU that jobs share is one cell: something like a job of one GPU.
-        shares = with_share_cards(candidates.view, candidates.known, candidates.last)
-        view, impossible = feasible_view(shares.view)
-        draft = self.recover(view, shares.stand_ins(candidates.last))
-        draft.steady = shares.at_work
+        view, impossible = feasible_view(candidates.view)
+        draft = self.recover(view, candidates.last)
+        draft.steady = candidates.steady
         placed = _decide(draft, policy, now)
-        placed = replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
-        return with_share_answers(candidates.view, shares, placed)
+        return replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
 
     def recover(self, view: ClusterState, without_guarantee: Set[str] = frozenset()) -> CellDraft:
         """Return the plan in force as a draft; the arguments are as for `recovery.recover`."""

@@ -113,23 +113,21 @@ def _view_of_rest(
 ) -> ClusterState:
     """Return the view in which jobs are what they may have beyond the workers within their quota."""
     view, last, is_rigid = draft.view, draft.without_guarantee, gives_as_requested(policy)
-    rests = draft.jobs.rests
-    jobs: dict[str, Job] = {}
-    placement: dict[str, tuple[str, ...]] = {}
+    rests, jobs = draft.jobs.rests, dict[str, Job]()
     for job_id in sorted(_restless(draft)):
         job, served = view.jobs[job_id], within_quota[job_id]
-        spec = job.spec
-        if spec.pinned_cell or (is_rigid and served >= spec.requested):
+        if is_rigid and served >= job.spec.requested:
             continue
         asked = job, served, caps.get(job_id), _LAST if job_id in last else 0
         # Nearly all jobs are the very objects that they were in the last decision.
         if (known := rests.get(job_id)) is None or known[0] != asked:
             known = rests[job_id] = asked, _job_beyond(*asked)
-        if (rest := known[1]) is None:
-            continue
-        jobs[job_id] = rest
-        if nodes := view.plan.placement.get(job_id, ())[served:]:
-            placement[job_id] = nodes
+        if known[1] is not None:
+            jobs[job_id] = known[1]
+    # The others have no workers beyond.
+    idle = [job_id for job_id in draft.jobs.lent | draft.touched if job_id in jobs]
+    beyond = {job_id: view.plan.placement.get(job_id, ())[within_quota[job_id] :] for job_id in idle}
+    placement = {job_id: nodes for job_id, nodes in beyond.items() if nodes}
     return replace(
         view,
         jobs=jobs,
@@ -149,6 +147,8 @@ def _job_beyond(job: Job, served: int, cap: int | None, priority: int) -> Job | 
         priority: the one that it has there.
     """
     spec = job.spec
+    if spec.pinned_cell:
+        return None
     most = spec.max_replicas if cap is None else min(cap, spec.max_replicas)
     least = 1 if served else spec.min_replicas
     if most - served < least:

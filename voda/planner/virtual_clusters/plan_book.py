@@ -17,7 +17,7 @@ from voda.cells.gangs import Gang, WorkerCells
 from voda.cells.preemption import end
 from voda.cells.recovery import occupy, settle, take_leafs
 from voda.cells.structure.trees import NONE
-from voda.domain.cells import CellsSpec, PlacedGang
+from voda.domain.cells import CellsSpec, GangAllocation
 from voda.domain.job import Job, JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Devices, Placement, Quotas
@@ -65,7 +65,7 @@ class PlanBook:
         """As `recovery` has them; None: it has yet to look."""
         self._cells = pool_cells
         self._nodes: Sequence[Node] = ()
-        self._gangs: Mapping[str, PlacedGang] = {}
+        self._gangs: Mapping[str, GangAllocation] = {}
         self._unused = self.book = unused_book(pool_cells, ())
         """The book of workers and gangs, healthy whatever the nodes are, and the one of nobody."""
         self._planned: dict[str, PlannedJob] = {}
