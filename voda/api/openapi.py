@@ -55,7 +55,7 @@ _CHOICES: Final[Mapping[tuple[str, str], Iterable[str]]] = {
     ("SettingsChange", "placer"): PLACERS,
 }
 """Fields whose values are found by file."""
-_WITH_PARAMETERS: Final = ("SettingsView", "SettingsChange")
+_WITH_PARAMETERS: Final = ("Settings", "SettingsChange")
 """Records whose field `parameters` has those of every policy."""
 _MPI_JOB: Final[Json] = msgspec.yaml.decode("""
 apiVersion: kubeflow.org/v2beta1

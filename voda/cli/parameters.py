@@ -6,11 +6,12 @@ in the panel of `--help` that the group names. What is wrong with a value is sai
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin
+from typing import Any, Final, Literal, TypedDict, Unpack, get_args, get_origin
 
 import click
 from rich_click.rich_parameter import RichArgument, RichOption
@@ -18,6 +19,8 @@ from rich_click.rich_parameter import RichArgument, RichOption
 from voda.domain.errors import InvalidInput
 from voda.text import seconds_of, short
 
+_SIZE: Final = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,6})?) ?([kmgtp]?)(i?)b?", re.IGNORECASE)
+_PREFIXES: Final = ("", "k", "m", "g", "t", "p")
 Complete = Callable[[click.Context, str], list[str]]
 """Returns what the text in the making may become."""
 
@@ -36,6 +39,8 @@ class OptionSettings(TypedDict, total=False):
     """Whether users write the seconds as a span: 30, 10m, 4h, 1d12h."""
     needs_unit: bool
     """Whether the span is refused without its unit: where it says what is deleted."""
+    is_size: bool
+    """Whether users write the bytes as a size: 500MB, 5GB, 4GiB."""
     is_once: bool
     """Whether it is refused when given twice, rather than taken as given last; it has no default but None."""
 
@@ -90,6 +95,22 @@ class _Span(_Number):
             self.fail(str(error), param, ctx)
 
 
+class _Size(_Number):
+    """Bytes, which may be written with units."""
+
+    def __init__(self, least: float | None, most: float | None) -> None:
+        super().__init__(int, least, most)
+        self.name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the bytes; raises BadParameter."""
+        if (match := _SIZE.fullmatch(str(value).strip())) is None:
+            self.fail(f"expected a size such as 500MB, 5GB or 4GiB, got {_got(value)}", param, ctx)
+        number, prefix, binary = match.groups()
+        unit: int = (1024 if binary else 1000) ** _PREFIXES.index(prefix.lower())
+        return super().convert(round(float(number) * unit), param, ctx)
+
+
 class _OneOf(click.Choice[str]):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         return f"expected one of {', '.join(self.choices)}, got {_got(value)}"
@@ -140,14 +161,18 @@ def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.P
     settings = dict(declared.settings)
     least, most, complete = (settings.pop(name, None) for name in ("min", "max", "autocompletion"))
     is_span, needs_unit = settings.pop("is_span", False), settings.pop("needs_unit", False)
-    is_once = settings.pop("is_once", False)
+    is_once, is_size = settings.pop("is_once", False), settings.pop("is_size", False)
     default_text = settings.pop("default_text", not (default is None or default is False or default == ""))
     if is_span:
         default_text = default_text if default is None else _span_text(default)
-    elif least is not None or most is not None:
+    elif not is_size and (least is not None or most is not None):
         settings["metavar"] = f"{settings.get('metavar', 'N')} [{_range(least, most)}]"
     shown: dict[str, Any] = {
-        "type": _Span(least, most, needs_unit=needs_unit) if is_span else _type(plain, least, most),
+        "type": _Span(least, most, needs_unit=needs_unit)
+        if is_span
+        else _Size(least, most)
+        if is_size
+        else _type(plain, least, most),
         "shell_complete": complete and (lambda ctx, _, incomplete: complete(ctx, incomplete)),
         "required": required,
         "panel": panel,

@@ -10,7 +10,8 @@ from tests.builders import a_job, a_node, a_spec, a_state
 from voda.domain.job import Job
 from voda.domain.lease import Lease
 from voda.domain.plan import Allocation, HaltJob, Plan, ResizeJob, StartJob, StopJob
-from voda.domain.state import Estimate, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import Estimate
 
 VALUES = [
     a_spec(),

@@ -8,24 +8,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from voda.api.presenters.cards import cards_of
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
+from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState
 from voda.events.reason_text import reason_text
 from voda.policies.toolkit.parameters import parameters_in_force
 from voda.wire.base import instant, view_of
-from voda.wire.pools import CardView, NodeView, PlanView, PoolView, SettingsView
+from voda.wire.pools import CardView, NodeView, PlanView, PoolView
 
 _DIGITS = 16
 
 
-def settings_of(settings: Settings) -> SettingsView:
-    """Return the settings in force."""
-    return view_of(SettingsView, settings, parameters=parameters_in_force(settings))
+def settings_of(settings: Settings) -> Settings:
+    """Return the settings with the parameters of all policies as they are in force."""
+    return replace(settings, parameters=parameters_in_force(settings))
 
 
 def pool_of(state: ClusterState) -> PoolView:
@@ -43,7 +45,7 @@ def pool_of(state: ClusterState) -> PoolView:
         settings=settings_of(state.settings),
         revision="",
     )
-    return msgspec.structs.replace(pool, revision=revision_of(pool))
+    return replace(pool, revision=revision_of(pool))
 
 
 def revision_of(record: msgspec.Struct) -> str:

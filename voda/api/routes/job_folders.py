@@ -11,12 +11,12 @@ from msgspec import Meta, Struct
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
+from voda.application.folder_retention import RetentionRule, expired
 from voda.application.job_folders import FolderKeeper
 from voda.application.lookup import spec_of
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
-from voda.domain.retention import RetentionRule, expired
 from voda.untrusted_trees import TreeSize
 from voda.wire.base import instant, view_of
 from voda.wire.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
