@@ -42,17 +42,16 @@ def _option(name: str, schema: dict[str, Any]) -> Option:
     if name in ON_ONE_MACHINE:
         default += f", {setting_text(name, ON_ONE_MACHINE[name])} of voda up"
     is_span, is_size = name.endswith("_s"), name.endswith("_bytes")
-    shown: dict[str, Any] = {"metavar": "SPAN" if is_span else "SIZE"} if is_span or is_size else {}
+    shown: dict[str, Any] = {"min": schema.get("minimum"), "max": schema.get("maximum"), **_OWN.get(name, {})}
+    if is_span or is_size:
+        shown["metavar"] = "SPAN" if is_span else "SIZE"
     return Option(
         _flag(name),
         help=schema["description"],
         default_text=default,
-        min=schema.get("minimum"),
-        max=schema.get("maximum"),
         is_span=is_span,
         is_size=is_size,
         **shown,
-        **_OWN.get(name, {}),
     )
 
 

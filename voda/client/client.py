@@ -259,7 +259,7 @@ class Client:
         """Return how a pool is decided; by default the only one."""
         return decode(self.http.ask_repeatedly(HttpCall(path=_settings_path(self.http, pool))).body, Settings)
 
-    def change_settings(self, pool: str | None = None, **changes: SettingValue) -> Settings:
+    def change_settings(self, /, pool: str | None = None, **changes: SettingValue) -> Settings:
         """Change how a pool is decided, by the fields of `Settings`, and return it; the rest stays."""
         return decode(self.http.patch(_settings_path(self.http, pool), {**changes})[1].body, Settings)
 

@@ -29,10 +29,10 @@ def test_setting_is_an_option_a_field_of_the_api_and_one_of_the_settings_file() 
 
 def test_help_of_settings_tells_text_and_default_of_the_record() -> None:
     shown = CliRunner().invoke(build_app(), ["settings", "--help"], env={"COLUMNS": "240"}).stdout
-    line = next(line for line in shown.splitlines() if "--ratelimit" in line)
+    line = next(line for line in shown.splitlines() if "│ --ratelimit " in line)
     assert "Least time from a plan that interrupts jobs to the next one; 0 = none." in line
     assert "[default: (30s in a new pool, 5s of voda up)]" in line
-    assert "(20 GB in a new pool)" in next(line for line in shown.splitlines() if "--retention-size" in line)
+    assert "(20 GB in a new pool)" in next(line for line in shown.splitlines() if "│ --retention-size " in line)
     assert "--heed-resize-cost/--ignore-resize-cost" in shown
 
 

@@ -52,8 +52,6 @@ def test_value_when_its_fields_are_not_named_is_refused(value: msgspec.Struct) -
     [
         (a_spec("a"), {"job_id": "a"}),
         (a_node("n1", gpus=4), {"name": "n1", "gpus": 4}),
-        (Settings(policy="fifo"), {"policy": "fifo"}),
-        (Settings(), {}),
         (Estimate(speedup=(0.0, 1.0)), {"speedup": (0.0, 1.0)}),
         (
             Job(spec=a_spec("a"), submitted_at=0.0, counted_at=0.0),
