@@ -78,7 +78,7 @@ class Stage:
 
     async def begin(self, *, ratelimit_s: float = 30.0, policy: str = "fifo") -> None:
         await self.add(NodeJoined(node=a_node("n1", gpus=2)))
-        await self.add(SettingsChanged(pool="default", settings={"ratelimit_s": ratelimit_s}))
+        await self.add(SettingsChanged(pool="default", settings={"ratelimit_s": float(ratelimit_s)}))
         await self.add(SettingsChanged(pool="default", settings={"policy": policy}))
         await self.controller.lead("me")
         await self.controller.step()
