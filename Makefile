@@ -4,6 +4,8 @@ BIN := .venv/bin
 # Where the public workloads may lie; the first that is there wins, as in voda itself.
 DATA = $(firstword $(wildcard $(VODA_DATA)/adaptdl-osdi21 data/adaptdl-osdi21 ../shared/data/adaptdl-osdi21))
 WORKERS ?= 2
+# On a real Kubernetes a third of the time is waited for its controllers.
+E2E_WORKERS ?= $(shell echo $$(($(WORKERS) + 1)))
 # Of the simulated control planes: how many, and from which on.
 SEEDS ?= 200
 FROM ?= 0
@@ -33,7 +35,8 @@ SLOWEST = --durations=20 --durations-min=5
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-vc compare test check slow dst torture torture-disks e2e e2e-older e2e-node e2e-gpu monkey lint type
+.PHONY: help setup demo demo-vc compare test check slow dst torture torture-disks torture-processes
+.PHONY: e2e e2e-older e2e-node e2e-gpu monkey lint type
 .PHONY: bench bench-kube bench-log fidelity chart format lock house mutants clean
 
 help: ## Print this text.
@@ -65,11 +68,10 @@ test: setup ## Run the tests, all but the slow ones: minutes.
 	@$(PYTHON) tools/bootstrap.py --compiler
 	$(PYTEST) -m 'not slow'
 
-# As much chaos as every commit has to stand; `make dst torture` is for more.
+# As much chaos as every commit has to stand; `make dst torture` is for more. The slow tests ruin disks in more rounds.
 check: SEEDS = 80
 check: SECONDS = 60
-check: ROUNDS = 30
-check: slow dst torture e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
+check: slow dst torture-processes e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
 
 slow: setup ## Run the tests that are marked slow.
 	@$(PYTHON) tools/bootstrap.py --postgres
@@ -83,9 +85,13 @@ endif
 dst: setup ## Search for broken promises in SEEDS simulated control planes, all faults injected.
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) --from $(FROM) --jobs $(WORKERS)
 
-torture: setup torture-disks ## Ruin disks, and kill, stop and cut off real processes (SECONDS=60 per store).
+torture: torture-disks torture-processes ## Ruin disks, and kill, stop and cut off real processes (SECONDS=60 per store).
+
+# For so many seconds all stores at once, for their processes mostly wait; for so many kills one after the other.
+torture-processes: setup
 	@$(PYTHON) tools/bootstrap.py --postgres
-	$(BIN)/python -m tests.torture --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS)) $(STORES:%=--store %)
+	printf '%s\n' $(DISKS) | xargs -I STORE -P $(if $(SECONDS),3,1) \
+	  $(BIN)/python -m tests.torture --seed $(SEED) $(if $(SECONDS),--seconds $(SECONDS)) --store STORE
 
 torture-disks: setup
 	@$(PYTHON) tools/bootstrap.py --postgres
@@ -100,12 +106,12 @@ torture-disks: setup
 
 e2e: setup ## Run the tests on a real Kubernetes with real operators (ENVTEST_K8S_VERSION, KUBEBUILDER_ASSETS).
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	$(BIN)/python -m tools.second_try -n $(WORKERS) --dist loadfile $(SLOWEST) $(KUBERNETES_TESTS)
+	$(BIN)/python -m tools.second_try -n $(E2E_WORKERS) --dist loadfile $(SLOWEST) $(KUBERNETES_TESTS)
 
 # What depends on the version most: Jobs and their templates, gates, and each operator's job from its start to its end.
 e2e-older: setup ## Run some of these tests on the oldest Kubernetes that is supported upstream, 1.35.4.
 	@$(PYTHON) tools/bootstrap.py --kubernetes
-	ENVTEST_K8S_VERSION=1.35.4 $(BIN)/python -m tools.second_try -n $(WORKERS) --dist loadfile \
+	ENVTEST_K8S_VERSION=1.35.4 $(BIN)/python -m tools.second_try -n $(E2E_WORKERS) --dist loadfile \
 	  $(patsubst %,tests/e2e/kubernetes/test_%.py,jobs gates lifecycle)
 
 monkey: SEEDS = 1

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +11,10 @@ from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement
 from voda.domain.state import ClusterState, Estimate, linear_speedup
-from voda.placement import PLACERS, Placer
+from voda.placement import PLACERS
 
 MAX_REPLICAS = 6
 Request = tuple[ClusterState, Mapping[str, int]]
-
-
-@pytest.fixture(scope="module", params=sorted(PLACERS))
-def placer(request: pytest.FixtureRequest) -> Placer:
-    return PLACERS[request.param]
 
 
 @st.composite
@@ -127,21 +121,25 @@ def fits_whole_on_one(state: ClusterState, placement: Placement, job_id: str) ->
 
 
 @given(request=ANY)
-def test_placers_when_given_anything_then_no_node_holds_more_than_it_has(placer: Placer, request: Request) -> None:
+def test_placers_when_given_anything_then_no_node_holds_more_than_it_has(request: Request) -> None:
     state, replicas = request
-    free = free_after(state, placer.place(state, replicas, 0.0))
-    assert min(free.values(), default=0) >= 0
+    for placer in PLACERS.values():
+        free = free_after(state, placer.place(state, replicas, 0.0))
+        assert min(free.values(), default=0) >= 0
 
 
 @given(request=REFUSED)
-def test_placers_when_nodes_refuse_jobs_then_no_worker_comes_to_them(placer: Placer, request: Request) -> None:
+def test_placers_when_nodes_refuse_jobs_then_no_worker_comes_to_them(request: Request) -> None:
     state, replicas = request
-    for job_id, nodes in placer.place(state, replicas, 0.0).items():
-        job, before = state.jobs[job_id], state.plan.placement.get(job_id, ())
-        at_work = Counter(before[index] for index, node in job.workers.items() if before[index : index + 1] == (node,))
-        for index, node in enumerate(nodes):
-            stays = job.workers.get(index) == node and index < len(before) and before[index] == node
-            assert not job.is_refused_by(node, nodes.count(node)) or stays or nodes.count(node) <= at_work[node]
+    for placer in PLACERS.values():
+        for job_id, nodes in placer.place(state, replicas, 0.0).items():
+            job, before = state.jobs[job_id], state.plan.placement.get(job_id, ())
+            at_work = Counter(
+                before[index] for index, node in job.workers.items() if before[index : index + 1] == (node,)
+            )
+            for index, node in enumerate(nodes):
+                stays = job.workers.get(index) == node and index < len(before) and before[index] == node
+                assert not job.is_refused_by(node, nodes.count(node)) or stays or nodes.count(node) <= at_work[node]
 
 
 @given(request=ANCHORED)
@@ -159,25 +157,23 @@ def test_steady_when_a_pytorchjob_spans_or_grows_then_worker_0_stays_if_its_node
 
 
 @given(request=SINGLE)
-def test_placers_when_workers_need_one_gpu_then_counts_are_exact(placer: Placer, request: Request) -> None:
+def test_placers_when_workers_need_one_gpu_then_counts_are_exact(request: Request) -> None:
     state, replicas = request
-    placement = placer.place(state, replicas, 0.0)
-    assert {job_id: len(nodes) for job_id, nodes in placement.items()} == {j: n for j, n in replicas.items() if n}
+    for placer in PLACERS.values():
+        placement = placer.place(state, replicas, 0.0)
+        assert {job_id: len(nodes) for job_id, nodes in placement.items()} == {j: n for j, n in replicas.items() if n}
 
 
 @given(request=ANY)
-def test_placers_when_a_job_does_not_fit_whole_then_it_gets_its_minimum_or_nothing(
-    placer: Placer, request: Request
-) -> None:
+def test_placers_when_a_job_does_not_fit_whole_then_it_gets_its_minimum_or_nothing(request: Request) -> None:
     state, replicas = request
-    for job_id, nodes in placer.place(state, replicas, 0.0).items():
-        assert state.jobs[job_id].spec.min_replicas <= len(nodes) <= replicas[job_id]
+    for placer in PLACERS.values():
+        for job_id, nodes in placer.place(state, replicas, 0.0).items():
+            assert state.jobs[job_id].spec.min_replicas <= len(nodes) <= replicas[job_id]
 
 
 @given(request=ANY, data=st.data())
-def test_placers_when_mappings_are_reordered_then_the_answer_is_the_same(
-    placer: Placer, request: Request, data: st.DataObject
-) -> None:
+def test_placers_when_mappings_are_reordered_then_the_answer_is_the_same(request: Request, data: st.DataObject) -> None:
     state, replicas = request
     reordered = a_state(
         jobs=data.draw(st.permutations(list(state.jobs.values()))),
@@ -185,30 +181,34 @@ def test_placers_when_mappings_are_reordered_then_the_answer_is_the_same(
         placement=dict(data.draw(st.permutations(list(state.plan.placement.items())))),
         estimates=state.estimates,
     )
-    again = placer.place(reordered, dict(data.draw(st.permutations(list(replicas.items())))), 0.0)
-    assert again == placer.place(state, replicas, 0.0)
+    turned = dict(data.draw(st.permutations(list(replicas.items()))))
+    for placer in PLACERS.values():
+        assert placer.place(reordered, turned, 0.0) == placer.place(state, replicas, 0.0)
 
 
 @given(request=ANY)
-def test_placers_when_placing_then_the_input_is_left_alone(placer: Placer, request: Request) -> None:
+def test_placers_when_placing_then_the_input_is_left_alone(request: Request) -> None:
     state, replicas = request
-    before = (dict(replicas), dict(state.plan.placement), dict(state.nodes))
-    placer.place(state, replicas, 0.0)
-    assert before == (replicas, state.plan.placement, state.nodes)
+    for placer in PLACERS.values():
+        before = (dict(replicas), dict(state.plan.placement), dict(state.nodes))
+        placer.place(state, replicas, 0.0)
+        assert before == (replicas, state.plan.placement, state.nodes)
 
 
 @given(request=ANY)
-def test_placers_when_the_answer_is_in_force_then_nothing_moves(placer: Placer, request: Request) -> None:
+def test_placers_when_the_answer_is_in_force_then_nothing_moves(request: Request) -> None:
     state, replicas = request
-    placement = placer.place(state, replicas, 0.0)
-    assert placer.place(in_force(state, placement), replicas, 0.0) == placement
+    for placer in PLACERS.values():
+        placement = placer.place(state, replicas, 0.0)
+        assert placer.place(in_force(state, placement), replicas, 0.0) == placement
 
 
 @given(request=MIXED)
-def test_placers_when_a_job_begins_to_span_then_no_node_has_room_for_it(placer: Placer, request: Request) -> None:
+def test_placers_when_a_job_begins_to_span_then_no_node_has_room_for_it(request: Request) -> None:
     state, replicas = request
-    placement = placer.place(state, replicas, 0.0)
-    for job_id, nodes in placement.items():
-        spanned_before = len(set(state.plan.placement.get(job_id, ()))) > 1
-        if len(set(nodes)) > 1 and not spanned_before:
-            assert not fits_whole_on_one(state, placement, job_id)
+    for placer in PLACERS.values():
+        placement = placer.place(state, replicas, 0.0)
+        for job_id, nodes in placement.items():
+            spanned_before = len(set(state.plan.placement.get(job_id, ()))) > 1
+            if len(set(nodes)) > 1 and not spanned_before:
+                assert not fits_whole_on_one(state, placement, job_id)

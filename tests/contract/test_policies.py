@@ -22,9 +22,9 @@ from voda.policies.toolkit.estimates import speedup
 RIGID = frozenset({"fifo", "srjf", "tiresias"})
 """Policies that give what was requested, and nothing of what is left over."""
 EVERY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
-ELASTIC = pytest.mark.parametrize(
-    "policy", [policy for name, policy in POLICIES.items() if name not in RIGID], ids=lambda policy: policy.name
-)
+EVERY_POLICY = tuple(POLICIES.values())
+ELASTIC_POLICIES = tuple(policy for policy in EVERY_POLICY if policy.name not in RIGID)
+"""Each view that is drawn is shown to all of them, for drawing takes longer than deciding."""
 Named = TypeVar("Named")
 CASES = settings(max_examples=150)
 
@@ -38,125 +38,121 @@ def backwards(named: Mapping[str, Named]) -> Mapping[str, Named]:
     return dict(reversed(list(named.items())))
 
 
-@EVERY
 @CASES
 @given(views())
-def test_each_ready_job_when_decided_on_gets_none_or_a_count_within_its_bounds(
-    policy: Policy, view: ClusterState
-) -> None:
-    replicas = dict(policy.allocate(view, 0.0).replicas)
-    assert replicas.keys() == {job_id for job_id, job in view.jobs.items() if not job.is_canceling}
-    for job_id, count in replicas.items():
-        spec = view.jobs[job_id].spec
-        assert count == 0 or spec.min_replicas <= count <= spec.max_replicas
-    assert free_gpus(view, replicas) >= 0
+def test_each_ready_job_when_decided_on_gets_none_or_a_count_within_its_bounds(view: ClusterState) -> None:
+    for policy in EVERY_POLICY:
+        replicas = dict(policy.allocate(view, 0.0).replicas)
+        assert replicas.keys() == {job_id for job_id, job in view.jobs.items() if not job.is_canceling}
+        for job_id, count in replicas.items():
+            spec = view.jobs[job_id].spec
+            assert count == 0 or spec.min_replicas <= count <= spec.max_replicas
+        assert free_gpus(view, replicas) >= 0
 
 
-@EVERY
 @CASES
 @given(views())
-def test_answer_when_the_input_is_reordered_is_the_same(policy: Policy, view: ClusterState) -> None:
-    before = msgspec.msgpack.encode(view)
-    answer = policy.allocate(view, 0.0)
-    assert msgspec.msgpack.encode(view) == before
-    turned = replace(
-        view,
-        jobs=backwards(view.jobs),
-        nodes=backwards(view.nodes),
-        estimates=backwards(view.estimates),
-    )
-    assert policy.allocate(turned, 0.0) == answer
+def test_answer_when_the_input_is_reordered_is_the_same(view: ClusterState) -> None:
+    for policy in EVERY_POLICY:
+        before = msgspec.msgpack.encode(view)
+        answer = policy.allocate(view, 0.0)
+        assert msgspec.msgpack.encode(view) == before
+        turned = replace(
+            view,
+            jobs=backwards(view.jobs),
+            nodes=backwards(view.nodes),
+            estimates=backwards(view.estimates),
+        )
+        assert policy.allocate(turned, 0.0) == answer
 
 
-@ELASTIC
 @CASES
 @given(views())
-def test_gpus_when_some_job_gains_by_them_are_not_left_idle(policy: Policy, view: ClusterState) -> None:
-    replicas = dict(policy.allocate(view, 0.0).replicas)
-    free = free_gpus(view, replicas)
-    for job_id, count in replicas.items():
-        job = view.jobs[job_id]
-        spec, curve = job.spec, speedup(view, job)
-        if not count:
-            assert spec.min_replicas * spec.gpus_per_replica > free
-        elif count < spec.max_replicas and spec.gpus_per_replica <= free:
-            assert curve[count + 1] <= curve[count]
+def test_gpus_when_some_job_gains_by_them_are_not_left_idle(view: ClusterState) -> None:
+    for policy in ELASTIC_POLICIES:
+        replicas = dict(policy.allocate(view, 0.0).replicas)
+        free = free_gpus(view, replicas)
+        for job_id, count in replicas.items():
+            job = view.jobs[job_id]
+            spec, curve = job.spec, speedup(view, job)
+            if not count:
+                assert spec.min_replicas * spec.gpus_per_replica > free
+            elif count < spec.max_replicas and spec.gpus_per_replica <= free:
+                assert curve[count + 1] <= curve[count]
 
 
-@EVERY
 @CASES
 @given(views())
-def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(policy: Policy, view: ClusterState) -> None:
-    answer = policy.allocate(view, 0.0)
-    assert answer.reasons.keys() == answer.replicas.keys()
-    free = free_gpus(view, dict(answer.replicas))
-    for job_id, count in answer.replicas.items():
-        spec, had = view.jobs[job_id].spec, len(view.plan.placement.get(job_id, ()))
-        reason = answer.reasons[job_id]
-        if not count:
-            assert isinstance(reason, Preempted if had else Waits)
-            sizes = (spec.requested, spec.min_replicas)
-            assert (reason.free, reason.why) == (free, ())
-            assert free < reason.needs in [size * spec.gpus_per_replica for size in sizes]
-        elif count == had:
-            assert reason == Keeps(workers=count)
-        elif had:
-            assert isinstance(reason, Resized)
-            assert (reason.had, reason.workers) == (had, count)
-        else:
-            assert isinstance(reason, Starts)
-            assert reason.workers == count
+def test_reason_of_each_job_when_decided_on_agrees_with_the_numbers(view: ClusterState) -> None:
+    for policy in EVERY_POLICY:
+        answer = policy.allocate(view, 0.0)
+        assert answer.reasons.keys() == answer.replicas.keys()
+        free = free_gpus(view, dict(answer.replicas))
+        for job_id, count in answer.replicas.items():
+            spec, had = view.jobs[job_id].spec, len(view.plan.placement.get(job_id, ()))
+            reason = answer.reasons[job_id]
+            if not count:
+                assert isinstance(reason, Preempted if had else Waits)
+                sizes = (spec.requested, spec.min_replicas)
+                assert (reason.free, reason.why) == (free, ())
+                assert free < reason.needs in [size * spec.gpus_per_replica for size in sizes]
+            elif count == had:
+                assert reason == Keeps(workers=count)
+            elif had:
+                assert isinstance(reason, Resized)
+                assert (reason.had, reason.workers) == (had, count)
+            else:
+                assert isinstance(reason, Starts)
+                assert reason.workers == count
 
 
-@EVERY
 @CASES
 @given(views(), st.lists(st.integers(-1, 2), min_size=7, max_size=7))
 def test_jobs_of_higher_priority_when_lower_ones_are_there_get_what_they_would_get_alone(
-    policy: Policy, view: ClusterState, priorities: list[int]
+    view: ClusterState, priorities: list[int]
 ) -> None:
-    view = with_priorities(view, priorities)
-    answer = by_priority(view, policy, 0.0)
-    ready = {job_id: job for job_id, job in view.jobs.items() if not job.is_canceling}
-    assert answer.replicas.keys() == answer.reasons.keys() == ready.keys()
-    assert free_gpus(view, dict(answer.replicas)) >= 0
-    for least in {job.spec.priority for job in ready.values()}:
-        upper = {job_id: job for job_id, job in ready.items() if job.spec.priority >= least}
-        alone = by_priority(replace(view, jobs=upper), policy, 0.0)
-        assert {job_id: answer.replicas[job_id] for job_id in upper} == alone.replicas
-        assert {job_id: answer.reasons[job_id] for job_id in upper} == alone.reasons
+    for policy in EVERY_POLICY:
+        view = with_priorities(view, priorities)
+        answer = by_priority(view, policy, 0.0)
+        ready = {job_id: job for job_id, job in view.jobs.items() if not job.is_canceling}
+        assert answer.replicas.keys() == answer.reasons.keys() == ready.keys()
+        assert free_gpus(view, dict(answer.replicas)) >= 0
+        for least in {job.spec.priority for job in ready.values()}:
+            upper = {job_id: job for job_id, job in ready.items() if job.spec.priority >= least}
+            alone = by_priority(replace(view, jobs=upper), policy, 0.0)
+            assert {job_id: answer.replicas[job_id] for job_id in upper} == alone.replicas
+            assert {job_id: answer.reasons[job_id] for job_id in upper} == alone.reasons
 
 
-@EVERY
 @CASES
 @given(views(), st.integers(-3, 3))
-def test_answer_when_all_priorities_are_equal_is_the_policys_own(
-    policy: Policy, view: ClusterState, priority: int
-) -> None:
-    view = replace(view, settings=replace(view.settings, heeds_resize_cost=False))
-    same = with_priorities(view, [priority] * len(view.jobs))
-    assert by_priority(same, policy, 0.0) == policy.allocate(view, 0.0)
+def test_answer_when_all_priorities_are_equal_is_the_policys_own(view: ClusterState, priority: int) -> None:
+    for policy in EVERY_POLICY:
+        view = replace(view, settings=replace(view.settings, heeds_resize_cost=False))
+        same = with_priorities(view, [priority] * len(view.jobs))
+        assert by_priority(same, policy, 0.0) == policy.allocate(view, 0.0)
 
 
-@EVERY
 @CASES
 @given(views(), st.lists(st.integers(-1, 2), min_size=7, max_size=7))
 def test_job_when_higher_ones_take_its_gpus_is_told_how_many_they_have(
-    policy: Policy, view: ClusterState, priorities: list[int]
+    view: ClusterState, priorities: list[int]
 ) -> None:
-    view = with_priorities(view, priorities)
-    answer = by_priority(view, policy, 0.0)
-    for job_id, reason in answer.reasons.items():
-        priority = view.jobs[job_id].spec.priority
-        above = {
-            other: count * view.jobs[other].spec.gpus_per_replica
-            for other, count in answer.replicas.items()
-            if count and view.jobs[other].spec.priority > priority
-        }
-        found = next((cause for cause in reason.why if isinstance(cause, HigherPriority)), None)
-        if found is not None:
-            assert (found.jobs, found.gpus) == (len(above), sum(above.values()))
-        else:
-            assert answer.replicas[job_id] or not above
+    for policy in EVERY_POLICY:
+        view = with_priorities(view, priorities)
+        answer = by_priority(view, policy, 0.0)
+        for job_id, reason in answer.reasons.items():
+            priority = view.jobs[job_id].spec.priority
+            above = {
+                other: count * view.jobs[other].spec.gpus_per_replica
+                for other, count in answer.replicas.items()
+                if count and view.jobs[other].spec.priority > priority
+            }
+            found = next((cause for cause in reason.why if isinstance(cause, HigherPriority)), None)
+            if found is not None:
+                assert (found.jobs, found.gpus) == (len(above), sum(above.values()))
+            else:
+                assert answer.replicas[job_id] or not above
 
 
 @EVERY

@@ -78,23 +78,25 @@ def test_command_when_a_guard_is_unknown_then_it_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("guard", "rules"),
+    ("guard", "likely", "rules"),
     [
-        ("fencing", {"epochs", "fenced", "one leader"}),
-        ("idempotence", {"once", "exactly once"}),
-        ("observed-free", {"observed free"}),
-        ("array-bound", {"at once"}),
-        ("after", {"after"}),
-        ("guarantee", {"guarantee"}),
-        ("reclaim", {"guarantee"}),
-        ("release", {"shares leak"}),
-        ("card-memory", {"cards", "shares"}),
+        ("fencing", 11, {"epochs", "fenced", "one leader"}),
+        ("idempotence", 1, {"once", "exactly once"}),
+        ("observed-free", 0, {"observed free"}),
+        ("array-bound", 1, {"at once"}),
+        ("after", 0, {"after"}),
+        ("guarantee", 5, {"guarantee"}),
+        ("reclaim", 6, {"guarantee"}),
+        ("release", 5, {"shares leak"}),
+        ("card-memory", 5, {"cards", "shares"}),
     ],
 )
-def test_search_when_a_guard_is_switched_off_then_a_seed_finds_it(guard: str, rules: set[str]) -> None:
+def test_search_when_a_guard_is_switched_off_then_a_seed_finds_it(guard: str, likely: int, rules: set[str]) -> None:
     # Of a product without its guards, the quiet end tells nothing.
     plan = Plan(hours=2.25, quiet_s=900.0, mutation=guard)
-    rules_broken = (try_seed(seed, plan).breach.partition(":")[0] for seed in range(_MOST_SEEDS))
+    # The one that found it when this was written comes first.
+    seeds = dict.fromkeys((likely, *range(_MOST_SEEDS)))
+    rules_broken = (try_seed(seed, plan).breach.partition(":")[0] for seed in seeds)
     assert any(rule in rules for rule in rules_broken)
 
 

@@ -5,6 +5,7 @@ itself is started again by `restart_ended`, as its kubelet would do.
 """
 
 import json
+import os
 import ssl
 import subprocess
 import tempfile
@@ -36,6 +37,8 @@ _CONTROLLERS = (
 )
 # As much as the server takes: the defaults, 20 and 50 requests a second, are for clusters that share it.
 _UNHURRIED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
+UNHURRIED_GC: Mapping[str, str] = {**os.environ, "GOGC": "400"}  # noqa: TID251 - programs of the tests
+"""The environment of programs in Go, which are to spend memory rather than time."""
 MPI_V2 = "mpi-operator-0.8.0/kubeflow.org_mpijobs.yaml"
 MPI_V1 = "training-operator-1.9.3/crds/kubeflow.org_mpijobs.yaml"
 JOB_STATES = str(ROOT / "deploy" / "helm" / "voda" / "files" / "job-states.yaml")
@@ -95,6 +98,7 @@ class ControlPlane:
             f"--initial-cluster=default={peer}",
             # What is proven here is our own behaviour; that etcd is durable, etcd's tests prove.
             "--unsafe-no-fsync",
+            "--backend-batch-interval=500ms",
         )
 
     def start_api_server(self, *flags: str) -> None:
@@ -284,6 +288,7 @@ class ControlPlane:
                 stdout=said,
                 stderr=said,
                 cwd=self.folder,
+                env=UNHURRIED_GC,
             )
 
     def _write_secrets(self) -> None:

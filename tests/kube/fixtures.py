@@ -15,11 +15,10 @@ from tests.kube.operators.pytorch import PyTorchOperator
 from tests.kube.peers.cluster import (
     PeeredCluster,
     cluster_of_jobs,
-    cluster_of_jobsets,
     cluster_of_trainjobs,
     cluster_with_peers,
 )
-from tests.kube.peers.jobs_world import JobSetsWorld, JobsWorld, TrainJobsWorld
+from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.stand_in_world import StandInWorld
 
@@ -58,20 +57,6 @@ def jobs_cluster() -> Iterator[PeeredCluster]:
 
 
 @pytest.fixture(scope="session")
-def jobsets_cluster() -> Iterator[PeeredCluster]:
-    """A control plane with kwok and the JobSet controller."""
-    with cluster_of_jobsets() as made:
-        yield made
-
-
-@pytest.fixture
-async def jobsets_world(jobsets_cluster: PeeredCluster) -> AsyncIterator[JobSetsWorld]:
-    """An empty cluster whose jobs are JobSets."""
-    async with JobSetsWorld(jobsets_cluster) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
 def trainjobs_cluster() -> Iterator[PeeredCluster]:
     """A control plane with kwok, the JobSet controller and Kubeflow Trainer."""
     with cluster_of_trainjobs() as made:
@@ -79,9 +64,9 @@ def trainjobs_cluster() -> Iterator[PeeredCluster]:
 
 
 @pytest.fixture
-async def trainjobs_world(trainjobs_cluster: PeeredCluster) -> AsyncIterator[TrainJobsWorld]:
-    """An empty cluster whose jobs are TrainJobs."""
-    async with TrainJobsWorld(trainjobs_cluster) as made:
+async def jobsets_world(trainjobs_cluster: PeeredCluster) -> AsyncIterator[JobsWorld]:
+    """An empty cluster whose jobs are JobSets and TrainJobs."""
+    async with JobsWorld(trainjobs_cluster) as made:
         yield made
 
 

@@ -20,7 +20,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import a_node, ready
 from tests.kube.operators.base import JOB_NAME, JOB_ROLE, REPLICA_TYPE, labelled, phase_of
 from tests.kube.operators.status import find_condition, has_condition
-from tests.waiting import place_of
+from tests.waiting import pauses, place_of
 
 DEADLINE_S = 420.0
 """Far more than anything takes, even on a busy machine, whose Job controller waits 10, 20, 40 s after each conflict,
@@ -200,11 +200,12 @@ class World:
 
         Where it does not hold in time, the failure says `what` was awaited.
         """
+        pause_s = pauses(_PAUSE_S)
         try:
             async with asyncio.timeout(within_s):
                 while not await _unless_away(holds):
                     await self._check()
-                    await asyncio.sleep(_PAUSE_S)
+                    await asyncio.sleep(next(pause_s))
         except TimeoutError:
             what = what or place_of(holds)
             raise AssertionError(

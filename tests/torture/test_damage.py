@@ -29,9 +29,9 @@ def test_damage_to_an_sqlite_log_is_found_or_harmless(is_closed: bool) -> None:
 @pytest.mark.parametrize("has_checksums", [True, False], ids=["checksums", "none"])
 def test_damage_to_a_postgresql_log_is_found_or_harmless(has_checksums: bool, postgres_server: Server) -> None:
     # The fixture says whether there are binaries; the damage is done to a server of its own.
-    report = damage_postgres.torture(rounds=8, seed=2, has_checksums=has_checksums)
+    report = damage_postgres.torture(rounds=30, seed=2, has_checksums=has_checksums)
     assert report.problems == []
-    assert report.rounds == 8
+    assert report.rounds == 30
 
 
 @pytest.mark.slow
@@ -46,9 +46,9 @@ def test_damage_to_a_jetstream_log_is_found_or_harmless(has_index: bool) -> None
 @pytest.mark.slow
 @pytest.mark.usefixtures("nats_server")
 def test_damage_to_one_node_of_three_is_mended_by_the_others() -> None:
-    report = damage_cluster.torture(rounds=3, seed=1)
+    report = damage_cluster.torture(rounds=4, seed=1)
     assert report.problems == []
-    assert report.outcomes == {Outcome.HARMLESS: 3}
+    assert report.outcomes == {Outcome.HARMLESS: 4}
 
 
 @pytest.fixture(scope="module")

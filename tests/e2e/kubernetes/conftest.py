@@ -5,10 +5,8 @@ from tests.kube.fixtures import (
     cluster_v1,
     jobs_cluster,
     jobs_world,
-    jobsets_cluster,
     jobsets_world,
     trainjobs_cluster,
-    trainjobs_world,
     world,
     world_v1,
 )
@@ -18,10 +16,8 @@ __all__ = [
     "cluster_v1",
     "jobs_cluster",
     "jobs_world",
-    "jobsets_cluster",
     "jobsets_world",
     "trainjobs_cluster",
-    "trainjobs_world",
     "world",
     "world_v1",
 ]

@@ -14,7 +14,7 @@ from tests.kube.assets import IS_OLD
 from tests.kube.client import Object
 from tests.kube.devices import CLASS, a_claim_template, a_device_class, a_slice, claims_of
 from tests.kube.objects import a_jobset, a_node, a_pod, a_pytorchjob, an_indexed_job, an_mpijob
-from tests.kube.peers.jobs_world import JobSetsWorld, JobsWorld
+from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World
 from voda.events.types import WorkerExited, WorkerRefused
@@ -89,7 +89,7 @@ async def test_job_of_an_operator_claims_gpus_and_grows_onto_another_node(
             assert await devices_of(world, pod) == (pod["spec"]["nodeName"], 2)
 
 
-async def test_jobset_claims_gpus_and_grows_onto_another_node(jobsets_world: JobSetsWorld, tmp_path: Path) -> None:
+async def test_jobset_claims_gpus_and_grows_onto_another_node(jobsets_world: JobsWorld, tmp_path: Path) -> None:
     world = jobsets_world
     await publish(world, {"gpu-1": 4})
     await world.client.create(api.CLAIM_TEMPLATES, a_claim_template("two", world.namespace, 2))

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.kubernetes.service import voda
 from tests.kube.client import Object
 from tests.kube.objects import a_jobset, an_indexed_job
-from tests.kube.peers.jobs_world import JobSetsWorld, JobsWorld
+from tests.kube.peers.jobs_world import JobsWorld
 from tests.kube.peers.stages import SAVES_FOR_S
 from voda.events.types import JobCompleted, WorkerExited
 
@@ -87,7 +87,7 @@ async def test_index_that_was_evicted_while_voda_was_away_runs_again(jobs_world:
         await it.until_ended("a", "Completed")
 
 
-async def test_jobset_that_ended_by_an_eviction_is_made_anew(jobsets_world: JobSetsWorld, tmp_path: Path) -> None:
+async def test_jobset_that_ended_by_an_eviction_is_made_anew(jobsets_world: JobsWorld, tmp_path: Path) -> None:
     world = jobsets_world
     await world.add_node("gpu-1", gpus=2)
     async with voda(world, tmp_path) as it:

@@ -1,4 +1,7 @@
-"""Indexed Jobs on the real Job controller: taken in, resized, moved, preempted, halted, ended, deleted."""
+"""Jobs, JobSets and TrainJobs on their real controllers: taken in, resized, moved, preempted, halted, ended, deleted.
+
+Rule: what holds of several kinds is one test, with the kind as its parameter.
+"""
 
 from pathlib import Path
 
@@ -6,10 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from tests.e2e.kubernetes.service import Voda, voda
+from tests.e2e.kubernetes.user_kinds import JOB, JOBSET, TRAINJOB, UserKind, kind_world
 from tests.kube import client as api
 from tests.kube.assets import IS_OLD
 from tests.kube.objects import a_node, an_indexed_job
 from tests.kube.peers.jobs_world import JobsWorld, index_of
+from voda.application.change_job import cancel
 from voda.application.halt_job import halt, resume
 from voda.auth.callers import Caller
 from voda.cluster.kubernetes.kinds.kubectl_manifest import kubectl_manifest
@@ -18,17 +23,21 @@ from voda.manifests.parse import parse
 from voda.programs.program_manifest import ProgramJob, program_manifest
 from voda.projections.job_record import JobRecord
 
+__all__ = ["kind_world"]
 ANN = Caller(user="ann", role="admin")
 INDEX_0_ENDS = {"rules": [{"succeededIndexes": "0"}]}
+ALL = pytest.mark.parametrize("kind", [JOB, JOBSET, TRAINJOB], ids=str)
+NOT_TRAINJOBS = pytest.mark.parametrize("kind", [JOB, JOBSET], ids=str)
 
 
-async def test_job_with_the_label_is_taken_in_and_its_pods_go_where_the_plan_says(
-    jobs_world: JobsWorld, tmp_path: Path
+@NOT_TRAINJOBS
+async def test_object_with_the_label_is_taken_in_and_its_pods_go_where_the_plan_says(
+    kind: UserKind, kind_world: JobsWorld, tmp_path: Path
 ) -> None:
-    world = jobs_world
+    world = kind_world
     await world.add_nodes(a_node("gpu-1", 2), a_node("gpu-2", 1))
     async with voda(world, tmp_path) as it:
-        await world.submit(an_indexed_job("a", world.namespace, 1, least=1, most=3))
+        await world.submit(kind.make("a", world.namespace, 1, least=1, most=3))
         await it.until_runs("a", 3)
         running = await world.running("a")
         assert [running[index]["spec"]["nodeName"] for index in sorted(running)] == list(it.nodes(it.id("a")))
@@ -36,6 +45,7 @@ async def test_job_with_the_label_is_taken_in_and_its_pods_go_where_the_plan_say
             assert "schedulingGates" not in pod["spec"]
             assert pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == pod["spec"]["nodeName"]
             assert pod["spec"].get("schedulerName") == "default-scheduler"
+            assert pod["metadata"]["annotations"]["voda.dev/job-id"] == it.id("a")
         assert await world.told("a", "Suspended") == []
 
 
@@ -106,16 +116,30 @@ async def test_job_that_was_resumed_by_hand_before_it_was_ready_is_suspended_aga
             await it.until_runs("a", 2)
 
 
-async def test_job_when_others_come_and_go_loses_and_gets_its_highest_indices(
-    jobs_world: JobsWorld, tmp_path: Path
+@pytest.mark.parametrize("kind", [JOBSET, TRAINJOB], ids=str)
+async def test_object_that_was_born_running_is_suspended_once(
+    kind: UserKind, kind_world: JobsWorld, tmp_path: Path
 ) -> None:
-    world = jobs_world
+    world = kind_world
+    await world.add_node("gpu-1", gpus=3)
+    await world.submit(kind.make("a", world.namespace, 2, least=1, most=3, suspend=False))
+    await world.until_it_is(lambda: has_pods(world, "a", 2))
+    async with voda(world, tmp_path) as it:
+        await it.until_runs("a", 3)
+        assert len(await world.told("a", "Suspended")) == 1
+
+
+@ALL
+async def test_object_when_others_come_and_go_loses_and_gets_the_highest_indices_of_its_job_alone(
+    kind: UserKind, kind_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = kind_world
     await world.add_node("gpu-1", gpus=6)
     async with voda(world, tmp_path) as it:
-        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=6))
+        await world.submit(kind.make("a", world.namespace, 2, least=1, most=6))
         await it.until_runs("a", 6)
-        first = await world.uids("a")
-        await world.submit(an_indexed_job("b", world.namespace, 4, least=4, most=4))
+        first, before = await world.uids("a"), await world.job("a", kind.name)
+        await world.submit(kind.make("b", world.namespace, 4, least=4, most=4))
         await it.until_runs("a", 2)
         await it.until_runs("b", 4)
         assert await world.uids("a") == {index: first[index] for index in (0, 1)}
@@ -126,9 +150,11 @@ async def test_job_when_others_come_and_go_loses_and_gets_its_highest_indices(
         assert {index: now[index] for index in (0, 1)} == {index: first[index] for index in (0, 1)}
         exits = {index for fact in await it.facts(WorkerExited, it.id("a")) for index in fact.workers}
         assert exits == {2, 3, 4, 5}
-        job = await world.job("a")
+        job, after = await world.job(kind.job_of("a")), await world.job("a", kind.name)
         assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (6, 6)
-        assert job["status"].get("failed", 0) == 0
+        assert job["status"].get("failed", 0) == after["status"].get("restarts", 0) == 0
+        assert kind is JOB or after["metadata"]["generation"] == before["metadata"]["generation"]
+        assert any(said.startswith("started with") for said in await world.told("a", "Started"))
 
 
 async def test_job_when_its_node_goes_to_another_pool_moves_what_is_there(
@@ -154,39 +180,49 @@ async def test_job_when_its_node_goes_to_another_pool_moves_what_is_there(
         await it.until_ended("a", "Completed")
 
 
-async def test_job_of_less_priority_is_preempted_and_resumes(jobs_world: JobsWorld, tmp_path: Path) -> None:
-    world = jobs_world
+@ALL
+async def test_object_of_less_priority_is_preempted_and_resumes(
+    kind: UserKind, kind_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = kind_world
     await world.add_node("gpu-1", gpus=4)
     async with voda(world, tmp_path) as it:
-        await world.submit(an_indexed_job("rigid", world.namespace, 4, least=4, most=4))
+        await world.submit(kind.make("rigid", world.namespace, 4, least=4, most=4))
         await it.until_runs("rigid", 4)
-        await world.submit(an_indexed_job("urgent", world.namespace, 3, least=3, most=3, priority=10))
+        await world.submit(kind.make("urgent", world.namespace, 3, least=3, most=3, priority=10))
         await it.until_runs("urgent", 3)
         assert it.phase(it.id("rigid")) == "Waiting"
-        assert (await world.job("rigid"))["spec"]["suspend"] is True
+        assert (await world.job("rigid", kind.name))["spec"]["suspend"] is True
         assert await world.pods_of("rigid") == []
         await world.end_all("urgent")
         await it.until_ended("urgent", "Completed")
         await it.until_runs("rigid", 4)
         await world.end_all("rigid")
         await it.until_ended("rigid", "Completed")
-        assert (await world.job("rigid"))["status"].get("failed", 0) == 0
+        assert (await world.job(kind.job_of("rigid")))["status"].get("failed", 0) == 0
 
 
-async def test_halted_job_has_no_pods_until_it_is_resumed(jobs_world: JobsWorld, tmp_path: Path) -> None:
-    world = jobs_world
+@ALL
+async def test_halted_object_has_no_pods_until_it_is_resumed_and_is_deleted_when_canceled(
+    kind: UserKind, kind_world: JobsWorld, tmp_path: Path
+) -> None:
+    world = kind_world
     await world.add_node("gpu-1", gpus=2)
     async with voda(world, tmp_path) as it:
-        await world.submit(an_indexed_job("a", world.namespace, 1, least=1, most=2))
+        await world.submit(kind.make("a", world.namespace, 1, least=1, most=2))
         await it.until_runs("a", 2)
         await halt(it.service.backend, record_of(it, "a"), ANN, reason="maintenance")
         await it.until_runs("a", 0)
         await world.until_gone("a")
-        await world.submit(an_indexed_job("b", world.namespace, 1, least=1, most=1))
+        await world.submit(kind.make("b", world.namespace, 1, least=1, most=1))
         await it.until_runs("b", 1)
         assert await world.pods_of("a") == []
         await resume(it.service.backend, record_of(it, "a"), ANN)
         await it.until_runs("a", 1)
+        await cancel(it.service.backend, record_of(it, "a"), ANN)
+        await it.until_ended("a", "Canceled")
+        await world.until_gone("a")
+        assert await world.client.find(kind.resource, "a", world.namespace) is None
 
 
 async def test_job_without_a_success_policy_completes_when_all_indices_have(
@@ -221,34 +257,35 @@ async def test_job_with_a_success_policy_completes_with_index_0(jobs_world: Jobs
         assert await world.running("a") == {}
 
 
-async def test_job_when_its_object_is_deleted_is_canceled_and_its_name_is_free(
-    jobs_world: JobsWorld, tmp_path: Path
+@NOT_TRAINJOBS
+async def test_object_when_deleted_is_canceled_and_its_name_is_free(
+    kind: UserKind, kind_world: JobsWorld, tmp_path: Path
 ) -> None:
-    world = jobs_world
+    world = kind_world
     await world.add_node("gpu-1", gpus=2)
     async with voda(world, tmp_path) as it:
-        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=2))
+        await world.submit(kind.make("a", world.namespace, 2, least=1, most=2))
         await it.until_runs("a", 2)
-        await world.client.delete(api.JOBS, "a", world.namespace)
+        await world.client.delete(kind.resource, "a", world.namespace)
         await it.until_ended("a", "Canceled")
         [asked] = await it.facts(JobCancelRequested, it.id("a"))
-        assert asked.reason == "its Job was deleted"
-        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=2))
+        assert asked.reason == f"its {kind} was deleted"
+        await world.submit(kind.make("a", world.namespace, 2, least=1, most=2))
         await it.until_runs_as("a", f"{it.id('a')}-2", 2)
 
 
-@pytest.mark.parametrize("by_hand", [6, 2])
-async def test_job_when_resized_by_hand_is_set_back_to_the_plan(
-    jobs_world: JobsWorld, tmp_path: Path, by_hand: int
+@pytest.mark.parametrize(("kind", "by_hand"), [(JOB, 6), (JOB, 2), (JOBSET, 2)], ids=str)
+async def test_object_whose_job_is_resized_by_hand_is_set_back_to_the_plan(
+    kind: UserKind, by_hand: int, kind_world: JobsWorld, tmp_path: Path
 ) -> None:
-    world = jobs_world
+    world, name = kind_world, kind.job_of("a")
     await world.add_node("gpu-1", gpus=4)
     async with voda(world, tmp_path) as it:
-        await world.submit(an_indexed_job("a", world.namespace, 2, least=1, most=4))
+        await world.submit(kind.make("a", world.namespace, 2, least=1, most=4))
         await it.until_runs("a", 4)
         size = {"spec": {"parallelism": by_hand, "completions": by_hand}}
-        await world.client.patch(api.JOBS, (world.namespace, "a"), size)
-        await world.until_it_is(lambda: has_size(world, "a", 4))
+        await world.client.patch(api.JOBS, (world.namespace, name), size)
+        await world.until_it_is(lambda: has_size(world, name, 4))
         await it.until_runs("a", 4)
 
 
@@ -272,6 +309,10 @@ def record_of(it: Voda, name: str) -> JobRecord:
 
 async def is_off(it: Voda, name: str, node: str) -> bool:
     return node not in it.nodes(it.id(name))
+
+
+async def has_pods(world: JobsWorld, name: str, count: int) -> bool:
+    return len(await world.pods_of(name)) == count
 
 
 async def has_size(world: JobsWorld, name: str, replicas: int) -> bool:

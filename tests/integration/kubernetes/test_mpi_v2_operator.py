@@ -246,9 +246,13 @@ async def test_v2_job_when_scaled_down_where_the_launcher_works_replaces_the_las
     await a_running_job(world, workers=3, spec={"runLauncherAsWorker": True})
     old = await world.client.get(api.PODS, "digits-worker-1", world.namespace)
     await scale(world, 2)
+
+    async def is_replaced() -> bool:
+        new = await world.client.find(api.PODS, "digits-worker-1", world.namespace)
+        return new is not None and new["metadata"]["uid"] != old["metadata"]["uid"]
+
+    await world.until_it_is(is_replaced)
     await world.until_running("digits", 2)
-    new = await world.client.get(api.PODS, "digits-worker-1", world.namespace)
-    assert new["metadata"]["uid"] != old["metadata"]["uid"]
 
 
 async def test_v2_job_when_invalid_is_only_told_so(world: World) -> None:

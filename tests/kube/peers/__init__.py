@@ -1,7 +1,7 @@
 """The programs that share a cluster with voda, the real ones: kubelets as kwok plays them, and the operators of jobs.
 
 A test asks for `world` (mpi-operator and training-operator), `world_v1` (training-operator alone, MPIJobs v1),
-`jobs_world` (no operator, Indexed Jobs) or `jobsets_world` (the JobSet controller), of `tests.kube.fixtures`; one
+`jobs_world` (no operator, Indexed Jobs) or `jobsets_world` (JobSet and Trainer), of `tests.kube.fixtures`; one
 `cluster` of each serves all tests of a session, one after the other. What a test can do:
 
 - `world.submit`, `world.add_node`, `world.cordon`, `world.remove_node`: what users and administrators do;

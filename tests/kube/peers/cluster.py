@@ -86,15 +86,6 @@ def cluster_of_jobs() -> Iterator[PeeredCluster]:
 
 
 @contextmanager
-def cluster_of_jobsets() -> Iterator[PeeredCluster]:
-    """Run a control plane with kwok and the JobSet controller."""
-    with _running([JOBSETS, JOBS], (JOBSET,)) as cluster:
-        cluster.kwok.start()
-        cluster.jobset.start()
-        yield cluster
-
-
-@contextmanager
 def cluster_of_trainjobs() -> Iterator[PeeredCluster]:
     """Run a control plane with kwok, the JobSet controller and Kubeflow Trainer."""
     with _running([TRAINJOBS, JOBSETS, JOBS], (JOBSET, *TRAINERS)) as cluster:

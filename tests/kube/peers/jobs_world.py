@@ -1,4 +1,4 @@
-"""A world of Indexed Jobs: Kubernetes' own Job controller makes their pods, and there is no operator.
+"""A world of Indexed Jobs, of users' own or made of JobSets and TrainJobs: the Job controller makes their pods.
 
 Rule: pods are found by the labels of the Job controller, and meant by their index: their names end at random.
 """
@@ -6,7 +6,7 @@ Rule: pods are found by the labels of the Job controller, and meant by their ind
 from tests.kube import client as api
 from tests.kube.client import Object
 from tests.kube.objects import MANAGED, a_training_runtime
-from tests.kube.operators.base import phase_of
+from tests.kube.operators.base import labelled, phase_of
 from tests.kube.peers.jobset import OF_JOBSET
 from tests.kube.peers.world import PeeredWorld
 from tests.kube.world import World, is_leaving
@@ -18,9 +18,6 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 class JobsWorld(PeeredWorld):
     """See the module."""
 
-    label = JOB_NAME
-    """Of the pods: names the job."""
-
     async def submit(self, job: Object) -> Object:
         """See World: suspended, as users are told to, unless the job says what it is or is none of voda's."""
         if job["kind"] in ("Job", "JobSet") and MANAGED in job["metadata"].get("labels", {}):
@@ -29,7 +26,7 @@ class JobsWorld(PeeredWorld):
 
     async def pods_of(self, name: str) -> list[Object]:
         """See World; in the order of their indices."""
-        pods = await self.client.list(api.PODS, self.namespace, f"{self.label}={name}")
+        pods = [pod for pod in await self.client.list(api.PODS, self.namespace) if name in _owners(pod)]
         return sorted(pods, key=lambda pod: (index_of(pod), str(pod["metadata"]["name"])))
 
     async def running(self, name: str) -> dict[int, Object]:
@@ -56,6 +53,10 @@ class JobsWorld(PeeredWorld):
         for index in sorted(await self.running(name), reverse=True):
             await self.end_worker(name, index, exit_code)
 
+    async def add_runtime(self, name: str, *jobs: str) -> None:
+        """Create a TrainingRuntime with these replicated jobs, the first of which trains."""
+        await self.client.create(api.RUNTIMES, a_training_runtime(name, self.namespace, *jobs))
+
     async def told(self, name: str, reason: str = "") -> list[str]:
         """Return what voda's Events about a Job say, of one reason or of all."""
         events = await self.client.list(api.EVENTS, self.namespace)
@@ -69,18 +70,9 @@ class JobsWorld(PeeredWorld):
         ]
 
 
-class JobSetsWorld(JobsWorld):
-    """A world of JobSets: their controller makes one Job of each."""
-
-    label = OF_JOBSET
-
-
-class TrainJobsWorld(JobSetsWorld):
-    """A world of TrainJobs: Kubeflow Trainer makes one JobSet of each."""
-
-    async def add_runtime(self, name: str, *jobs: str) -> None:
-        """Create a TrainingRuntime with these replicated jobs, the first of which trains."""
-        await self.client.create(api.RUNTIMES, a_training_runtime(name, self.namespace, *jobs))
+def _owners(pod: Object) -> set[str]:
+    """Return the names of the Job and the JobSet of a pod."""
+    return {labelled(pod, JOB_NAME), labelled(pod, OF_JOBSET)}
 
 
 def index_of(pod: Object) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.kube.control_plane import ControlPlane
+from tests.kube.control_plane import UNHURRIED_GC, ControlPlane
 
 APART = (sys.executable, Path(__file__).with_name("apart.py"))
 """What runs a program that insists on a port or a folder; see there."""
@@ -52,7 +52,7 @@ class Program:
                 cwd=home,
                 # What runs it apart is held still and killed with it.
                 start_new_session=True,
-                env={**os.environ, **(environment or {})},  # noqa: TID251 - a program of the tests
+                env={**UNHURRIED_GC, **(environment or {})},
             )
 
     @property

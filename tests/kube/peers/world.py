@@ -14,6 +14,7 @@ from tests.kube.operators.base import phase_of
 from tests.kube.peers.cluster import PeeredCluster
 from tests.kube.peers.stages import EXIT_CODE, KUBELET
 from tests.kube.world import World
+from tests.waiting import pauses
 
 LEASES_OF_NODES = "kube-node-lease"
 _LEASE_S = 3.0
@@ -134,5 +135,6 @@ def _ends(pod: Object) -> tuple[str, int]:
 
 
 async def _wait(holds: Callable[[], Awaitable[bool]]) -> None:
+    pause_s = pauses(_PAUSE_S)
     while not await holds():  # noqa: ASYNC110 - it has to be asked for
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(next(pause_s))
