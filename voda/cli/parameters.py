@@ -1,7 +1,8 @@
 """Turns the signature of a command into click's parameters: `Annotated[int, Option("--min", min=1, help="Fewest.")]`.
 
-Rules: a parameter without a default is required. One that is a dataclass stands for a group of options, one per field,
-in the panel of `--help` that the group names. What is wrong with a value is said as what is expected.
+Rules: a parameter without a default is required. One that is a dataclass, or a function that makes one, stands for a
+group of options, one per field, in the panel of `--help` that the group names. What is wrong with a value is said as
+what is expected.
 """
 
 import inspect
@@ -127,17 +128,14 @@ def click_parameters(function: Callable[..., None]) -> list[click.Parameter]:
 
 def called(function: Callable[..., None]) -> Callable[..., None]:
     """Return the command as click calls it: with one keyword per option, those of groups too."""
-    own = inspect.signature(function).parameters.values()
-    groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
-    lists = {one.name: one.default for one, _ in _expanded(function) if _is_list(one)}
-    context = next((one.name for one in own if one.annotation is click.Context), "")
 
     def run(**values: Any) -> None:
-        values |= {name: [*values[name]] or default for name, default in lists.items()}
-        if context:
-            values[context] = click.get_current_context()
-        for name, group in groups.items():
-            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
+        values |= {one.name: [*values[one.name]] or one.default for one, _ in _expanded(function) if _is_list(one)}
+        for one in inspect.signature(function).parameters.values():
+            if one.annotation is click.Context:
+                values[one.name] = click.get_current_context()
+            elif (group := _group(one)) is not None:
+                values[one.name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         function(**values)
 
     return run
@@ -146,11 +144,18 @@ def called(function: Callable[..., None]) -> Callable[..., None]:
 def _expanded(function: Callable[..., None]) -> Iterator[tuple[inspect.Parameter, str | None]]:
     """Yield the parameters with the panels of their groups."""
     for one in inspect.signature(function).parameters.values():
-        if is_dataclass(group := one.annotation):
-            for option in inspect.signature(group).parameters.values():  # type: ignore[arg-type]
-                yield option, getattr(group, "PANEL", None)
-        else:
+        if (group := _group(one)) is None:
             yield one, None
+            continue
+        for option in inspect.signature(group).parameters.values():
+            yield option, getattr(group, "PANEL", None)
+
+
+def _group(parameter: inspect.Parameter) -> Any:
+    """Return the dataclass that a parameter stands for; None: it is an option or argument itself."""
+    kind = parameter.annotation
+    made = kind() if inspect.isfunction(kind) else kind
+    return made if is_dataclass(made) else None
 
 
 def _click_parameter(parameter: inspect.Parameter, panel: str | None) -> click.Parameter:

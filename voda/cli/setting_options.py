@@ -21,11 +21,11 @@ _OWN: Final[dict[str, dict[str, Any]]] = {
 """What the record does not say."""
 
 
-def setting_options(name: str, *names: str, panel: str | None = None) -> Any:
+def setting_options(*names: str, panel: str | None = None) -> Any:
     """Return a group of options for the settings of these names; None = as it is."""
     schema = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
     fields = [(one, Annotated[_KINDS[schema[one]["type"]] | None, _option(one, schema[one])], None) for one in names]
-    return make_dataclass(name, fields, frozen=True, slots=True, kw_only=True, namespace={"PANEL": panel})
+    return make_dataclass("PoolSettings", fields, frozen=True, slots=True, kw_only=True, namespace={"PANEL": panel})
 
 
 def setting_text(name: str, value: SettingValue) -> str:

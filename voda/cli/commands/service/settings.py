@@ -1,22 +1,27 @@
 """`voda settings` and `voda set-policy`: how a pool is decided."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Annotated, Any
 
 from voda.cli.command_group import command
 from voda.cli.completion import complete_policies, complete_pools, complete_virtual_clusters
 from voda.cli.options import Output, OutputOption, ServerOptions, provided
 from voda.cli.parameters import Argument, Option
-from voda.cli.setting_options import setting_options
-from voda.domain.settings import ParameterValue, Settings, flat
 from voda.text import short, size
 
 if TYPE_CHECKING:
     from voda.cli.http.client import Client
+    from voda.domain.settings import ParameterValue, Settings
 
-SettingsArguments = setting_options("SettingsArguments", *flat(structs.asdict(Settings())))
+
+def all_settings() -> Any:
+    """Return an option for each setting."""
+    from msgspec.structs import asdict
+
+    from voda.cli.setting_options import setting_options
+    from voda.domain.settings import Settings, flat
+
+    return setting_options(*flat(asdict(Settings())))
 
 
 @command("settings")
@@ -34,7 +39,7 @@ def settings(  # noqa: PLR0913 - whose they are, and what is to change
             autocompletion=complete_virtual_clusters,
         ),
     ] = "",
-    change: SettingsArguments,  # type: ignore[valid-type]  # made of the settings' record
+    change: all_settings,  # type: ignore[valid-type]  # made of the settings' record
     output: OutputOption = "table",
 ) -> None:
     """Show how a pool is decided, or change it; what is left out stays.
@@ -101,6 +106,7 @@ async def _show(client: "Client", pool: str, change: dict[str, object], output: 
 async def _show_pool(client: "Client", pool: str, change: dict[str, object], output: Output) -> None:
     from voda.cli.http.client import decode, resource_path
     from voda.cli.render.terminal import note, print_answer
+    from voda.domain.settings import Settings
 
     where = resource_path("pools", pool, "settings")
     if not change:
@@ -122,8 +128,12 @@ async def _pools(client: "Client", *, is_shown: bool) -> list[str]:
     return [pool.name for pool in found]
 
 
-def _text(pool: str, old: Settings, new: Settings, *, is_change: bool) -> str:
-    before, after = flat(structs.asdict(old)), flat(structs.asdict(new))
+def _text(pool: str, old: "Settings", new: "Settings", *, is_change: bool) -> str:
+    from msgspec.structs import asdict
+
+    from voda.domain.settings import flat
+
+    before, after = flat(asdict(old)), flat(asdict(new))
     if is_change:
         changes = [
             f"{name} {_shown(name, before[name])} -> {_shown(name, value)}"
@@ -137,7 +147,7 @@ def _text(pool: str, old: Settings, new: Settings, *, is_change: bool) -> str:
     return "\n".join([f"pool {pool}", *(f"  {name:<{width}}{value}" for name, value in shown)])
 
 
-def _shown(name: str, value: ParameterValue) -> str:
+def _shown(name: str, value: "ParameterValue") -> str:
     if name.endswith("_bytes") and isinstance(value, int):
         return f"{value} ({size(value) if value else 'any size'})"
     if name == "retention_s" and isinstance(value, float):

@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from voda.cli.command_group import command
 from voda.cli.options import (
@@ -18,12 +18,11 @@ from voda.cli.options import (
     provided,
 )
 from voda.cli.parameters import Option
-from voda.cli.setting_options import setting_options
-from voda.domain.settings import SettingsPatch
 
 if TYPE_CHECKING:
     from voda.app.machine import MachineOptions
     from voda.app.service import MachineService
+    from voda.domain.settings import SettingsPatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,11 @@ class MachineArguments:
     ] = False
 
 
-DecisionArguments = setting_options("DecisionArguments", "policy", "placer", "ratelimit_s", panel="Decisions")
+def first_settings() -> Any:
+    """Return an option for each setting that is asked for at the start."""
+    from voda.cli.setting_options import setting_options
+
+    return setting_options("policy", "placer", "ratelimit_s", panel="Decisions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ class AccessArguments:
 @command("up")
 def up(
     machine: MachineArguments,
-    decisions: DecisionArguments,  # type: ignore[valid-type]  # made of the settings' record
+    decisions: first_settings,  # type: ignore[valid-type]  # made of the settings' record
     access: AccessArguments,
     verbose: VerboseOption = False,
 ) -> None:
@@ -119,7 +122,7 @@ def up(
         _say_who_goes_on("1 job is live" if left == 1 else f"{left} jobs are live")
 
 
-def _options(machine: MachineArguments, settings: SettingsPatch, access: AccessArguments) -> "MachineOptions":
+def _options(machine: MachineArguments, settings: "SettingsPatch", access: AccessArguments) -> "MachineOptions":
     from voda import config
     from voda.app.machine import MachineOptions
     from voda.cli.execution import with_voda_on_path
