@@ -7,10 +7,10 @@ from typing import Final
 from benchmarks.sharing.openb import OpenbList, load_list
 from benchmarks.table import Row
 from voda.domain.errors import DataNotFound
-from voda.sharing.demand import Demand
-from voda.sharing.fleet import Fleet
-from voda.sharing.placement import PodPlacer
-from voda.sharing.raters import RATERS, RatingContext
+from voda.sharing.rating.demand import Demand
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.placement import PodPlacer
+from voda.sharing.rating.raters import RATERS, RatingContext
 
 TITLE = "Place pods on shared GPUs: openb/default, 1,213 nodes, up to 130 % of 6,212 GPUs, one core"
 _GOALS: Final = {"fgd": 5_000.0}

@@ -18,8 +18,8 @@ from rich.table import Table
 from benchmarks.sharing.baselines import BestFit, DotProduct, GpuClustering, GpuPacking
 from benchmarks.sharing.experiment import SharingRun, simulate
 from benchmarks.sharing.openb import LISTS, OPENB, PUBLISHED_SEEDS, load_list
-from voda.sharing.pod import PodPlacement
-from voda.sharing.raters import RATERS, Rater
+from voda.sharing.rating.pod import PodPlacement
+from voda.sharing.rating.raters import RATERS, Rater
 from voda.simulator.data import find_folder
 
 MOST_POINTS: Final = 0.01

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from voda.domain.gpus import GpuDevice, GpuRequest, Gpus
-from voda.sharing.demand import Demand
-from voda.sharing.fleet import Fleet
-from voda.sharing.nodes import GpuNode
-from voda.sharing.placement import PodPlacer
-from voda.sharing.pod import PodPlacement, PodRequest
-from voda.sharing.raters import RATERS, RatingContext
+from voda.sharing.rating.demand import Demand
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.nodes import GpuNode
+from voda.sharing.rating.placement import PodPlacer
+from voda.sharing.rating.pod import PodPlacement, PodRequest
+from voda.sharing.rating.raters import RATERS, RatingContext
 
 
 def a_gpu_node(name: str = "n1", devices: int = 2, *, memory_mib: int = 16_000, **fields: object) -> GpuNode:

@@ -16,7 +16,7 @@ from benchmarks.sharing.page import results_of, write_page
 from benchmarks.sharing.report import sharing_table
 from voda.cli.log_files import print_json
 from voda.domain.errors import VodaError
-from voda.sharing.raters import RATERS, Rater
+from voda.sharing.rating.raters import RATERS, Rater
 
 _PUBLISHED = "42-51"
 

@@ -10,10 +10,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from voda.domain.gpus import MILLI_PER_DEVICE
-from voda.sharing.nodes import Bools, Floats, NodeRows
-from voda.sharing.pod import PodPlacement
-from voda.sharing.raters import ContainerChoice, Rater, RatingContext
-from voda.sharing.toolkit import first_devices, tightest, touched
+from voda.sharing.rating.nodes import Bools, Floats, NodeRows
+from voda.sharing.rating.pod import PodPlacement
+from voda.sharing.rating.raters import ContainerChoice, Rater, RatingContext
+from voda.sharing.rating.toolkit import first_devices, tightest, touched
 
 _CPU: Final = 128_000
 _GPUS: Final = 8_000

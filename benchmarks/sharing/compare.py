@@ -11,7 +11,7 @@ from benchmarks.sharing.experiment import LoadPoint, OnArrival, SharingRun, simu
 from benchmarks.sharing.openb import OpenbList
 from voda.clock import stopwatch
 from voda.domain.errors import InvalidInput
-from voda.sharing.raters import Rater
+from voda.sharing.rating.raters import Rater
 
 _MOST_SEEDS = 1_000
 

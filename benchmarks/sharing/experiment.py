@@ -11,13 +11,13 @@ import numpy as np
 from msgspec import Struct
 
 from benchmarks.sharing.openb import OpenbList
-from voda.sharing.demand import Demand
-from voda.sharing.fleet import Fleet
-from voda.sharing.fragmentation import Fragmentation
-from voda.sharing.nodes import Floats
-from voda.sharing.placement import PodPlacer
-from voda.sharing.pod import PodPlacement
-from voda.sharing.raters import Rater, RatingContext
+from voda.sharing.rating.demand import Demand
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.fragmentation import Fragmentation
+from voda.sharing.rating.nodes import Floats
+from voda.sharing.rating.placement import PodPlacer
+from voda.sharing.rating.pod import PodPlacement
+from voda.sharing.rating.raters import Rater, RatingContext
 
 OnArrival = Callable[[int, PodPlacement | None], None]
 """Takes how many pods have arrived, and where the last of them is; None = it was dropped."""

@@ -16,8 +16,8 @@ from msgspec import Struct
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import MILLI_PER_DEVICE, GpuDevice, GpuRequest, Gpus
 from voda.domain.rng import rng_at
-from voda.sharing.nodes import GpuNode
-from voda.sharing.pod import PodRequest
+from voda.sharing.rating.nodes import GpuNode
+from voda.sharing.rating.pod import PodRequest
 from voda.simulator.data import DataSet, find_folder, intact
 
 OPENB = DataSet(

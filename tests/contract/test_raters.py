@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.sharing import a_gpu_node, a_placer, share, whole
 from voda.domain.gpus import MILLI_PER_DEVICE, GpuRequest
-from voda.sharing.fleet import Fleet
-from voda.sharing.nodes import FIRST_DEVICE, GpuNode, Ints
-from voda.sharing.pod import PodPlacement, PodRequest
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.nodes import FIRST_DEVICE, GpuNode, Ints
+from voda.sharing.rating.pod import PodPlacement, PodRequest
+from voda.sharing.rating.raters import RATERS
 
 EXAMPLES = 25
 

@@ -37,8 +37,8 @@ from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.operator.pod_ports import NO_PODS, PodPorts
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.gpu_chooser import GpuChooser
+from voda.sharing.rating.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _LOOK_S: Final = 5.0

@@ -9,7 +9,7 @@ from benchmarks.fidelity_sharing import MOST_POINTS, POLICIES, SharingCase, diff
 from benchmarks.sharing.experiment import simulate
 from benchmarks.sharing.openb import LISTS, OPENB, load_list
 from tests.public_data import folder_or_skip
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.raters import RATERS
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -9,11 +9,11 @@ from itertools import accumulate
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
-from voda.events.cell_text import cards_text
+from voda.events.cell_text import parts_text
 from voda.kinds.base import FieldWarning
 from voda.manifests.parse import ParsedManifest
 from voda.manifests.replicas import share_memory_path
-from voda.planner.card_sizes import lacking_memory, largest_card_mib
+from voda.planner.sharing import lacking_memory, largest_gpu_mib
 from voda.projections.live import LiveCluster
 
 
@@ -21,8 +21,8 @@ def pool_warnings(cluster: LiveCluster, parsed: ParsedManifest) -> Iterator[Fiel
     """Yield whether the job has to wait for nodes, cards or quota."""
     spec = parsed.spec
     nodes = cluster.nodes(spec.pool).values()
-    if spec.share is not None and (lacking := lacking_memory(largest_card_mib(nodes), spec.share)):
-        message = f"it waits until a larger card joins pool {spec.pool}: {cards_text(lacking)}"
+    if spec.share is not None and (lacking := lacking_memory(largest_gpu_mib(nodes), spec.share)):
+        message = f"it waits until a larger GPU joins pool {spec.pool}: {parts_text(lacking)}"
         yield FieldWarning(field=share_memory_path(parsed.job) or parsed.job.size_path, message=message)
     elif spec.share is None and (message := _too_big(spec, nodes)):
         yield FieldWarning(field=parsed.job.size_path, message=message)

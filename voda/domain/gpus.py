@@ -81,6 +81,11 @@ class GpuRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.devices or int(self.is_share)
 
     @property
+    def least_milli(self) -> int:
+        """Compute that has to be left of a GPU that it shares; one of which none is left is nobody's to share."""
+        return max(1, self.milli)
+
+    @property
     def milli_each(self) -> int:
         """Compute that it takes of each of those devices."""
         return MILLI_PER_DEVICE if self.devices else self.milli

@@ -29,12 +29,23 @@ class ShareRequest(Struct, frozen=True, kw_only=True):
 
 
 class GpuRemainder(Struct, frozen=True, kw_only=True):
-    """What is left of a card."""
+    """What is left of a GPU; below 0 where it has less memory than it had."""
 
     milli: int
     memory_mib: int
     is_whole: bool
     """Whether nobody has any of it."""
+
+    def fits(self, request: GpuRequest) -> bool:
+        """Return whether a container can have what it asks for of this GPU."""
+        if request.devices:
+            return self.is_whole
+        return self.milli >= request.least_milli and max(0, self.memory_mib) >= request.memory_mib
+
+    def less(self, request: GpuRequest) -> "GpuRemainder":
+        """Return what is left once a container has that too."""
+        memory_mib = 0 if request.devices else self.memory_mib - request.memory_mib
+        return GpuRemainder(milli=self.milli - request.milli_each, memory_mib=memory_mib, is_whole=False)
 
 
 class SharingNode(Struct, kw_only=True):
@@ -73,24 +84,18 @@ class SharingNode(Struct, kw_only=True):
         """Return why these shares cannot be given, one sentence; empty: they can."""
         free = list(self.free())
         for name, share in containers.items():
-            for card in share.cards:
-                if card >= len(free):
-                    return f"container {name}: there is no card {card}, the node has {len(free)}"
-                left, request = free[card], share.request
-                if request.devices and not left.is_whole:
-                    return f"container {name}: card {card} is in use"
-                if request.milli > left.milli or request.memory_mib > max(0, left.memory_mib):
+            for gpu in share.cards:
+                if gpu >= len(free):
+                    return f"container {name}: there is no GPU {gpu}, the node has {len(free)}"
+                left, request = free[gpu], share.request
+                if not left.fits(request):
+                    if request.devices:
+                        return f"container {name}: GPU {gpu} is in use"
                     return (
-                        f"container {name}: card {card} has {left.milli} milli and {left.memory_mib} MiB left,"
-                        f" needed {request.milli} and {request.memory_mib}"
+                        f"container {name}: GPU {gpu} has {left.milli} milli and {left.memory_mib} MiB left,"
+                        f" needed {request.least_milli} and {request.memory_mib}"
                     )
-                if left.milli <= 0:
-                    return f"container {name}: card {card} has no compute left"
-                free[card] = GpuRemainder(
-                    milli=left.milli - request.milli_each,
-                    memory_mib=0 if request.devices else left.memory_mib - request.memory_mib,
-                    is_whole=False,
-                )
+                free[gpu] = left.less(request)
         return ""
 
     def copy(self) -> "SharingNode":
@@ -104,16 +109,16 @@ class SharingNode(Struct, kw_only=True):
         of these pods has.
         """
         cards = range(len(self.devices)) if beside is None else self.cards_of(beside)
-        return any(
-            not left.is_whole and left.milli >= max(1, request.milli) and left.memory_mib >= request.memory_mib
-            for card, left in enumerate(self.free())
-            if card in cards
-        )
+        return any(not left.is_whole and left.fits(request) for card, left in enumerate(self.free()) if card in cards)
 
     def cards_of(self, uids: Collection[str]) -> frozenset[int]:
         """Return the cards of which these pods have shares."""
         pods = [self.pods[uid] for uid in uids if uid in self.pods]
         return frozenset(card for pod in pods for share in pod.containers.values() for card in share.cards)
+
+    def whole_gpus(self) -> Sequence[int]:
+        """Return the GPUs of which nobody has any."""
+        return [gpu for gpu, left in enumerate(self.free()) if left.is_whole]
 
     def used_cards(self) -> int:
         """Return how many of its cards are not wholly free, of those that are GPUs for jobs too."""

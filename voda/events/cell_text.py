@@ -1,25 +1,23 @@
-"""What virtual clusters guarantee, and parts of cards, as English sentences. Pure."""
+"""What virtual clusters guarantee, and parts of GPUs, as English sentences. Pure."""
 
 from collections.abc import Mapping
 from typing import assert_never
 
 from voda.domain.gpus import ContainerGpus, GpuRequest
 from voda.domain.reasons.cells import (
-    CardsTooSmall,
     CellUse,
+    GpusTooSmall,
     IdleCells,
     InCells,
     MostLeft,
     NeedsPart,
-    NoCard,
     NoGuarantee,
     QuotaInUse,
     QuotaTooSmall,
     TakenBack,
 )
 from voda.domain.reasons.outcomes import HasPart
-from voda.events.node_text import refused_text
-from voda.text import counted
+from voda.text import counted, number_are
 
 
 def cells_text(cause: InCells | NoGuarantee | QuotaTooSmall | QuotaInUse | IdleCells | TakenBack) -> str:
@@ -92,48 +90,31 @@ def _use(use: CellUse) -> str:
     return f"{use.used} of its {use.cells} {use.cell_type}{'' if use.cells == 1 else 's'}{bad}"
 
 
-def cards_text(cause: NeedsPart | CardsTooSmall | MostLeft | NoCard) -> str:
-    """Return why a job has no part of a card."""
+def parts_text(cause: NeedsPart | GpusTooSmall | MostLeft) -> str:
+    """Return why a job has no part of a GPU."""
     match cause:
-        case NeedsPart(request=request):
-            return f"needs {request_text(request)} of one card"
-        case CardsTooSmall(needs_mib=needs, largest_mib=largest):
+        case NeedsPart(request=request, free=free):
+            whole = "" if free is None else f", and {number_are(free)} whole"
+            return f"needs {request_text(request)} of one GPU{whole}"
+        case GpusTooSmall(needs_mib=needs, largest_mib=largest):
             has = f"the largest has {largest:,} MiB" if largest else "the memory of none is known"
-            return f"no card of the pool has {needs:,} MiB: {has}"
+            return f"no GPU of the pool has {needs:,} MiB: {has}"
         case MostLeft(virtual_cluster=cluster, milli=milli, memory_mib=memory):
-            return f"a shared one of virtual cluster {cluster} has at most {milli} milli and {memory:,} MiB left"
-        case NoCard():
-            left = f"{cause.milli} milli and {cause.memory_mib:,} MiB"
-            return f"{f'a shared one has at most {left} left, and ' if cause.is_any_shared else ''}{_no_card(cause)}"
+            of = f" of virtual cluster {cluster}" if cluster else ""
+            return f"a shared one{of} has at most {milli} milli and {memory:,} MiB left"
         case _:
             assert_never(cause)
 
 
-def _no_card(cause: NoCard) -> str:
-    match cause.cause:
-        case "none_shared":
-            return "no node has cards to share"
-        case "none_free":
-            return "no card is wholly free"
-        case "all_needed":
-            return "other jobs need all whole ones"
-        case "refused":
-            return f"nodes refuse it{f' ({refused_text(cause.refused)})' if cause.refused else ''}"
-        case "too_small":
-            return "no whole one is large enough"
-        case _:
-            assert_never(cause.cause)
-
-
 def part_text(part: HasPart) -> str:
-    """Return which part of which card a job has: `250 milli of card 0 of n1, beside ...`."""
+    """Return which part of which GPU a job has: `250 milli of GPU 0 of n1, beside ...`."""
     others = [f"{each.pod} ({shares_text(each.containers)})" for each in part.beside]
     beside = f", beside {', '.join(others)}" if others else ""
     return f"{shares_text(part.containers)} of {part.node}{beside}"
 
 
 def shares_text(containers: Mapping[str, ContainerGpus]) -> str:
-    """Return what a pod has of cards: `250 milli and 4,096 MiB of card 0`; of several containers, what each has."""
+    """Return what a pod has of GPUs: `250 milli and 4,096 MiB of GPU 0`; of several containers, what each has."""
     if len(containers) == 1:
         return "".join(map(_share, containers.values()))
     return "; ".join(f"for {name} {_share(share)}" for name, share in containers.items()) or "nothing"
@@ -147,8 +128,8 @@ def request_text(request: GpuRequest) -> str:
 
 
 def _share(share: ContainerGpus) -> str:
-    cards = f"card{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
-    return cards if share.request.devices else f"{request_text(share.request)} of {cards}"
+    gpus = f"GPU{'' if len(share.cards) == 1 else 's'} {', '.join(map(str, share.cards))}"
+    return gpus if share.request.devices else f"{request_text(share.request)} of {gpus}"
 
 
 def _workers(count: int) -> str:

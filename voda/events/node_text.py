@@ -13,7 +13,7 @@ from voda.domain.reasons.nodes import (
     NotAnswering,
     Refused,
     Said,
-    SmallCards,
+    SmallGpus,
     Stuck,
     StuckCause,
 )
@@ -79,10 +79,12 @@ def refusal_text(why: NodeRefusal) -> str:
             return "it does not answer"
         case FewerGpus(gpus=gpus, held=held):
             return f"it says {counted(gpus, 'GPU')}, and its workers hold {held}"
-        case SmallCards(memory_mib=None):
-            return "it has no cards to share"
-        case SmallCards(memory_mib=memory):
-            return f"its smallest card has {memory:,} MiB"
+        case SmallGpus(memory_mib=None):
+            return "it has no GPUs to share"
+        case SmallGpus(memory_mib=0):
+            return "the memory of its GPUs is not known"
+        case SmallGpus(memory_mib=memory):
+            return f"its smallest GPU has {memory:,} MiB"
         case _:
             assert_never(why)
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 from voda.domain.reasons.cells import (
-    CardsTooSmall,
+    GpusTooSmall,
     IdleCells,
     InCells,
     MostLeft,
     NeedsPart,
-    NoCard,
     NoGuarantee,
     QuotaInUse,
     QuotaTooSmall,
@@ -59,7 +58,7 @@ from voda.domain.reasons.policies import (
     PolicyCause,
     ShrinkNeedless,
 )
-from voda.events.cell_text import cards_text, cells_text, part_text, request_text
+from voda.events.cell_text import cells_text, part_text, parts_text, request_text
 from voda.events.node_text import nodes_text
 from voda.text import counted, number_are, span
 
@@ -127,7 +126,7 @@ def _outcome(reason: Reason) -> str:
         case Runs(workers=size):
             return f"runs with {_workers(size)}"
         case GetsPart():
-            where = "a card that was whole" if reason.is_whole else "a card that others share"
+            where = "a GPU that was whole" if reason.is_whole else "a GPU that others share"
             return f"gets {request_text(reason.request)} of {where}, on {reason.node}"
         case HasPart():
             return f"has {part_text(reason)}"
@@ -178,8 +177,8 @@ def _cause(cause: Cause) -> str:
             return _held(cause)
         case InCells() | NoGuarantee() | QuotaTooSmall() | QuotaInUse() | IdleCells() | TakenBack():
             return cells_text(cause)
-        case NeedsPart() | CardsTooSmall() | MostLeft() | NoCard():
-            return cards_text(cause)
+        case NeedsPart() | GpusTooSmall() | MostLeft():
+            return parts_text(cause)
         case _:
             assert_never(cause)
 

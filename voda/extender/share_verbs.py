@@ -22,8 +22,7 @@ from voda.extender.wire import (
     MetaVictims,
     read_pod,
 )
-from voda.sharing.gpu_chooser import HIGHEST, GpuChooser, NodeChoice
-from voda.sharing.pod import PodRequest
+from voda.sharing.rating import HIGHEST, GpuChooser, NodeChoice, PodRequest
 
 _MILLI_PER_CORE: Final = 10
 """`gpu-core` counts hundredths of a card."""

@@ -29,6 +29,8 @@ class Candidates(Struct, frozen=True, kw_only=True):
     """Jobs that make no use of their GPUs -> why."""
     last: Set[str] = frozenset()
     """Those of them that others go before for a while; the rest keep what they work with."""
+    steady: Set[str] = frozenset()
+    """Jobs at work that leave idle cells to guarantees alone."""
 
 
 class Placed(Struct, frozen=True, kw_only=True):

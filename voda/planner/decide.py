@@ -17,9 +17,8 @@ from voda.placement import Placer
 from voda.planner.candidates import CellDecider, Placed, candidates_of
 from voda.planner.done_replicas import cells_with_done, with_done
 from voda.planner.feasibility import feasible_view, shortfall, with_caps, without_jobs
-from voda.planner.gpus_for_pods import SpareGpus, serve_requests
 from voda.planner.priority import allocate, place
-from voda.planner.share_jobs import place_shares
+from voda.planner.sharing import SpareGpus, serve_requests, with_answers, with_stand_ins
 from voda.policies import POLICIES, Policy, gives_as_requested
 
 T = TypeVar("T")
@@ -38,14 +37,17 @@ def decide(  # noqa: PLR0913 - who decides, and on what
         now: in seconds since the epoch.
         in_cells: decides on pools that have virtual clusters; None: there are none.
     """
-    # 1. Leave out the jobs that are held. Jobs that are stuck come last for a while.
+    # 1. Leave out the jobs that are held. Jobs that are stuck come last for a while; one stands in for all that share a
+    #    GPU.
     candidates = candidates_of(view, now)
+    shares = with_stand_ins(candidates)
     # 2. Policies say how many replicas each job gets, and the placer where; in a pool with virtual clusters, cells do.
     if view.cells is None:
-        placed = _decide_on_nodes(candidates.view, policy, placer, now)
+        placed = _decide_on_nodes(shares.candidates.view, policy, placer, now)
     else:
         assert in_cells is not None, f"pool {view.pool} has virtual clusters, and nothing decides on cells"
-        placed = in_cells(candidates, policy, now)
+        placed = in_cells(shares.candidates, policy, now)
+    placed = with_answers(candidates.view, shares, placed)
     placement = placed.placement
     # 3. Every job gets one reason.
     reasons = dict(placed.reasons)
@@ -69,7 +71,7 @@ def decide(  # noqa: PLR0913 - who decides, and on what
 
 
 def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
-    """Return what becomes of the jobs of a pool without virtual clusters, which give up cards that pods have requested.
+    """Return what becomes of the jobs of a pool without virtual clusters, which give up GPUs that pods have requested.
 
     Rule: no job loses its place for a pod, whatever the policy makes of fewer GPUs.
     """
@@ -82,8 +84,6 @@ def _decide_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: fl
 
 def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: float) -> Placed:
     """Return what the policy and the placer say."""
-    # Pods and jobs with a part of a card come before policies: the cards that they share are not for others.
-    view, shares = place_shares(view)
     view, impossible = feasible_view(view)
     left_out = dict(impossible)
     caps: dict[str, tuple[int, Reason]] = {}
@@ -103,8 +103,8 @@ def _place_on_nodes(view: ClusterState, policy: Policy, placer: Placer, now: flo
         view = with_caps(without_jobs(view, short.left_out.keys()), sizes)
     # 4. The reason is the policy's, unless the nodes or a cap had the last word.
     at_cap = {job_id: why for job_id, (size, why) in caps.items() if len(placement.get(job_id, ())) == size}
-    reasons = {**allocation.reasons, **short.reasons, **at_cap, **left_out, **shares.reasons}
-    return Placed(placement={**placement, **shares.placement}, reasons=reasons, left_out=left_out)
+    reasons = {**allocation.reasons, **short.reasons, **at_cap, **left_out}
+    return Placed(placement=placement, reasons=reasons, left_out=left_out)
 
 
 def _with_drains(reasons: Mapping[str, Reason], placement: Placement, drained: Sequence[str]) -> Mapping[str, Reason]:

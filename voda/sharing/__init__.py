@@ -1,12 +1,11 @@
-"""Shared GPUs: which node and which of its devices each container of a pod gets, whole devices and shares alike.
+"""Shared GPUs: what is left of each, and which one the next part gets.
 
-In reading order: `pod` (what a pod asks for), `nodes` (nodes as arrays), `fleet` (what is free now), `joint` (all
-containers of a pod on every node at once), `placement` (the best node, rated anew only where something changed),
-`kinds` (what pods usually ask for), `fragmentation` (GPUs that such pods cannot use), `raters/`
-(one file each), `accounts` (the log's accounts as all of these read them), `node_fragments` (what is free of each node
-and of no use).
+`book` is for whoever gives parts one after the other: plans of jobs, and a machine that starts them. `rating` rates
+nodes for pods; it loads numpy, and so has a door of its own.
 
-Rules: no device gives more than 1,000 milli or its memory; a release returns exactly what was taken; of nodes with
-equal scores the first wins. To add a rater, write one file in `raters/` with one class that has `name`, `title`,
-`pick` and `score`.
+Rule: these names and those of `rating` are the doors; others import nothing else from here.
 """
+
+from voda.sharing.book import OpenGpus
+
+__all__ = ["OpenGpus"]

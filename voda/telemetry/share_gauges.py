@@ -15,7 +15,7 @@ from voda.application.backend import Backend
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
-from voda.sharing.node_fragments import fragments
+from voda.sharing.rating import fragments
 
 _OF_A_NODE: Final = ("pool", "node")
 _BY_STATE: Final = (*_OF_A_NODE, "state")

@@ -14,11 +14,10 @@ from voda.domain.job import Job, JobSpec, Phase
 from voda.domain.plan import Plan
 from voda.domain.reasons.outcomes import Canceling, Halted, HasPart, JobReason, Reason
 from voda.domain.state import ClusterState
-from voda.events.cell_text import cards_text
-from voda.planner.card_parts import card_part
-from voda.planner.card_sizes import lacking_memory, largest_card_mib
+from voda.events.cell_text import parts_text
 from voda.planner.eligibility import held_jobs
 from voda.planner.registries import Decide
+from voda.planner.sharing import lacking_memory, largest_gpu_mib, part_of
 from voda.policies import Policy
 from voda.projections.history import FinishedJob
 from voda.text import counted
@@ -146,7 +145,7 @@ def explain_live(
         planned=state.plan.placement.get(job_id, ()),
         next=plan.placement.get(job_id, ()),
         reason=_reason(state, job),
-        card=card_part(state.shares, job_id) if job.spec.share is not None else None,
+        card=part_of(state.shares, job_id) if job.spec.share is not None else None,
         next_reason=plan.reasons.get(job_id),
         queue_level=job.queue_level,
         queue_position=queue.index(job_id) + 1 if job_id in queue else 0,
@@ -224,7 +223,7 @@ def _suggestions(
         return [f"waits until it is resumed: voda resume {job.spec.job_id}"]
     if job.spec.share is not None:
         # Policies have no say; its reason names what is left.
-        return list(filter(None, [_never_fits_card(state, job.spec.share)]))
+        return list(filter(None, [_never_fits_gpu(state, job.spec.share)]))
     suggestions: list[str] = []
     policy = policies[state.settings.policy]
     if (never := _never_fits(state, job.spec)) is not None:
@@ -255,10 +254,10 @@ def _cost(state: ClusterState, spec: JobSpec, at: float, *, policy: Policy, deci
     return f", at the cost of {', '.join(payers[:_MOST_PAYERS])}{more}" if payers else ", at nobody's cost"
 
 
-def _never_fits_card(state: ClusterState, request: GpuRequest) -> str:
+def _never_fits_gpu(state: ClusterState, request: GpuRequest) -> str:
     """Return why a share cannot start on this cluster, however empty it is; empty where it can."""
-    lacking = lacking_memory(largest_card_mib(state.nodes.values()), request)
-    return f"cannot start on this cluster even when it is empty: {cards_text(lacking)}" if lacking else ""
+    lacking = lacking_memory(largest_gpu_mib(state.nodes.values()), request)
+    return f"cannot start on this cluster even when it is empty: {parts_text(lacking)}" if lacking else ""
 
 
 def _never_fits(state: ClusterState, spec: JobSpec) -> str | None:

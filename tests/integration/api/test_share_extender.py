@@ -30,8 +30,8 @@ from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.gpus import GpuDevice
 from voda.events.types import NodeJoined, ShareAssigned
 from voda.operator.pod_ports import PodPorts
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.gpu_chooser import GpuChooser
+from voda.sharing.rating.raters import RATERS
 from voda.wire.base import Problem
 
 CARD = GpuDevice(memory_mib=16_000)

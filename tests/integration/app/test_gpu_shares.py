@@ -34,15 +34,18 @@ async def test_elastic_job_gives_a_card_up_for_shares_and_gets_it_back(tmp_path:
         assert {share["pod"] for share in card["shares"]} == {"default/nb", "default/serve"}
         # A third one does not fit beside them, and the elastic job needs the other card for its minimum.
         await up.submit(a_share("late", 300))
-        told = "waits: needs 300 milli of one card; a shared one has at most 250 milli and 12,288 MiB left"
+        told = (
+            "waits: needs 300 milli of one GPU, and none is whole; a shared one has at most 250 milli and 12,288 MiB"
+            " left"
+        )
 
         async def is_told() -> bool:
             return (await up.reason("late")).startswith(told)
 
         await until_it_is(is_told)
         explained = await up.get("jobs/serve/explain")
-        assert explained["card"].startswith(f"500 milli of card {card['index']} of ")
-        assert "beside default/nb (250 milli and 4,096 MiB of card" in explained["card"]
+        assert explained["card"].startswith(f"500 milli of GPU {card['index']} of ")
+        assert "beside default/nb (250 milli and 4,096 MiB of GPU" in explained["card"]
         assert (await up.get("jobs/late/explain"))["shortage"] is None
         (pool,) = (await up.get("pools"))["items"]
         assert (pool["gpus"], pool["shared_gpus"], pool["used_gpus"]) == (1, 1, 1)
@@ -81,7 +84,7 @@ async def test_shares_of_virtual_clusters_take_cells_of_their_quota_and_those_wi
         await up.until_workers(train=1, serve=1, more=1)
         await up.submit(of_cluster("speech", a_share("late", 200)))
         told = (
-            "waits: needs 200 milli of one card; a shared one of virtual cluster speech has at most 100 milli and"
+            "waits: needs 200 milli of one GPU; a shared one of virtual cluster speech has at most 100 milli and"
             " 16,384 MiB left; virtual cluster speech has 1 of its 1 gpu in use by its own jobs; idle cells"
         )
 

@@ -54,6 +54,6 @@ def test_events_of_shares_read_as_sentences(sharing: Server) -> None:
     sharing.happens(ShareReleased(node="g1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"))
     told = [line for line in sharing.voda("events").stdout.splitlines() if "notebook" in line]
     assert [line[line.index("node g1") :] for line in told] == [
-        "node g1: ml/notebook gets 250 milli and 4,096 MiB of card 1",
+        "node g1: ml/notebook gets 250 milli and 4,096 MiB of GPU 1",
         "node g1: ml/notebook has no card any more: the pod is gone",
     ]

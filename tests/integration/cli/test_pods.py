@@ -15,7 +15,7 @@ from voda.cluster.kubernetes.state.nodes import PoolRule
 from voda.domain.errors import InvalidInput, NotFound
 from voda.operator.pod_ports import PodPorts
 from voda.projections.shares import ShareAccounts
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.raters import RATERS
 
 COMMANDS = ("explain", "describe")
 

@@ -57,7 +57,7 @@ async def test_parts_of_cards_that_workers_hold_whole_are_nobodys(tmp_path: Path
         await ground.start(a_torch_job("whole", FOREVER, grace_s=0.5))
         await ground.start(a_share_job("a", FOREVER, 600))
         assert await held(ground) == {"a": (1,)}
-        with pytest.raises(ActionRefused, match="job b: needs 500 milli of one card of node n1, none has it"):
+        with pytest.raises(ActionRefused, match="job b: needs 500 milli of one GPU of node n1, none has it"):
             await ground.start(a_share_job("b", FOREVER, 500))
         assert await held(ground) == {"a": (1,)}
 
@@ -67,9 +67,9 @@ async def test_part_beside_named_jobs_is_of_their_card_and_of_an_unused_one_wher
         for name, beside in (("a", ()), ("b", ("x",)), ("c", ("b", "y"))):
             await ground.start(a_share_job(name, FOREVER, 300), beside=beside)
         assert await held(ground) == {"a": (0,), "b": (1,), "c": (1,)}
-        with pytest.raises(ActionRefused, match="job d: needs 500 milli of one card of node n1, none has it"):
+        with pytest.raises(ActionRefused, match="job d: needs 500 milli of one GPU of node n1, none has it"):
             await ground.start(a_share_job("d", FOREVER, 500), beside=("b",))
-        with pytest.raises(ActionRefused, match="job d: needs 500 milli of one card of node n1, none has it"):
+        with pytest.raises(ActionRefused, match="job d: needs 500 milli of one GPU of node n1, none has it"):
             await ground.start(a_share_job("d", FOREVER, 500), beside=())
         await ground.start(a_share_job("d", FOREVER, 500), beside=None)
 
@@ -104,7 +104,7 @@ async def test_parts_when_voda_crashed_are_still_held_by_the_jobs_that_run(tmp_p
 
 async def test_part_on_cpu_slots_is_refused(tmp_path: Path) -> None:
     async with a_ground(tmp_path) as ground:
-        with pytest.raises(ActionRefused, match="needs 250 milli of one card of node n1, none has it"):
+        with pytest.raises(ActionRefused, match="needs 250 milli of one GPU of node n1, none has it"):
             await ground.start(a_share_job("a", "true", 250))
 
 

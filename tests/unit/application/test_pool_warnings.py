@@ -35,8 +35,7 @@ def test_share_of_more_memory_than_any_card_has_is_told_that_it_waits_for_a_larg
     limits = {"elasticgpu.io/gpu-core": 10, _MEMORY: memory_mib}
     manifest = a_torch_job(container={"resources": {"limits": limits}})
     message = (
-        "it waits until a larger card joins pool default: no card of the pool has 16,001 MiB: the largest has"
-        " 16,000 MiB"
+        "it waits until a larger GPU joins pool default: no GPU of the pool has 16,001 MiB: the largest has 16,000 MiB"
     )
     expected = [(f"{_CONTAINER}.resources.limits[{_MEMORY}]", message)] if is_told else []
     assert told(manifest, GpuRequest(milli=100, memory_mib=memory_mib)) == expected

@@ -17,8 +17,8 @@ from benchmarks.sharing.page import results_of, write_page
 from benchmarks.sharing.report import sharing_table
 from voda.domain.errors import InvalidInput
 from voda.domain.gpus import GpuRequest, Gpus
-from voda.sharing.pod import PodRequest
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.pod import PodRequest
+from voda.sharing.rating.raters import RATERS
 
 NODES = [("n0", 8_000, 1_000, 2, "T4"), ("n1", 8_000, 1_000, 2, "P100")]
 PODS = [

@@ -125,7 +125,7 @@ TOLD: list[tuple[AnyFact, str]] = [
                 "side": ContainerGpus(cards=(1, 2), request=GpuRequest(devices=Gpus(2))),
             },
         ),
-        "ml/notebook gets for main 250 milli and 4,096 MiB of card 0; for side cards 1, 2",
+        "ml/notebook gets for main 250 milli and 4,096 MiB of GPU 0; for side GPUs 1, 2",
     ),
     (
         ShareAssigned(
@@ -134,7 +134,7 @@ TOLD: list[tuple[AnyFact, str]] = [
             pod="ml/notebook",
             containers={"main": ContainerGpus(cards=(0,), request=GpuRequest(memory_mib=4096))},
         ),
-        "ml/notebook gets 4,096 MiB of card 0",
+        "ml/notebook gets 4,096 MiB of GPU 0",
     ),
     (
         ShareReleased(node="n1", pod_uid="u1", pod="ml/notebook", reason="the pod is gone"),

@@ -8,8 +8,8 @@ from tests.sharing import share
 from voda.domain.gpus import ContainerGpus, GpuDevice
 from voda.domain.shares import PodShares, SharingNode
 from voda.extender.share_verbs import ShareVerbs, SharingPod
-from voda.sharing.gpu_chooser import HIGHEST, GpuChooser
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.gpu_chooser import HIGHEST, GpuChooser
+from voda.sharing.rating.raters import RATERS
 
 CARD = GpuDevice(memory_mib=16_000)
 

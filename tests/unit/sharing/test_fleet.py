@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sharing import a_gpu_node, a_pod, placed, share, whole
-from voda.sharing.fleet import Fleet
+from voda.sharing.rating.fleet import Fleet
 
 
 def test_take_when_a_share_fits_leaves_the_rest_of_the_device() -> None:

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sharing import a_gpu_node, a_pod, placed, share, whole
-from voda.sharing.fleet import Fleet
-from voda.sharing.fragmentation import Fragmentation
-from voda.sharing.kinds import TypicalKind, typical_kinds
-from voda.sharing.nodes import GpuNode
-from voda.sharing.pod import PodRequest
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.fragmentation import Fragmentation
+from voda.sharing.rating.kinds import TypicalKind, typical_kinds
+from voda.sharing.rating.nodes import GpuNode
+from voda.sharing.rating.pod import PodRequest
 
 
 def test_typical_kinds_cover_the_share_asked_for_most_frequent_first() -> None:

@@ -10,11 +10,11 @@ from tests.sharing import share, whole
 from voda.changed_keys import ChangedKeys
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import GpuRemainder, PodShares, SharingNode
-from voda.sharing.gpu_chooser import HIGHEST, GpuChooser
-from voda.sharing.nodes import Floats, NodeRows
-from voda.sharing.pod import PodRequest
-from voda.sharing.raters import RATERS, RatingContext
-from voda.sharing.raters.binpack import Binpack
+from voda.sharing.rating.gpu_chooser import HIGHEST, GpuChooser
+from voda.sharing.rating.nodes import Floats, NodeRows
+from voda.sharing.rating.pod import PodRequest
+from voda.sharing.rating.raters import RATERS, RatingContext
+from voda.sharing.rating.raters.binpack import Binpack
 
 CARD = GpuDevice(memory_mib=16_000)
 

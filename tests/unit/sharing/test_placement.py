@@ -4,7 +4,7 @@ import pytest
 
 from tests.sharing import a_gpu_node, a_placer, a_pod, placed, share, whole
 from voda.domain.gpus import GpuRequest
-from voda.sharing.fleet import Fleet
+from voda.sharing.rating.fleet import Fleet
 
 
 def test_place_when_nothing_fits_returns_none_and_takes_nothing() -> None:

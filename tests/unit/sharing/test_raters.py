@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tests.sharing import a_gpu_node, a_placer, a_pod, placed, share, whole
-from voda.sharing.demand import Demand
-from voda.sharing.fleet import Fleet
-from voda.sharing.placement import PodPlacer
-from voda.sharing.raters import RATERS, RatingContext
+from voda.sharing.rating.demand import Demand
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.placement import PodPlacer
+from voda.sharing.rating.raters import RATERS, RatingContext
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.sharing import a_gpu_node, a_pod, placed, share, whole
 from voda.domain.gpus import GpuRequest, Gpus
-from voda.sharing.fleet import Fleet
-from voda.sharing.nodes import GpuNode
-from voda.sharing.pod import PodRequest
-from voda.sharing.stranding import FILL_WEIGHT, Stranding
+from voda.sharing.rating.fleet import Fleet
+from voda.sharing.rating.nodes import GpuNode
+from voda.sharing.rating.pod import PodRequest
+from voda.sharing.rating.stranding import FILL_WEIGHT, Stranding
 
 MILLI = st.sampled_from([100, 250, 500, 810])
 CONTAINER = st.one_of(st.builds(whole, st.integers(1, 3)), st.builds(share, MILLI))

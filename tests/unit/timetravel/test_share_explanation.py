@@ -2,7 +2,7 @@
 
 from tests.builders import a_job
 from tests.reasons import said
-from tests.unit.planner.test_share_jobs import a_machine, a_share_job, running
+from tests.unit.planner.sharing.test_stand_ins import a_machine, a_share_job, running
 from voda.api.presenters.explanations import explanation_of
 from voda.cli.render.explanation import explanation_text
 from voda.cli.render.terminal import console
@@ -27,16 +27,16 @@ def text_of(explanation: JobExplanation) -> str:
 def test_holder_of_a_share_is_told_its_card_and_who_is_beside_it() -> None:
     found = explained("nb", a_share_job("nb", 250, workers={0: "n1"}), held={"nb": (1, 250), "pod": (1, 500)})
     assert found.card is not None
-    assert part_text(found.card) == "250 milli of card 1 of n1, beside default/pod (500 milli of card 1)"
-    assert "card: 250 milli of card 1 of n1, beside default/pod (500 milli of card 1)" in text_of(found)
+    assert part_text(found.card) == "250 milli of GPU 1 of n1, beside default/pod (500 milli of GPU 1)"
+    assert "card: 250 milli of GPU 1 of n1, beside default/pod (500 milli of GPU 1)" in text_of(found)
     assert "has 1 replica with 250 milli of a card: n1" in text_of(found)
 
 
 def test_waiting_share_is_told_what_is_left_and_no_policy_that_would_help() -> None:
-    found = explained("nb", running("train", workers=1), a_share_job("nb", 600), held={"pod": (1, 500)})
+    waiting = a_share_job("nb", 600, submitted_at=1.0)
+    found = explained("nb", running("train", workers=1), waiting, held={"pod": (1, 500)})
     assert said(found.next_reason) == (
-        "waits: needs 600 milli of one card; a shared one has at most 500 milli and 16,000 MiB left, and other jobs"
-        " need all whole ones"
+        "waits: needs 600 milli of one GPU, and none is whole; a shared one has at most 500 milli and 16,000 MiB left"
     )
     assert (found.card, found.shortage, found.suggestions, found.queue_position) == (None, None, (), 1)
     assert "it is number 1 of 1 waiting job by priority and submission" in text_of(found)
@@ -45,7 +45,7 @@ def test_waiting_share_is_told_what_is_left_and_no_policy_that_would_help() -> N
 def test_share_of_more_memory_than_any_card_has_is_told_that_it_can_never_start() -> None:
     found = explained("nb", a_share_job("nb", 100, memory_mib=20_000), held={"pod": (1, 500)})
     assert found.suggestions == (
-        "cannot start on this cluster even when it is empty: no card of the pool has 20,000 MiB: the largest has"
+        "cannot start on this cluster even when it is empty: no GPU of the pool has 20,000 MiB: the largest has"
         " 16,000 MiB",
     )
 

@@ -25,7 +25,7 @@ from voda.domain.settings import OF_ONE_MACHINE, Settings, SettingsPatch, Settin
 from voda.kinds.registry import KINDS
 from voda.manifests import names
 from voda.manifests.yaml_text import read
-from voda.sharing.raters import RATERS
+from voda.sharing.rating import RATERS
 
 _MOST_BYTES: Final = 1_000_000
 _LONGEST_S: Final = 86_400.0
@@ -135,7 +135,7 @@ class SharingSettings(_SettingsPart, frozen=True):
     enabled: bool = False
     """Whether voda is kube-scheduler's extender for those that ask by extended resources."""
     rater: str = "fgd"
-    """What chooses node and card, of voda/sharing/raters."""
+    """What chooses node and card, of voda/sharing/rating/raters."""
     nodes_to_score: int = 100
     """So many nodes filter answers with at most, the best ones, and kube-scheduler scores no others; 0 = all."""
     core_resources: tuple[str, ...] = SHARE_RESOURCES.core

@@ -19,8 +19,7 @@ from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.operator.status.kube_events import Announcement
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import RATERS
+from voda.sharing.rating import RATERS, GpuChooser
 
 
 class Sharing:

@@ -24,8 +24,7 @@ from voda.domain.errors import ClusterUnavailable, InvalidInput, NotFound
 from voda.domain.gpus import ContainerGpus
 from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import Rater
+from voda.sharing.rating import GpuChooser, Rater
 from voda.text import counted
 
 PodState = Literal["Waiting", "Reserved", "Scheduled", "Ended"]

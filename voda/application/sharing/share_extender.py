@@ -30,7 +30,7 @@ from voda.extender.wire import (
 )
 from voda.kubernetes_client.decoding import Unreadable, read
 from voda.projections.shares import ShareAccounts
-from voda.sharing.gpu_chooser import GpuChooser
+from voda.sharing.rating import GpuChooser
 
 
 @dataclass(kw_only=True)

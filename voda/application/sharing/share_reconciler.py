@@ -40,8 +40,7 @@ from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
 from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import Rater
+from voda.sharing.rating import GpuChooser, Rater
 
 _log = logging.getLogger(__name__)
 

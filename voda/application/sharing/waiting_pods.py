@@ -19,8 +19,7 @@ from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ChangedMeanwhile, InvalidInput, NotFound
 from voda.extender.share_verbs import ShareVerbs, SharingPod
 from voda.projections.shares import ShareAccounts
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.pod import PodRequest
+from voda.sharing.rating import GpuChooser, PodRequest
 
 _AT_ONCE: Final = 20
 """The oldest ones: once they are placed, the others are looked at again."""

@@ -22,6 +22,7 @@ from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
 from voda.events.cell_text import request_text
 from voda.process_table import command_name, user_of
+from voda.sharing import OpenGpus
 
 _log = logging.getLogger(__name__)
 CONTAINER: Final = "share"
@@ -93,18 +94,17 @@ class Slots:
         Raises:
             ActionRefused: none has so much left.
         """
-        from voda.sharing.accounts import OpenCards
-
         closed = {*barred, *self._holders}
         if beside is not None:
             mates, shared = self._shares.cards_of(beside), self.shared()
             cards_shut = (card not in mates if mates else name in shared for card, name in enumerate(self.devices))
             closed |= {name for name, is_shut in zip(self.devices, cards_shut, strict=True) if is_shut}
-        cards = [card for card, name in enumerate(self.devices) if name in closed]
-        chosen = OpenCards({node: self._shares}, {node: cards}).choose(request)
+        names = [*self.devices]
+        free = OpenGpus((gpu, left) for gpu, left in enumerate(self._shares.free()) if names[gpu] not in closed)
+        chosen = next(free.fitting(request), None)
         if chosen is None:
-            raise ActionRefused(f"job {job_id}: needs {request_text(request)} of one card of node {node}, none has it")
-        return [*self.devices][chosen[1]]
+            raise ActionRefused(f"job {job_id}: needs {request_text(request)} of one GPU of node {node}, none has it")
+        return names[chosen]
 
     def release_share(self, job_id: str) -> bool:
         """Note that a job has no part of a device any more, and return whether it had one."""

@@ -1,4 +1,4 @@
-"""What virtual clusters guarantee to a job, and why they give it no more; which part of a card it lacks."""
+"""What virtual clusters guarantee to a job, and why they give it no more; which part of a GPU it lacks."""
 
 from typing import Literal
 
@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.domain.reasons.base import ReasonPart
-from voda.domain.reasons.nodes import Refused
 
 
 class InCells(ReasonPart, frozen=True, kw_only=True):
@@ -82,32 +81,24 @@ QuotaCause = NoGuarantee | QuotaTooSmall | QuotaInUse
 
 
 class NeedsPart(ReasonPart, frozen=True, kw_only=True):
-    """It needs a part of one card."""
+    """It needs a part of one GPU."""
 
     request: GpuRequest
+    free: Gpus | None = None
+    """GPUs of which nobody has any; None: something else decides."""
 
 
-class CardsTooSmall(ReasonPart, frozen=True, kw_only=True):
-    """No card of the pool has the memory; 0: of none it is known."""
+class GpusTooSmall(ReasonPart, frozen=True, kw_only=True):
+    """No GPU of the pool has the memory; 0: of none it is known."""
 
     needs_mib: int
     largest_mib: int = 0
 
 
 class MostLeft(ReasonPart, frozen=True, kw_only=True):
-    """What is left at most of a card that others of a virtual cluster share."""
+    """What is left at most of a GPU that others share."""
 
-    virtual_cluster: str
+    virtual_cluster: str = ""
+    """Theirs and the job's."""
     milli: int = 0
     memory_mib: int = 0
-
-
-class NoCard(ReasonPart, frozen=True, kw_only=True):
-    """No card has room for a part."""
-
-    cause: Literal["none_shared", "none_free", "all_needed", "refused", "too_small"]
-    is_any_shared: bool = False
-    milli: int = 0
-    """Left at most of a card that others share."""
-    memory_mib: int = 0
-    refused: Refused | None = None

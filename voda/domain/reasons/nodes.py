@@ -25,13 +25,13 @@ class FewerGpus(ReasonPart, frozen=True, kw_only=True):
     held: int
 
 
-class SmallCards(ReasonPart, frozen=True, kw_only=True):
-    """The node has no card as large as a share needs; None: it has none to share at all."""
+class SmallGpus(ReasonPart, frozen=True, kw_only=True):
+    """A GPU of the node is smaller than a share needs; None: it has none to share at all."""
 
     memory_mib: int | None = None
 
 
-NodeRefusal = Said | Cordoned | NotAnswering | FewerGpus | SmallCards
+NodeRefusal = Said | Cordoned | NotAnswering | FewerGpus | SmallGpus
 
 
 class Refused(ReasonPart, frozen=True, kw_only=True):

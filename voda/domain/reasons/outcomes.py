@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from voda.domain.gpus import NO_GPUS, ContainerGpus, GpuRequest, Gpus
 from voda.domain.reasons.base import ReasonPart
 from voda.domain.reasons.cells import (
-    CardsTooSmall,
+    GpusTooSmall,
     IdleCells,
     InCells,
     MostLeft,
     NeedsPart,
-    NoCard,
     QuotaCause,
     TakenBack,
 )
@@ -41,9 +40,8 @@ Cause = (
     | IdleCells
     | TakenBack
     | NeedsPart
-    | CardsTooSmall
+    | GpusTooSmall
     | MostLeft
-    | NoCard
 )
 
 
@@ -89,27 +87,27 @@ class Runs(Explained, frozen=True, kw_only=True):
 
 
 class GetsPart(Explained, frozen=True, kw_only=True):
-    """It gets a part of a card."""
+    """It gets a part of a GPU."""
 
     request: GpuRequest
     node: str
     is_whole: bool = False
-    """Whether nobody shares the card yet."""
+    """Whether nobody shares the GPU yet."""
 
 
-class CardMate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Another pod on the same card, and what it has."""
+class GpuMate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Another pod on the same GPU, and what it has."""
 
     pod: str
     containers: Mapping[str, ContainerGpus]
 
 
 class HasPart(Explained, frozen=True, kw_only=True):
-    """It has a part of a card, beside others."""
+    """It has a part of a GPU, beside others."""
 
     node: str
     containers: Mapping[str, ContainerGpus]
-    beside: tuple[CardMate, ...] = ()
+    beside: tuple[GpuMate, ...] = ()
 
 
 class Halted(Explained, frozen=True, kw_only=True):

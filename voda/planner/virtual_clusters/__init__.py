@@ -3,8 +3,7 @@
 In reading order: `unused_book` (the cells that there are), `cell_draft` (which worker has which of them),
 `former_workers` and `recovery` (the plan in force as a draft), `losses` (whose idle cells are taken back first),
 `guaranteed` and `opportunistic` (the two parts of a plan), `cell_plan` (both together), `cell_reasons` (what users are
-told); `card_cells` (which jobs share which card), `share_cards` and `share_answers` (what a decision sees of them, and
-what each gets of it); `cell_use` (what the plan in force uses).
+told); `cell_use` (what the plan in force uses). A GPU that jobs share is one cell (voda/planner/sharing).
 
 Rule: these names are the door; others import nothing else from here.
 """

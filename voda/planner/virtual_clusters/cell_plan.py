@@ -17,8 +17,6 @@ from voda.planner.virtual_clusters.former_workers import KeptWorkers
 from voda.planner.virtual_clusters.guaranteed import place_guaranteed
 from voda.planner.virtual_clusters.opportunistic import place_opportunistic
 from voda.planner.virtual_clusters.recovery import recover
-from voda.planner.virtual_clusters.share_answers import with_share_answers
-from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.planner.virtual_clusters.unused_book import unused_book
 from voda.policies import POLICIES, Policy
 
@@ -38,14 +36,11 @@ class CellPlanner:
 
         It shares the idle cells, and the quotas of virtual clusters that name none of their own.
         """
-        # A GPU that jobs share is one cell: something like a job of one GPU.
-        shares = with_share_cards(candidates.view, candidates.known, candidates.last)
-        view, impossible = feasible_view(shares.view)
-        draft = recover(view, shares.stand_ins(candidates.last), self.kept_workers(view))
-        draft.steady = shares.at_work
+        view, impossible = feasible_view(candidates.view)
+        draft = recover(view, candidates.last, self.kept_workers(view))
+        draft.steady = candidates.steady
         placed = _decide(draft, policy, now)
-        placed = replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
-        return with_share_answers(candidates.view, shares, placed)
+        return replace(placed, reasons={**placed.reasons, **impossible}, left_out=impossible)
 
     def kept_workers(self, view: ClusterState) -> KeptWorkers:
         """Return what is kept of the workers of a pool, for its cells and nodes as they are in this view."""

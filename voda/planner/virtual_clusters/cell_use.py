@@ -8,23 +8,24 @@ from voda.domain.gpus import Gpus
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
+from voda.planner.candidates import Candidates
+from voda.planner.sharing import StandIns, with_stand_ins
 from voda.planner.virtual_clusters.guaranteed import most_workers, views_of
 from voda.planner.virtual_clusters.recovery import recover
-from voda.planner.virtual_clusters.share_cards import with_share_cards
 from voda.planner.virtual_clusters.unused_book import unused_book
 
 
 def book_of(state: ClusterState) -> CellBook:
     """Return the cells of a pool with virtual clusters, with what the plan in force uses of them."""
-    return recover(with_share_cards(state).view).book
+    return recover(_stand_ins(state).candidates.view).book
 
 
 def guaranteed_workers(state: ClusterState) -> Mapping[str, int]:
     """Return how many workers of each job are guaranteed, where some are; none in a pool without virtual clusters."""
     if state.cells is None:
         return {}
-    shares = with_share_cards(state)
-    draft = recover(shares.view)
+    shares = _stand_ins(state)
+    draft = recover(shares.candidates.view)
     counts = {job_id: len(draft.guaranteed(job_id)) for job_id in draft.workers}
     # The minimum is one gang: the next plan guarantees all of it or nothing.
     sure = {job_id: count for job_id, count in counts.items() if count >= draft.view.jobs[job_id].spec.min_replicas}
@@ -41,3 +42,7 @@ def workers_in_quota(cells: CellsSpec, nodes: Iterable[Node], spec: JobSpec) -> 
     return most_workers(
         quotas, views_of(quotas, spec.virtual_cluster, spec.pinned_cell), spec.gpus_per_replica or Gpus(1)
     )
+
+
+def _stand_ins(state: ClusterState) -> StandIns:
+    return with_stand_ins(Candidates(view=state))

@@ -16,8 +16,8 @@ from voda.application.sharing.claims.allotment import (
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import GpuDevice, GpuRequest, Gpus
 from voda.domain.shares import SharingNode
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.gpu_chooser import GpuChooser
+from voda.sharing.rating.raters import RATERS
 
 GIB = 1_024
 

@@ -22,8 +22,8 @@ from voda.application.sharing.claims.verdicts import unseen_reason
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import SharingNode
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import RATERS
+from voda.sharing.rating.gpu_chooser import GpuChooser
+from voda.sharing.rating.raters import RATERS
 
 PART = GpuRequest(milli=600)
 REFUSED = "the API server refuses claims that select the cards"

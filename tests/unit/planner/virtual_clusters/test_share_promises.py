@@ -18,8 +18,8 @@ from voda.cells.scheduling import decide
 from voda.domain.cells import CellsSpec
 from voda.domain.gpus import MILLI_PER_DEVICE
 from voda.domain.state import ClusterState
+from voda.planner.sharing.tenants import owner_of
 from voda.planner.virtual_clusters import book_of
-from voda.planner.virtual_clusters.card_cells import owner_of
 
 CLUSTERS = ("vision", "speech", "default")
 NODES = ("n1", "n2")

@@ -11,7 +11,7 @@ from tests.unit.planner.virtual_clusters.pools import ended, some_cells, submitt
 from tests.unit.planner.virtual_clusters.sharing_machine import SharingMachine, a_sharing_machine
 from tests.unit.planner.virtual_clusters.sharing_pools import CARD, shared
 from voda.domain.gpus import MILLI_PER_DEVICE
-from voda.planner.virtual_clusters.card_cells import owner_of
+from voda.planner.sharing.tenants import owner_of
 
 CLUSTERS = ("vision", "speech")
 QUOTAS: tuple[dict[str, dict[str, int]], ...] = (

@@ -13,8 +13,7 @@ from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import ContainerGpus, GpuRequest, Gpus
 from voda.domain.shares import PodShares, SharingNode
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.pod import PodRequest
+from voda.sharing.rating import GpuChooser, PodRequest
 
 _CLOSED: Final = "closed"
 _KEPT: Final = "kept"

@@ -39,8 +39,7 @@ from voda.domain.errors import ActionRefused
 from voda.events.types import ShareAssigned, ShareReleased, ShareRequestWithdrawn
 from voda.operator.status.kube_events import Announcement, Subject
 from voda.projections.shares import ShareAccounts
-from voda.sharing.gpu_chooser import GpuChooser
-from voda.sharing.raters import Rater
+from voda.sharing.rating import GpuChooser, Rater
 
 _LOOK_S: Final = 0.05
 _LOOK_ANYWAY_S: Final = 5.0

@@ -1,8 +1,8 @@
 """Requests that jobs give up GPUs for pods which find no room: when one is made, of which node, and when it ends. Pure.
 
 1. The oldest pod that has found no room for a moment requests GPUs of a node whose jobs can spare some; plans then
-   leave those to it (voda/planner/gpus_for_pods.py). A node has one request at a time. Who will find room beside that
-   pod waits; who will not requests GPUs of another node.
+   leave those to it (voda/planner/sharing/gpus_for_pods.py). A node has one request at a time. Who will find room
+   beside that pod waits; who will not requests GPUs of another node.
 2. The request ends once the pod has GPUs, anywhere, or waits no more; and once the node has nothing to spare any more,
    say because others came: then the pod requests GPUs of another node at once, though only once. One that was in vain
    for a minute, though no worker is about to leave the node, is withdrawn; the pod pauses, ever longer, and then tries
@@ -21,7 +21,7 @@ from voda.application.sharing.claims.attempt import NEW, PodAttempt
 from voda.domain.gpus import GpuRequest
 from voda.domain.shares import ShareRequest
 from voda.events.types import ShareRequested, ShareRequestWithdrawn
-from voda.planner.gpus_for_pods import SpareGpus
+from voda.planner.sharing import SpareGpus
 
 _AFTER_S: Final = 2.0
 """A pod that leaves makes room within that, say in the course of a rollout."""
