@@ -48,7 +48,7 @@ class JobFilters(TypedDict, total=False):
     """submitted_at, priority, name, phase or replicas; descending with `-` before it."""
 
 
-class JobChanges(TypedDict, total=False):
+class JobPatchFields(TypedDict, total=False):
     """What of a live job can be changed."""
 
     min_replicas: int
@@ -236,7 +236,7 @@ class Client:
         call = HttpCall(method="POST", path=f"{_path(job)}/rerun", headers=headers)
         return decode(self.http.ask_repeatedly(call).body, SubmissionView)
 
-    def scale(self, job: JobName, **changes: Unpack[JobChanges]) -> JobView:
+    def scale(self, job: JobName, **changes: Unpack[JobPatchFields]) -> JobView:
         """Change the replicas, the priority or the epochs of a live job, and return it; the rest stays."""
         return decode(self.http.patch(_path(job), {**changes})[1].body, JobView)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.cells import CellsSpec, PlacedGang
+from voda.domain.cells import CellsSpec, GangAllocation
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
@@ -83,7 +83,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""
     cells_revision: int = 0
     """How often they were applied."""
-    gangs: Mapping[str, PlacedGang] = {}
+    gangs: Mapping[str, GangAllocation] = {}
     """Gangs of pods that voda does not make, by name; they have their cells before any job."""
     gangs_version: int = 0
     """Of the stream of their facts."""

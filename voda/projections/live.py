@@ -22,7 +22,7 @@ from voda.events.envelope import Event
 from voda.projections import pool_changes
 from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
-from voda.projections.job_changes import END_PHASES, JobChange, changed_job, refused_job, replanned_job
+from voda.projections.job_changes import END_PHASES, JobPatch, changed_job, refused_job, replanned_job
 from voda.projections.learning import Learning
 from voda.projections.pool_changes import LivePool
 from voda.projections.shares import ShareAccounts
@@ -208,7 +208,7 @@ def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
 
 
 @LiveCluster.folds
-def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
+def _job_changed(live: LiveCluster, fact: JobPatch, event: Event) -> None:
     if (job := live.job(fact.job_id)) is not None:
         if isinstance(fact, facts.JobChanged):
             _unindex(live, job)

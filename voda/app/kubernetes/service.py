@@ -48,7 +48,7 @@ from voda.events.types import JobProgressed
 from voda.kinds.base import FieldWarning
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.lease import LeaseClient
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
@@ -224,7 +224,7 @@ class KubernetesService:
 
     async def _cluster_uid(self) -> str:
         """Return the uid of a namespace that lives as long as the cluster: it tells clusters apart."""
-        found = await self.mirror.api.get(_OLDEST, NamedObject)
+        found = await self.mirror.api.get(_OLDEST, PartialObject)
         return found.metadata.uid if found is not None else ""
 
     def _access(self) -> Authenticator:
