@@ -18,7 +18,8 @@ from tests.unit.planner.virtual_clusters.pools import (
 )
 from voda.domain.cells import GangAllocation, GangPod, GangRequest, WorkerCells
 from voda.domain.gpus import Gpus
-from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 
 FOUR = tuple(a_node(f"n{index}") for index in range(1, 5))
 HALVES = {"vision": {"node": 2}, "speech": {"node": 2}}
