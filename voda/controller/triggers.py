@@ -117,7 +117,7 @@ class UnusedGpus:
         facts.JobStalled,
         facts.JobBackedOff,
         facts.PlanAdopted,
-        facts.PolicyChanged,
+        facts.SettingsChanged,
         facts.LeaderElected,
     )
     """After these a job may have made no use of its GPUs for too long already."""
@@ -155,7 +155,7 @@ class LateReclaims:
         facts.WorkerStarted,
         facts.WorkerExited,
         facts.PlanAdopted,
-        facts.PolicyChanged,
+        facts.SettingsChanged,
         facts.LeaderElected,
     )
     """After these other workers may be late than before."""
