@@ -66,7 +66,7 @@ def test_events_of_a_job_include_the_plans_about_it() -> None:
         "worker.exited",
     }
     assert found[0]["recorded_at"].endswith("Z")
-    assert found[-1]["what"]
+    assert found[-1]["message"]
 
 
 def test_events_of_a_type_are_those_alone() -> None:

@@ -69,9 +69,7 @@ def describe(event: Event) -> str:
             why = queue_text(fact.reason) if fact.reason is not None else ""
             return f"{fact.job_id} moved to queue {fact.queue_level}{_because(why)}"
         case facts.JobBackedOff():
-            used = f"{fact.at_work} of {counted(fact.planned, 'planned worker')} at work"
-            stuck = f"{fact.job_id} is stuck, {used}: {stuck_text(fact.reason)}"
-            return f"{stuck}; others go first for {span(fact.retry_after_s)}"
+            return f"{fact.job_id} {backed_off_text(fact)}"
         case facts.NodeDrainRequested():
             return fact.reason or "drained"
         case facts.NodeUndrainRequested():
@@ -86,6 +84,12 @@ def describe(event: Event) -> str:
             return _of_gang(fact)
         case _:
             return _of_job(fact)
+
+
+def backed_off_text(fact: facts.JobBackedOff) -> str:
+    """Return why a job is stuck, and for how long others go first, without the job."""
+    used = f"{fact.at_work} of {counted(fact.planned, 'planned worker')} at work"
+    return f"is stuck, {used}: {stuck_text(fact.reason)}; others go first for {span(fact.retry_after_s)}"
 
 
 def _on_node(fact: facts.NodeJoined | facts.NodeChanged | facts.NodeLeft | facts.WorkerRefused) -> str:

@@ -18,6 +18,7 @@ class EventView(View, frozen=True, kw_only=True):
     type: str
     recorded_at: Instant
     actor: str
+    message: Annotated[str, Meta(description="What happened, in words.")]
     data: Annotated[Mapping[str, Any], Meta(description="As in the log; manifests are left out unless asked for.")]
 
 

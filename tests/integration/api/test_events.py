@@ -87,6 +87,14 @@ async def test_events_when_of_one_job_then_plans_that_name_it_are_among_them() -
         assert [event.type for event in events.items] == ["plan.adopted"]
 
 
+async def test_events_say_in_words_what_their_data_says_in_figures() -> None:
+    async with a_service(nodes={"n1": 1}) as service:
+        await many(service, 1)
+        (progressed,) = (await page(service, "type=job.progressed")).items
+        assert (progressed.data["epochs_done"], progressed.data["workers"]) == (0.0, 1)
+        assert progressed.message == "0 epochs done on 1 worker"
+
+
 async def test_events_when_rare_then_are_looked_for_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_feed, "_MOST_READ", 40)
     monkeypatch.setattr(event_feed, "_CHUNK", 20)

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from voda.cli.http.client import Client, Params, decode
 from voda.cli.render.terminal import note
 from voda.events.envelope import Event
-from voda.events.event_text import TYPES, describe, subject_of
+from voda.events.event_text import TYPES, subject_of
 from voda.events.types import AnyFact
 from voda.wire.events import EventList, EventView
 
@@ -34,9 +34,8 @@ class RemoteEvent:
 
     @property
     def what(self) -> str:
-        """What happened, in words."""
-        known = known_event(self.event)
-        return describe(known) if known else f"{self.event.type} (unknown to this version)"
+        """What happened, in words: the server's, which knows every type of its log."""
+        return self.event.message
 
 
 class RemoteLog:

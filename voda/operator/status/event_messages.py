@@ -13,7 +13,7 @@ from msgspec import Struct
 from voda.domain.job import JobSpec
 from voda.domain.reasons.outcomes import JobReason, Keeps, Resized, is_refused
 from voda.events.envelope import Event
-from voda.events.event_text import describe
+from voda.events.event_text import backed_off_text
 from voda.events.reason_text import unsized_text
 from voda.events.types import (
     ActionFailed,
@@ -85,8 +85,8 @@ class EventMessages:
                 yield JobMessage(job_id, "WorkerRefused", f"node {node} {can}: {reason}")
             case JobStalled(job_id=job_id, reason=reason) if reason:
                 yield JobMessage(job_id, "Stalled", f"gets no further: {reason}")
-            case JobBackedOff(job_id=job_id):
-                yield JobMessage(job_id, "Stuck", describe(event).removeprefix(f"{job_id} "))
+            case JobBackedOff() as fact:
+                yield JobMessage(fact.job_id, "Stuck", backed_off_text(fact))
             case ActionFailed(job_id=job_id) as fact:
                 yield JobMessage(job_id, "ActionFailed", f"{fact.action} failed (attempt {fact.attempt}): {fact.error}")
             case JobChanged() as fact:

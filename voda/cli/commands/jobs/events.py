@@ -106,7 +106,7 @@ async def _print_recorded(log: str, part: EventSelection) -> None:
                 continue
             count += 1
             if part.output == "json":
-                print_json({**asdict(event), "recorded_at": rfc3339(event.recorded_at), "what": describe(event)})
+                print_json({**asdict(event), "recorded_at": rfc3339(event.recorded_at), "message": describe(event)})
             else:
                 at = event.recorded_at
                 time = rfc3339(at, decimals=3) if begins_at is None else elapsed(at - begins_at)
