@@ -15,7 +15,8 @@ from voda.domain.cells import CellsSpec
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings, patched
+from voda.domain.state import ClusterState, Estimate
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections import pool_changes
@@ -333,9 +334,9 @@ def _elected(live: LiveCluster, fact: facts.LeaderElected, event: Event) -> None
 
 
 @LiveCluster.folds
-def _settings_changed(live: LiveCluster, fact: pool_changes.SettingsFact, event: Event) -> None:
+def _settings_changed(live: LiveCluster, fact: facts.SettingsChanged, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    pool.settings = pool_changes.changed_settings(pool.settings, fact)
+    pool.settings = patched(pool.settings, fact.settings)
 
 
 @LiveCluster.folds

@@ -16,13 +16,13 @@ from typing import Final
 from voda import config
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
-from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
+from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.sharing import Sharing
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
-from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend
 from voda.application.read_model import ReadModel
@@ -60,7 +60,6 @@ from voda.operator.hived.pod_watch import PodWatch
 from voda.operator.pod_ports import PodPorts
 from voda.operator.registration.registrar import Registrar
 from voda.operator.status.status_reporter import StatusReporter
-from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
@@ -331,18 +330,8 @@ class KubernetesService:
 
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
-        asked = self.options.pools.get(pool, PoolSettings())
-        requested = RequestedSettings(
-            policy=asked.policy,
-            placer=asked.placer,
-            ratelimit_s=asked.ratelimit_seconds,
-            node_grace_s=asked.node_grace_seconds,
-            start_timeout_s=asked.start_timeout_seconds,
-            reclaim_grace_s=asked.reclaim_grace_seconds,
-            parameters=check_parameters(asked.parameters),
-        )
-        live = self.view.live.cluster
-        position = await record_settings(self.store, self.clock, live, pool, requested, FirstSettings(), actor="serve")
+        requested, live = self.options.pool_settings(pool), self.view.live.cluster
+        position = await record_settings(self.store, self.clock, live, pool, requested, {}, actor="serve")
         await self.view.wait_for(position)
 
 
