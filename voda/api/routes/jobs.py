@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from voda.api.admission import CallerLimits
-from voda.api.job_listing import JobListing, JobsQuery
+from voda.api.job_listing import JobPager, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.explanations import explanation_of
 from voda.api.presenters.jobs import JobJsonCache
@@ -88,7 +88,7 @@ class JobRoutes(Routes):
     def __post_init__(self) -> None:
         self._view = self.journal.view
         self._json = JobJsonCache(self._view)
-        self._listing = JobListing(self._view)
+        self._listing = JobPager(self._view)
         self._lists: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)
         """Position and forecasts of the lists in the cache."""
