@@ -18,9 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from voda.application.job_ids import JobIds
-from voda.application.job_rules import JobRules
+from voda.application.job_rules import JobRules, pool_warnings
 from voda.application.journal import Journal
-from voda.application.pool_warnings import pool_warnings
 from voda.application.virtual_clusters.membership import in_virtual_cluster
 from voda.auth.callers import Caller
 from voda.domain.errors import (

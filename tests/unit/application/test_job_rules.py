@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.builders import Log, a_node
 from tests.manifests import a_torch_job
-from voda.application.pool_warnings import pool_warnings
+from voda.application.job_rules import pool_warnings
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.domain.gpus import NO_GPUS, GpuDevice, GpuRequest
 from voda.events.types import NodeJoined
