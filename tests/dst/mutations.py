@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from voda.application.sharing import share_reconciler
-from voda.application.sharing.share_corrections import StaleShare
+from voda.operator.sharing import share_reconciler
+from voda.operator.sharing.share_corrections import StaleShare
 from voda.cells import scheduling
 from voda.cells.book import CellBook
 from voda.cells.decisions import Decision, GangWaits

@@ -24,8 +24,8 @@ from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, p
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
-from voda.application.sharing.share_extender import ShareExtender
-from voda.application.sharing.share_reconciler import ShareReconciler
+from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.kubernetes.pod_binding import PodBinding

@@ -13,7 +13,7 @@ from tests.kube.assets import ROOT
 from tests.kube.client import NODES, PODS, Client, Object
 from tests.kube.memory_server import Change, MemoryServer
 from tests.kube.objects import a_node
-from voda.application.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.extender.wire import ExtenderFilterResult
 
 CORE, MEMORY = "elasticgpu.io/gpu-core", "elasticgpu.io/gpu-memory"

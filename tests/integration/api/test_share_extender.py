@@ -21,7 +21,7 @@ from voda import __version__
 from voda.api.listener import serving
 from voda.api.schemas.base import Problem
 from voda.api.server import application
-from voda.application.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.cluster.kubernetes.objects import Pod

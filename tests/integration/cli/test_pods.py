@@ -8,7 +8,7 @@ import pytest
 from tests.kube.sharing import a_sharing_pod
 from tests.served import served
 from tests.service import a_manifest
-from voda.application.sharing.pod_explanations import PodExplanations
+from voda.operator.sharing.pod_explanations import PodExplanations
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.nodes import PoolRule

@@ -14,7 +14,7 @@ from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, Pod
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
 from voda.api.schemas.pods import SharingPodView
-from voda.application.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.shares import SharingNode

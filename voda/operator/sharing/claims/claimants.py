@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from voda.application.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
-from voda.application.sharing.claims.claim_accounts import ClaimAccounts
-from voda.application.sharing.claims.requests import JobGpus, OpenRequests
-from voda.application.sharing.claims.round import HeldGpus, UnplacedPod
+from voda.operator.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
+from voda.operator.sharing.claims.claim_accounts import ClaimAccounts
+from voda.operator.sharing.claims.requests import JobGpus, OpenRequests
+from voda.operator.sharing.claims.round import HeldGpus, UnplacedPod
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.round import (
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.round import (
     Action,
     Give,
     GiveBack,
@@ -18,7 +18,7 @@ from voda.application.sharing.claims.round import (
     Unname,
     UnplacedPod,
 )
-from voda.application.sharing.claims.verdicts import unseen_reason
+from voda.operator.sharing.claims.verdicts import unseen_reason
 from voda.cluster.kubernetes.objects import Pod
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
 from voda.domain.shares import SharingNode

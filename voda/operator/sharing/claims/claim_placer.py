@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
-from voda.application.sharing.claims.claimants import Claimants
-from voda.application.sharing.claims.requests import (
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
+from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.claims.requests import (
     RequestFact,
     after_withdrawal,
     ended_requests,
@@ -31,7 +31,7 @@ from voda.application.sharing.claims.requests import (
     request_at,
     with_refused,
 )
-from voda.application.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
+from voda.operator.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
 from voda.concurrency import log_unexpected

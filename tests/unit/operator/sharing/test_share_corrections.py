@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tests.kube.sharing import ASSUMED, CARDS_OF, a_sharing_pod
-from voda.application.sharing.share_corrections import NodeToCorrect, node_facts
+from voda.operator.sharing.share_corrections import NodeToCorrect, node_facts
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.domain.gpus import ContainerGpus, GpuDevice

@@ -10,9 +10,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.verdicts import (
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.verdicts import (
     UNSEEN_S,
     give_back_reason,
     is_unschedulable,

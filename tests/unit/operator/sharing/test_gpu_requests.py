@@ -8,8 +8,8 @@ import pytest
 from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
-from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story
-from voda.application.sharing.claims.claimants import Claimants
+from tests.unit.operator.sharing.test_claims_in_cluster import Story, a_story
+from voda.operator.sharing.claims.claimants import Claimants
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
 

@@ -12,10 +12,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
-from voda.application.sharing.claims.claimants import Claimants
-from voda.application.sharing.claims.verdicts import scheduler_of, verdict
-from voda.application.sharing.share_corrections import ClosedNodes
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
+from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.claims.verdicts import scheduler_of, verdict
+from voda.operator.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.inventory import Inventory

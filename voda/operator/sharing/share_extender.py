@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from voda.application.backend import Backend
-from voda.application.sharing.share_binder import ShareBinder
-from voda.application.sharing.share_corrections import ClosedNodes
+from voda.operator.sharing.share_binder import ShareBinder
+from voda.operator.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests

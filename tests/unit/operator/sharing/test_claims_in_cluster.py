@@ -27,7 +27,7 @@ from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.objects import a_node, a_pod
 from tests.kube.operators.base import phase_of
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
-from voda.application.sharing.claims import claimants, round
+from voda.operator.sharing.claims import claimants, round
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.claimed_amounts import asked_of_cards
 from voda.domain.errors import ActionRefused

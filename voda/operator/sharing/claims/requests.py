@@ -16,8 +16,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import NoRoom
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.allotment import NoRoom
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
 from voda.domain.gpus import GpuRequest
 from voda.domain.shares import ShareRequest
 from voda.events.types import ShareRequested, ShareRequestWithdrawn

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.verdicts import verdict
+from voda.operator.sharing.claims.verdicts import verdict
 from voda.backoff import delay_s
 from voda.cluster.kubernetes.objects import KubeCondition, Pod
 

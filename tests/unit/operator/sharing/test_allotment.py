@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import (
+from voda.operator.sharing.claims.allotment import (
     Allotment,
     ChosenGpus,
     Claimant,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.sharing.share_corrections import (
+from voda.operator.sharing.share_corrections import (
     GONE_S,
     ClosedNodes,
     NodeToCorrect,
@@ -23,7 +23,7 @@ from voda.application.sharing.share_corrections import (
     stale_shares,
     unrecorded,
 )
-from voda.application.sharing.waiting_pods import PodWaker
+from voda.operator.sharing.waiting_pods import PodWaker
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voda.application.sharing.claims.claim_accounts import succeeds
+from voda.operator.sharing.claims.claim_accounts import succeeds
 from voda.domain.errors import ClusterUnavailable, VersionConflict
 
 

@@ -15,7 +15,7 @@ from tests.kube.memory_api import Wire
 from tests.kube.memory_world import MemoryWorld, Replica
 from tests.kube.operators.mpi_v2 import MpiOperatorV2
 from tests.kube.sharing import ASSUMED, CARDS_OF, CardBreaches, HandScheduler, a_card_node, a_sharing_pod, cards_of
-from voda.application.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.cluster.kubernetes.pod_binding import FREED
 from voda.domain.errors import VersionConflict
 from voda.domain.gpus import ContainerGpus, GpuRequest

@@ -6,14 +6,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.application.sharing.claims.claim_decisions import (
+from voda.operator.sharing.claims.claim_decisions import (
     UNALLOCATED_S,
     GivenShares,
     Standing,
     node_corrections,
     stale_claimants,
 )
-from voda.application.sharing.share_corrections import ClosedNodes
+from voda.operator.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.state.shared_gpus import SHARE_RESOURCES
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
+from voda.operator.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
