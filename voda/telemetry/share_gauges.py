@@ -97,6 +97,4 @@ class _CardFamilies:
 
 def _without_card(account: SharingNode) -> int:
     count = len(account.devices)
-    return sum(
-        1 for pod in account.pods.values() if any(max(share.cards) >= count for share in pod.containers.values())
-    )
+    return sum(1 for pod in account.pods.values() if any(max(share.gpus) >= count for share in pod.containers.values()))

@@ -47,7 +47,7 @@ def _shares(node: SharingNode) -> Mapping[int, Sequence[ShareView]]:
     found = defaultdict[int, list[ShareView]](list)
     for uid, pod in node.pods.items():
         for container, share in pod.containers.items():
-            for card in share.cards:
+            for card in share.gpus:
                 is_known = share.request.devices and card < len(node.devices)
                 found[card].append(
                     ShareView(

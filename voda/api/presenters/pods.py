@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from voda.api.presenters.cards import cards_of
 from voda.api.schemas.base import instant, view_of
 from voda.api.schemas.pods import PodCardView, SharingPodView
-from voda.operator.sharing.pod_explanations import PodExplanation
 from voda.domain.shares import SharingNode
+from voda.operator.sharing.pod_explanations import PodExplanation
 
 
 def sharing_pod_of(explanation: PodExplanation, node: SharingNode) -> SharingPodView:

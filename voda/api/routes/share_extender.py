@@ -14,7 +14,6 @@ from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, Pod
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
 from voda.api.schemas.pods import SharingPodView
-from voda.operator.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.shares import SharingNode
@@ -24,6 +23,7 @@ from voda.extender.wire import (
     ExtenderPreemptionResult,
     HostPriority,
 )
+from voda.operator.sharing.share_extender import ShareExtender
 
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
 _VICTIMS: Final = RequestBody(of=None, description="ExtenderPreemptionArgs of kube-scheduler.")
