@@ -17,7 +17,7 @@ def explanation_of(explanation: JobExplanation, *, expected_start_at: float | No
         explanation,
         message=job_text(explanation.reason),
         next_message=job_text(explanation.next_reason),
-        card=part_text(explanation.card) if explanation.card is not None else "",
+        card=part_text(explanation.gpu) if explanation.gpu is not None else "",
         at=instant(explanation.at),
         since=instant(explanation.since),
         min_replicas=spec.min_replicas,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kube.client import PODS
 from tests.kube.memory_world import Replica
-from tests.unit.application.sharing.test_claims_in_cluster import Story, a_story, add_node, has_no_claim
+from tests.unit.operator.sharing.test_claims_in_cluster import Story, a_story, add_node, has_no_claim
 from voda.domain.errors import StoreUnavailable
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.kubernetes_client.errors import error_of, parse_status
