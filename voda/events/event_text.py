@@ -245,7 +245,7 @@ def _shape(node: Node) -> str:
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += ["draining"] if node.is_draining and node.is_ready and node.is_schedulable else []
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
-    notes += [f"{counted(len(node.devices), 'gpu')} to share"] if node.devices else []
+    notes += [f"{counted(len(node.devices), 'GPU')} to share"] if node.devices else []
     return ", ".join([counted(node.gpus, "GPU"), *notes])
 
 

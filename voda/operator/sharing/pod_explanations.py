@@ -131,7 +131,7 @@ class PodExplanations:
             if isinstance(chosen, ChosenGpus):
                 return f"{gone}{self._next(pod, chosen)}"
             node = self.shares().requests().get(claimant.uid)
-            return f"{gone}{chosen.reason}{f'; jobs are to give up gpus of {node} for it' if node else ''}"
+            return f"{gone}{chosen.reason}{f'; jobs are to give up GPUs of {node} for it' if node else ''}"
         if claimants.accounts.is_given(claimant.uid):
             return f"kube-scheduler has given it its GPUs, and is about to bind it to {meant.node}"
         if not claimants.is_bound(meant):

@@ -55,7 +55,7 @@ def test_node_with_gpus_tells_of_each_what_is_free_and_who_has_it_in_eighty_colu
         "GPUs:   4, 0 used, 2 free, 2 of shared GPUs, 0 used by others",
         "Jobs:   -",
         "Labels: -",
-        "GPUs:  3, 2 shared by pods; 1 GPU gone of which pods still have shares",
+        "Cards:  3, 2 shared by pods; 1 GPU gone of which pods still have shares",
         "",
         "CARD  MILLI FREE  MEMORY FREE  HELD BY                          MILLI     MEMORY",
         "   0         250   12,288 MiB  ml/notebook                        250  4,096 MiB",
@@ -71,7 +71,7 @@ def test_gpu_that_a_job_has_is_not_shown_as_free() -> None:
     devices = (a_gpu(0, a_share("ml/notebook", 250, 4_096)), a_gpu(1, job="train"), a_gpu(2))
     node = a_wire_node(gpus=3, jobs={"train": 1}, foreign_gpus=1, devices=devices)
     assert [line.plain for line in node_text(node, width=80)][6:] == [
-        "GPUs:  3, 1 shared by pods",
+        "Cards:  3, 1 shared by pods",
         "",
         "CARD  MILLI FREE  MEMORY FREE  HELD BY      MILLI      MEMORY",
         "   0         750   12,288 MiB  ml/notebook    250   4,096 MiB",
@@ -83,15 +83,15 @@ def test_gpu_that_a_job_has_is_not_shown_as_free() -> None:
 def test_gpus_of_jobs_of_which_it_is_not_known_which_they_are_are_counted() -> None:
     devices = (a_gpu(0, a_share("ml/notebook", 250)), a_gpu(1, job="train"), a_gpu(2), a_gpu(3))
     shown = node_text(a_wire_node(gpus=4, jobs={"other": 1, "train": 1}, foreign_gpus=1, devices=devices), width=80)
-    told = "GPUs:  4, 1 shared by pods; jobs have 1 of those shown as free, it is not known which"
+    told = "Cards:  4, 1 shared by pods; jobs have 1 of those shown as free, it is not known which"
     assert told in [line.plain for line in shown]
     # Its other GPUs are no GPUs: the job may have those.
     more = node_text(a_wire_node(gpus=6, jobs={"other": 1, "train": 1}, foreign_gpus=1, devices=devices), width=80)
-    assert "GPUs:  4, 1 shared by pods" in [line.plain for line in more]
+    assert "Cards:  4, 1 shared by pods" in [line.plain for line in more]
 
 
 def test_node_without_gpus_says_so() -> None:
-    assert node_text(a_wire_node(), width=80)[-1].plain == "GPUs:  it shares none"
+    assert node_text(a_wire_node(), width=80)[-1].plain == "Cards:  it shares none"
 
 
 def test_words_of_pods_cannot_command_the_terminal() -> None:
@@ -113,7 +113,7 @@ def test_gpus_that_pods_claim_have_the_names_of_their_devices_in_eighty_columns(
     )
     lines = [line.plain for line in node_text(a_wire_node("g1", devices=devices), width=80)]
     assert lines[6:] == [
-        "GPUs:  2, 1 shared by pods; 1 GPU gone of which pods still have shares",
+        "Cards:  2, 1 shared by pods; 1 GPU gone of which pods still have shares",
         "Driver: gpu.example.com, pool g1",
         "",
         "CARD  DEVICE         MILLI FREE  MEMORY FREE  HELD BY           MILLI     MEMORY",
