@@ -35,7 +35,7 @@ SLOWEST = --durations=20 --durations-min=5
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-vc compare test check slow dst torture torture-disks torture-processes
+.PHONY: help setup demo demo-vc compare test check slow frameworks dst torture torture-disks torture-processes
 .PHONY: e2e e2e-older e2e-node e2e-gpu monkey lint type
 .PHONY: bench bench-kube bench-log fidelity chart format lock house mutants clean
 
@@ -73,14 +73,14 @@ check: SEEDS = 80
 check: SECONDS = 60
 check: slow dst torture-processes e2e ## Run all that `make test` leaves out: slow tests, dst, torture, e2e; half an hour.
 
-slow: setup ## Run the tests that are marked slow.
+slow: setup $(if $(filter true,$(CI)),frameworks) ## Run the tests that are marked slow.
 	@$(PYTHON) tools/bootstrap.py --postgres
 	@$(PYTHON) tools/bootstrap.py --compiler
-ifeq ($(CI),true)
+	$(PYTEST) -m slow $(SLOWEST)
+
+frameworks: setup
 	@$(PYTHON) tools/bootstrap.py --torch
 	@$(PYTHON) tools/bootstrap.py --mpi
-endif
-	$(PYTEST) -m slow $(SLOWEST)
 
 dst: setup ## Search for broken promises in SEEDS simulated control planes, all faults injected.
 	$(BIN)/python -m tests.dst --seeds $(SEEDS) --from $(FROM) --jobs $(WORKERS)

@@ -31,7 +31,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, JobSubmitted, NodeJoined, PlanAdopted, VirtualClustersApplied
-from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod
+from voda.hived.pod_request import SCHEDULING_SPEC, HivedPod
 from voda.log.factory import open_store
 from voda.log.store import EventStore
 from voda.operator.hived.pod_scheduler import PodScheduler
@@ -52,10 +52,10 @@ class _NoPods:
     def uid(self, key: str) -> str:
         return ""
 
-    def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
+    def bound(self) -> Iterable[tuple[HivedPod, str]]:
         return ()
 
-    def pending(self) -> Iterable[AnnotatedPod]:
+    def pending(self) -> Iterable[HivedPod]:
         return ()
 
     async def wake(self, key: str, uid: str, now: float) -> None:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from benchmarks.table import Row
-from voda.projections.job_registry import JobIndex
+from voda.projections.job_registry import SubmissionIndex
 
 TITLE = "Memory of the index of all jobs"
 _JOBS = 1_000_000
@@ -19,14 +19,14 @@ def run() -> Sequence[Row]:
     """Return the memory of both, each measured in a process of its own."""
     index_mb, plain_mb = (_in_a_process(name) for name in ("index", "plain"))
     return [
-        Row(what=f"JobIndex of {_JOBS:,} jobs", figure=index_mb, unit="MB"),
+        Row(what=f"SubmissionIndex of {_JOBS:,} jobs", figure=index_mb, unit="MB"),
         Row(
             what="a dict and a set cost more by",
             figure=plain_mb - index_mb,
             unit="MB",
             goal=_LEAST_SAVED_MB,
             better="higher",
-            yardstick="JobIndex",
+            yardstick="SubmissionIndex",
             ratio=plain_mb / index_mb,
         ),
     ]
@@ -42,7 +42,7 @@ def _resident_mb() -> float:
 
 
 def _fill_index() -> object:
-    index = JobIndex()
+    index = SubmissionIndex()
     for number in range(_JOBS):
         index.add(f"digits-train-{number}", f"{number:032x}")
     return index

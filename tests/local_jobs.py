@@ -24,7 +24,7 @@ from voda.domain.job import JobSpec
 from voda.domain.node import Node
 from voda.domain.plan import Action, HaltJob, ResizeJob, StartJob, StopJob
 from voda.events.types import Observation, WorkerExited
-from voda.manifests.programs import FailurePolicy, Program
+from voda.manifests.programs import FailurePolicy, ReplicaProgram
 
 FOREVER = "while :; do sleep 0.05; done"
 
@@ -46,7 +46,7 @@ def _a_job(
     grace_s = fields.pop("grace_s", 5.0)
     argv = fields.pop("argv", None)
     programs = {
-        role: Program(role=role, argv=argv or ("/bin/sh", "-c", script), grace_s=grace_s)
+        role: ReplicaProgram(role=role, argv=argv or ("/bin/sh", "-c", script), grace_s=grace_s)
         for role, script in scripts.items()
     }
     return RunSpec(

@@ -177,7 +177,8 @@ def install(pip: list[str], arguments: list[str]) -> None:
     """Run pip install; the user's own pip configuration (index, proxy, certificates) stays in force."""
     is_watched = sys.stdout.isatty()
     quiet = [] if is_watched else ["--quiet", "--progress-bar", "off"]
-    command = [*pip, "--disable-pip-version-check", "install", *quiet, *arguments]
+    # Python compiles what is imported, which is a fraction of it.
+    command = [*pip, "--disable-pip-version-check", "install", "--no-compile", *quiet, *arguments]
     # It takes minutes: somebody who watches sees pip at work.
     done = run(command, PIP_S, is_shown=is_watched)
     if done.returncode != 0:

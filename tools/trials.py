@@ -25,7 +25,7 @@ from types import CodeType, ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/unit", "tests/contract", "tests/replay")
+TESTS = ("tests/unit", "tests/contract", "tests/replay", "tests/integration/memory_cluster")
 """A busy machine does not break these; the other tests of `make test` find more at most."""
 ARGUMENTS = (
     *("-x", "-q", "-m", "not slow and not postgres and not nats"),

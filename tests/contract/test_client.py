@@ -11,14 +11,13 @@ import pytest
 from msgspec import UnsetType
 
 from tests.wire import a_wire_job
-from voda.application.change_job import JobChange
-from voda.application.change_settings import SettingsChange
+from voda.application.change_job import JobPatch
 from voda.client import client
 from voda.client.decoding import decode
-from voda.domain.state import ParameterValue
+from voda.domain.settings import ParameterValue
 from voda.wire.jobs import JobView
 
-CHANGES: list[tuple[type, type]] = [(client.JobChanges, JobChange), (client.SettingsChanges, SettingsChange)]
+CHANGES: list[tuple[type, type]] = [(client.JobPatchFields, JobPatch)]
 
 
 def shape(kind: Any) -> Any:

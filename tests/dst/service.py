@@ -20,7 +20,7 @@ from voda.api.server import application
 from voda.app.election import ElectionTimeouts
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.leadership import Leadership
-from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
@@ -191,9 +191,7 @@ class Service:
         while True:
             try:
                 live = self.view.live.cluster
-                position = await record_settings(
-                    self.store, self.clock, live, pool, RequestedSettings(), FirstSettings(), actor="serve"
-                )
+                position = await record_settings(self.store, self.clock, live, pool, {}, {}, actor="serve")
                 await self.view.wait_for(position)
             except (TransientError, StoreNotWritable):
                 await asyncio.sleep(1.0)

@@ -15,6 +15,7 @@ from voda.log.archive.verify import verify_log
 from voda.log.jetstream import state as state_module
 from voda.log.jetstream.store import JetStreamStore
 from voda.log.jetstream.transport import stream as stream_module
+from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.store import Base
 
 pytestmark = pytest.mark.nats
@@ -98,6 +99,23 @@ async def test_page_whose_first_message_was_lost_is_asked_for_again(
     assert lost
 
 
+def answer_too_early(monkeypatch: pytest.MonkeyPatch, stream: MessageStream, *, times: int) -> None:
+    """Have the servers not know the stream's last messages for so many answers."""
+    page, api, left = stream.page, stream.api, iter(range(times))
+
+    async def less(sequence: int, **limits: int) -> list[Any]:
+        return [] if next(left, None) is not None else await page(sequence, **limits)
+
+    async def early(what: str, body: object = None) -> dict[str, Any]:
+        answer = await api(what, body)
+        if next(left, None) is not None:
+            answer["state"]["last_seq"] = 1
+        return answer
+
+    monkeypatch.setattr(stream, "page", less)
+    monkeypatch.setattr(stream, "api", early)
+
+
 async def test_end_that_is_told_too_early_is_neither_the_end_nor_a_loss_until_it_is_told_again(
     url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,21 +124,12 @@ async def test_end_that_is_told_too_early_is_neither_the_end_nor_a_loss_until_it
         await store.append("job.a", ANY_VERSION, [a_fact(event_id)])
     async with opened(url) as reader:
         for each in (store, reader):
-            assert len(await each.read(0, 2)) == 2
-            stream = each._log.stream
-            whole, is_behind = stream.all_behind, iter([True])
-
-            async def sometimes(sequence: int, **limits: int) -> list[Any]:
-                return [] if next(is_behind, False) else await whole(sequence, **limits)  # noqa: B023 - called within
-
-            monkeypatch.setattr(stream, "all_behind", sometimes)
+            assert len(await each.read(0, 3)) == 3
+            answer_too_early(monkeypatch, each._log.stream, times=4)
             assert await ids(each) == ["1", "2", "3"]
-
-            async def never(sequence: int, **limits: int) -> list[Any]:
-                return []
-
-            monkeypatch.setattr(stream, "all_behind", never)
-            with pytest.raises(LogDamaged, match="position 1: the event is missing"):
+            answer_too_early(monkeypatch, each._log.stream, times=10**9)
+            each._log.connection.timeout_s = 0.1
+            with pytest.raises(LogDamaged, match=r"position 1: .*message 3 of the stream .* is gone"):
                 await each.read(0, 2)
 
 
@@ -187,7 +196,7 @@ async def test_process_that_comes_back_after_the_rest_was_archived_goes_on(url: 
         assert await away.append("job.a", 5, [a_fact("6")]) == 6
 
 
-async def test_process_that_only_reads_keeps_few_checkpoints(
+async def test_process_that_only_reads_keeps_one_checkpoint(
     url: str, store: JetStreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", 2)
@@ -196,5 +205,5 @@ async def test_process_that_only_reads_keeps_few_checkpoints(
         for number in range(10):
             await store.append("job.a", number, [a_fact(str(number))])
         assert await reader.position() == 10
-        assert [bool(closed.checkpoint) for closed in reader._log.closed] == [False, False, False, True, True]
+        assert [bool(closed.checkpoint) for closed in reader._log.closed] == [False, False, False, False, True]
         assert await reader.append("job.a", ANY_VERSION, [a_fact("0")]) == 1

@@ -49,5 +49,5 @@ def test_make_test_and_make_check_run_every_test_and_none_twice() -> None:
 def test_ci_run_runs_make_test_and_make_check() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     steps = [line.partition(" step ")[2] for line in lines if " step make " in line]
-    style = "make -j 2 --output-sync=target lint type"
+    style = "make -j 3 --output-sync=target lint type frameworks"
     assert steps == ["make setup", style, "make test", "make check", "make e2e-older"]

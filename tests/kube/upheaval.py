@@ -23,7 +23,7 @@ from voda.domain.errors import VodaError
 from voda.domain.job import Job
 from voda.domain.rng import rng_at
 from voda.events.envelope import ANY_VERSION, Fact
-from voda.events.types import AnyFact, JobCancelRequested, PolicyChanged
+from voda.events.types import AnyFact, JobCancelRequested, SettingsChanged
 from voda.timetravel.verify import verify
 
 CALM_S: Final = 1_500.0
@@ -111,7 +111,7 @@ class Upheaval:
             await self._revive(f"n{index}")
         for pod in [pod for pod in self._pods() if not pod["metadata"].get("labels", {}).get(JOB_NAME)]:
             await self._delete(pod)
-        await self._happens(PolicyChanged(pool=POOL, policy=_POLICIES[0]))
+        await self._happens(SettingsChanged(pool=POOL, settings={"policy": _POLICIES[0]}))
         await self._until(self._is_as_planned)
         await self._until(lambda: is_mirrored(self._leader.service))
 
@@ -179,7 +179,7 @@ class Upheaval:
     async def _change_policy(self) -> None:
         policy = self._chance.choice(_POLICIES)
         self._note(f"policy {policy}")
-        await self._happens(PolicyChanged(pool=POOL, policy=policy))
+        await self._happens(SettingsChanged(pool=POOL, settings={"policy": policy}))
 
     async def _happens(self, data: AnyFact) -> None:
         clock = self._leader.service.clock

@@ -6,7 +6,6 @@ from tools import house
 from tools.imports import imports_of
 
 SAME_NAME = {
-    "Program": "users of voda.client import theirs",
     "VodaCallback": "one callback per training library, each imported from its own module",
 }
 """Class names that stand in several modules -> why."""

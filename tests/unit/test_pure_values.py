@@ -70,7 +70,7 @@ SPARSE = (
     "PhysicalCellSpec",
     "PhysicalClusterSpec",
     "PinSpec",
-    "PlacedGang",
+    "GangAllocation",
     "QuotaSpec",
     "Settings",
     "VirtualClusterSpec",

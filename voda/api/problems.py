@@ -41,7 +41,7 @@ _STATUSES: Final[Mapping[type[errors.VodaError], HTTPStatus]] = {
     WrongMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     errors.InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.LogArchived: HTTPStatus.GONE,
-    errors.FolderDeleted: HTTPStatus.GONE,
+    errors.FolderGone: HTTPStatus.GONE,
     errors.TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
     errors.TransientError: HTTPStatus.SERVICE_UNAVAILABLE,

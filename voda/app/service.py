@@ -27,10 +27,11 @@ from voda.app.machine import (
     socket_path,
     users_line,
 )
-from voda.app.pool_setup import ON_ONE_MACHINE, RequestedSettings, pool_loop, pool_watcher, record_settings
+from voda.app.pool_setup import pool_loop, pool_watcher, record_settings
 from voda.app.reachability import other_voda, reach_warnings
 from voda.app.runtime import Snapshots, cancel_and_wait, last_recorded_at, tune_garbage_collector
 from voda.application.backend import Backend
+from voda.application.change_settings import check_settings
 from voda.application.halt_all import halt_all
 from voda.application.job_folders import FolderKeeper
 from voda.application.read_model import ReadModel
@@ -46,6 +47,7 @@ from voda.cluster.local.outputs import LocalOutputs
 from voda.controller.pool_loop import PoolLoop
 from voda.domain.errors import InvalidInput
 from voda.domain.job import Job, JobSpec
+from voda.domain.settings import ON_ONE_MACHINE
 from voda.events.envelope import Event
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, open_store
@@ -218,8 +220,7 @@ class MachineService:
         """
         await self.view.wait_for(await self.store.position())
         self._refuse_jobs_of_users()
-        options = self.options
-        requested = RequestedSettings(policy=options.policy, placer=options.placer, ratelimit_s=options.ratelimit_s)
+        requested = check_settings(self.options.settings)
         for pool in self.pools:
             live = self.view.live.cluster
             position = await record_settings(self.store, self.clock, live, pool, requested, ON_ONE_MACHINE, actor="up")

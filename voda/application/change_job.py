@@ -43,7 +43,7 @@ _Seconds = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maxi
 _Rate = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": _MOST_RATE})]
 
 
-class JobChange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class JobPatch(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A change of a live job: a JSON merge patch; what is absent stays."""
 
     min_replicas: _Replicas | UnsetType = UNSET
@@ -66,7 +66,7 @@ class ProgressReport(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 async def change(
-    backend: Backend, record: JobRecord, wanted: JobChange, caller: Caller, *, is_expected: IsExpected | None = None
+    backend: Backend, record: JobRecord, wanted: JobPatch, caller: Caller, *, is_expected: IsExpected | None = None
 ) -> JobRecord:
     """Record a change of a live job, and return the job once the change is folded.
 
@@ -98,7 +98,7 @@ async def change(
     return record
 
 
-def changed_spec(spec: JobSpec, wanted: JobChange) -> JobSpec:
+def changed_spec(spec: JobSpec, wanted: JobPatch) -> JobSpec:
     """Return the spec after the change; raises InvalidField where a figure is out of bounds."""
     least = _within("min_replicas", _or(wanted.min_replicas, spec.min_replicas), 1, MOST_REPLICAS)
     most = _within("max_replicas", _or(wanted.max_replicas, spec.max_replicas), 1, MOST_REPLICAS)
@@ -133,7 +133,7 @@ def _refuse_copies(backend: Backend, before: JobSpec, after: JobSpec) -> None:
     )
 
 
-def _crossed(wanted: JobChange, least: int, most: int) -> InvalidField:
+def _crossed(wanted: JobPatch, least: int, most: int) -> InvalidField:
     """Return the error of a minimum above the maximum, about the bound that is changed."""
     if wanted.max_replicas is UNSET:
         return InvalidField(

@@ -12,7 +12,8 @@ from voda.auth.callers import Caller
 from voda.domain.errors import NotFound, closest
 from voda.domain.job import JobSpec
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState, Settings
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState
 from voda.projections.job_names import EXACT, OF_OWNER
 from voda.projections.job_record import JobRecord
 from voda.projections.job_registry import JobRegistry

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from voda.cluster.local.folder import JobFolder, is_lock_users
+from voda.cluster.local.folder import JobFolder
 from voda.domain.errors import ActionRefused
 from voda.untrusted_files import UntrustedFolder
 from voda.untrusted_trees import RemovalStep, TreeSize, measure_tree, remove_step
@@ -63,8 +63,8 @@ class LocalJobFolders:
             folder = JobFolder(self._jobs, job_id)
         except ActionRefused:
             return False
-        locked = [name for name in folder.replica_names() if folder.is_locked(name)]
-        if locked and all(is_lock_users(folder, name) for name in locked):
+        locked = [name for name in folder.replica_names() if folder.replica(name).is_locked()]
+        if locked and all(folder.replica(name).is_lock_users() for name in locked):
             return bool(folder.find_processes())
         return bool(locked)
 
@@ -84,7 +84,7 @@ class LocalJobFolders:
             folder = JobFolder(self._jobs, job_id)
         except ActionRefused:
             return ()
-        return [name for name in sorted(folder.replica_names()) if folder.was_cut(name)][:_MOST_CUT]
+        return [name for name in sorted(folder.replica_names()) if folder.replica(name).was_cut()][:_MOST_CUT]
 
     def take_away(self, job_id: str) -> bool:
         """Rename a job's folder, so that it is gone from its place; return whether there was one.

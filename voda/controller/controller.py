@@ -41,7 +41,7 @@ _LOOKED_AT_ONCE: Final = (
     facts.JobStalled,
     facts.JobBackedOff,
     facts.PlanAdopted,
-    facts.PolicyChanged,
+    facts.SettingsChanged,
     facts.LeaderElected,
 )
 """After these a job may have made no use of its GPUs for too long already: all are looked at."""
@@ -49,7 +49,7 @@ _CHANGES_RECLAIMS: Final = (
     facts.WorkerStarted,
     facts.WorkerExited,
     facts.PlanAdopted,
-    facts.PolicyChanged,
+    facts.SettingsChanged,
     facts.LeaderElected,
 )
 """After these other workers may be late to give cells back than before."""

@@ -172,7 +172,7 @@ class GangPod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """`namespace/name`."""
 
 
-class PlacedGang(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GangAllocation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A gang of pods that voda does not make itself, and that has cells until its last pod is gone."""
 
     request: GangRequest

@@ -81,7 +81,7 @@ class NotFound(PermanentError):
     """There is nothing of that name."""
 
 
-class FolderDeleted(PermanentError):
+class FolderGone(PermanentError):
     """The job's folder, with its output, was deleted."""
 
 

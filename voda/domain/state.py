@@ -7,13 +7,13 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.cells import CellsSpec, PlacedGang
+from voda.domain.cells import CellsSpec, GangAllocation
 from voda.domain.gpus import Gpus, total
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.nodes import NodeRefusal
-from voda.domain.retention import OUTPUT_BYTES, RETENTION_BYTES, RETENTION_S
+from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
 
 
@@ -40,38 +40,6 @@ class Estimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def linear_speedup(max_replicas: int) -> tuple[float, ...]:
     """Return T(n) = n for n in 0..max_replicas: what is assumed of a job never seen."""
     return tuple(float(n) for n in range(max_replicas + 1))
-
-
-ParameterValue = bool | int | float | str
-
-
-class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an operator can set for one pool, at run time; every change is an event."""
-
-    policy: str = "elastic-fifo"
-    placer: str = "steady"
-    ratelimit_s: float = 30.0
-    """At most one plan in this many seconds; 0 = at once."""
-    parameters: Mapping[str, Mapping[str, ParameterValue]] = {}
-    """Policy -> parameter -> value, where somebody set one; a Struct beside each policy has names and defaults."""
-    resize_cost_s: float = 60.0
-    """Assumed until measured."""
-    span_penalty: float = 0.1
-    """Assumed until measured."""
-    heeds_resize_cost: bool = True
-    """Whether a growth that saves less time than it costs is left out; if not, the policy's word stands."""
-    node_grace_s: float = 60.0
-    """How long workers stay on a node that is silent, or says fewer GPUs than they hold; 0 = they move at once."""
-    start_timeout_s: float = 120.0
-    """How long GPUs that are planned for a job may be of no use to it until others go first; 0 = without a limit."""
-    reclaim_grace_s: float = 120.0
-    """How long a job of a virtual cluster may take to give cells back that a guarantee needs; 0 = no time at all."""
-    retention_s: float = RETENTION_S
-    """How long the folder of an ended job is kept on one machine; 0 = without a limit."""
-    retention_bytes: int = RETENTION_BYTES
-    """Up to which size together; 0 = without a limit."""
-    output_bytes: int = OUTPUT_BYTES
-    """Most that all replicas of a job together may have printed on one machine."""
 
 
 class ExpectedRetry(Struct, frozen=True, kw_only=True):
@@ -115,7 +83,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     """The cells of the pool and its virtual clusters; None: it has no virtual clusters."""
     cells_revision: int = 0
     """How often they were applied."""
-    gangs: Mapping[str, PlacedGang] = {}
+    gangs: Mapping[str, GangAllocation] = {}
     """Gangs of pods that voda does not make, by name; they have their cells before any job."""
     gangs_version: int = 0
     """Of the stream of their facts."""

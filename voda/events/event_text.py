@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import assert_never, get_args
 
+from msgspec.structs import asdict
+
 from voda.domain.cells import EVERYBODY
 from voda.domain.job import JobSpec
 from voda.domain.node import Node
+from voda.domain.settings import flat
 from voda.events import types as facts
 from voda.events.cell_text import request_text, shares_text
 from voda.events.envelope import Event
@@ -57,10 +60,11 @@ def describe(event: Event) -> str:
             return fact.reason or "halted"
         case facts.JobResumeRequested():
             return "resumed"
-        case facts.JobChanged() | facts.PolicyChanged() | facts.RetentionChanged():
-            return f"changed: {_settings(fact)}"
-        case facts.RatelimitChanged():
-            return f"at most one interrupting plan in {fact.ratelimit_s:g} s" if fact.ratelimit_s else "no rate limit"
+        case facts.JobChanged():
+            given = {name: value for name, value in asdict(fact).items() if value is not None and name != "job_id"}
+            return f"changed: {_assignments(given)}"
+        case facts.SettingsChanged(settings=patch):
+            return f"changed: {_assignments(flat(patch))}"
         case facts.LeaderElected():
             return f"{fact.leader} leads"
         case facts.PlanAdopted():
@@ -219,13 +223,8 @@ def _spec_text(spec: JobSpec) -> str:
     return f"{replicas}{gpus}{requested}{epochs}{user}{array}{after}"
 
 
-def _settings(fact: facts.JobChanged | facts.PolicyChanged | facts.RetentionChanged) -> str:
-    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    named = {name: value for name, value in given.items() if name not in ("job_id", "pool", "parameters")}
-    if isinstance(fact, facts.PolicyChanged):
-        for policy, values in fact.parameters.items():
-            named |= {f"{policy}.{name}": value for name, value in values.items()}
-    return ", ".join(f"{name} = {value}" for name, value in named.items()) or "nothing"
+def _assignments(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items()) or "nothing"
 
 
 def _virtual_clusters(fact: facts.VirtualClustersApplied) -> str:

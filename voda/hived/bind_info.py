@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from voda.cells.gangs import GangPlacement, WorkerCells
 from voda.domain.errors import InvalidInput
-from voda.hived.pod_request import PREFIX, AnnotatedPod, read_annotation
+from voda.hived.pod_request import PREFIX, HivedPod, read_annotation
 from voda.manifests.yaml_writer import manifest_yaml
 
 BIND_INFO: Final = f"{PREFIX}pod-bind-info"
@@ -63,7 +63,7 @@ def bind_annotations(placement: GangPlacement, slot: int) -> dict[str, str]:
     }
 
 
-def read_bound_pod(pod: AnnotatedPod) -> BoundPod | None:
+def read_bound_pod(pod: HivedPod) -> BoundPod | None:
     """Return where a pod was placed; None where nobody has placed it.
 
     Raises:

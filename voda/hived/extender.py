@@ -28,7 +28,7 @@ from voda.extender.wire import (
     MetaVictims,
 )
 from voda.hived.bind_info import bind_annotations, read_bound_pod
-from voda.hived.pod_request import AnnotatedPod, HivedRequest, read_request
+from voda.hived.pod_request import HivedPod, HivedRequest, read_request
 
 
 class PodPlace(NamedTuple):
@@ -70,7 +70,7 @@ class HivedExtender:
     """Uid of a pod that has none -> which."""
     _facts: list[GangFact] = field(default_factory=list)
 
-    def filter(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderFilterResult:
+    def filter(self, pod: HivedPod, names: Sequence[str]) -> ExtenderFilterResult:
         """Return the node for a pod, whose cells are the pod's from now on, or why it waits.
 
         Raises:
@@ -89,7 +89,7 @@ class HivedExtender:
             return refused(names, f"the pod has its cells on node {place.node}, which kube-scheduler does not offer")
         return ExtenderFilterResult(node_names=(place.node,))
 
-    def reclaim(self, pod: AnnotatedPod, names: Sequence[str]) -> bool:
+    def reclaim(self, pod: HivedPod, names: Sequence[str]) -> bool:
         """Give a pod cells that jobs alone are in the way of; return whether kube-scheduler is to ask for the pod.
 
         That is so where nobody is in its way, or pods are that kube-scheduler has to preempt: it may have given up,
@@ -106,7 +106,7 @@ class HivedExtender:
             return False
         return not isinstance(decision, GangWaits)
 
-    def preempt(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
+    def preempt(self, pod: HivedPod, names: Sequence[str]) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod, whose cells are reserved from now on.
 
         Raises:
@@ -135,7 +135,7 @@ class HivedExtender:
             raise WrongState(f"pod {key} has its cells on node {place.node}, and cannot be bound to {arguments.node}")
         return bind_annotations(place.placement, place.slot)
 
-    def add_bound(self, pod: AnnotatedPod) -> None:
+    def add_bound(self, pod: HivedPod) -> None:
         """Let a pod that was bound before, perhaps by HiveD, use the cells that its annotations name.
 
         Raises:
@@ -167,7 +167,7 @@ class HivedExtender:
         facts, self._facts = self._facts, []
         return facts
 
-    def _request(self, pod: AnnotatedPod) -> HivedRequest:
+    def _request(self, pod: HivedPod) -> HivedRequest:
         request = read_request(pod)
         name, gang = request.gang.name, self.book.gangs.get(request.gang.name)
         if "#" in name or (gang is not None and not (gang.workers or gang.waiting)):
@@ -179,7 +179,7 @@ class HivedExtender:
             )
         return request
 
-    def _decide(self, pod: AnnotatedPod, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
+    def _decide(self, pod: HivedPod, request: HivedRequest, nodes: Sequence[str], *, may_preempt: bool) -> Decision:
         decision = self._choose(request, nodes, may_preempt=may_preempt)
         self._adopt(pod, request, decision, may_preempt=may_preempt)
         return decision
@@ -191,7 +191,7 @@ class HivedExtender:
             gang, suggested = replace(gang, ignores_suggestions=False), set(everywhere) - self.shared_nodes
         return decide(self.book, gang, request.leafs, Conditions(suggested=suggested, may_preempt=may_preempt))
 
-    def _adopt(self, pod: AnnotatedPod, request: HivedRequest, decision: Decision, *, may_preempt: bool) -> None:
+    def _adopt(self, pod: HivedPod, request: HivedRequest, decision: Decision, *, may_preempt: bool) -> None:
         adopt(self.book, request.gang, decision, _uid(pod), may_preempt=may_preempt)
         if not isinstance(decision, GangWaits):
             self._note_downgrades(decision.downgrades)
@@ -202,7 +202,7 @@ class HivedExtender:
         victims = decision.victims if isinstance(decision, GangPreempts) else ()
         return [name for name in victims if self.book.gangs[name].workers]
 
-    def _start(self, pod: AnnotatedPod, request: HivedRequest, decision: GangStarts | GangPreempts) -> PodPlace:
+    def _start(self, pod: HivedPod, request: HivedRequest, decision: GangStarts | GangPreempts) -> PodPlace:
         gang = self.book.gangs.get(request.gang.name)
         if isinstance(decision, GangStarts):
             slot = decision.slot
@@ -214,7 +214,7 @@ class HivedExtender:
                 end(self.book, name)
         return self._place(pod, request.gang, decision.placement, slot)
 
-    def _place(self, pod: AnnotatedPod, request: GangRequest, placement: GangPlacement, slot: int) -> PodPlace:
+    def _place(self, pod: HivedPod, request: GangRequest, placement: GangPlacement, slot: int) -> PodPlace:
         uid, before = _uid(pod), self.book.gangs.get(request.name)
         # What it starts on may be another's reservation, which filtering leaves alone until now.
         start(self.book, request, placement, slot=slot, worker=uid)
@@ -234,7 +234,7 @@ class HivedExtender:
                 self._facts.append(GangPlaced(pool=self.pool, request=gang.request, placement=placement))
 
 
-def _uid(pod: AnnotatedPod) -> str:
+def _uid(pod: HivedPod) -> str:
     if not pod.metadata.uid:
         raise InvalidInput(f"pod {pod.key} has no metadata.uid")
     return pod.metadata.uid

@@ -37,7 +37,7 @@ class PodMetadata(Struct, frozen=True):
     annotations: Mapping[str, str] | None = None
 
 
-class AnnotatedPod(Struct, frozen=True):
+class HivedPod(Struct, frozen=True):
     """A pod as Kubernetes writes it, as far as HiveD's annotations go."""
 
     metadata: PodMetadata = PodMetadata()
@@ -80,7 +80,7 @@ class _SchedulingSpec(Struct, frozen=True, rename="camel"):
     affinity_group: _AffinityGroup | None = None
 
 
-def read_request(pod: AnnotatedPod) -> HivedRequest:
+def read_request(pod: HivedPod) -> HivedRequest:
     """Return what a pod asks for.
 
     Raises:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from voda.kubernetes_client.errors import one_line
-from voda.kubernetes_client.metadata import ListMetadata, NamedObject, ObjectName, WatchedObject
+from voda.kubernetes_client.metadata import ListMetadata, ObjectName, PartialObject, WatchedObject
 
 T = TypeVar("T")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -75,7 +75,7 @@ def read_page(text: bytes, kind: type[T]) -> tuple[ListPage[T], Sequence[str]]:
 def read_name(text: bytes | Raw) -> ObjectName:
     """Return the name and version of any object; empty where they cannot be read."""
     try:
-        return read(text, NamedObject).metadata
+        return read(text, PartialObject).metadata
     except Unreadable:
         return ObjectName()
 

@@ -21,7 +21,7 @@ class ObjectName(KubeRecord, frozen=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class NamedObject(KubeRecord, frozen=True):
+class PartialObject(KubeRecord, frozen=True):
     """Any object, as far as it takes to see whether it is the same."""
 
     metadata: ObjectName = ObjectName()

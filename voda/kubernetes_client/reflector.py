@@ -9,17 +9,17 @@ then goes on, so that nothing ever goes back in time.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import aclosing, suppress
-from types import MappingProxyType
-from typing import Final, Generic, Protocol, TypeVar
+from contextlib import aclosing
+from typing import Final, Generic
 
 from voda.backoff import delay_s
 from voda.clock import Clock
 from voda.domain.errors import ClusterUnavailable, VodaError
 from voda.domain.rng import rng_at
 from voda.kubernetes_client.api import Api, ObjectList, WatchEvent
+from voda.kubernetes_client.collection import MirroredCollection, OnChange, T
 from voda.kubernetes_client.errors import Gone, NotServed, Throttled, Unreachable
-from voda.kubernetes_client.metadata import NamedObject, ObjectName
+from voda.kubernetes_client.metadata import PartialObject
 from voda.metrics import LAST_MIRROR_DRIFT, MIRROR_DRIFT, NO_TELEMETRY, Telemetry
 
 _log = logging.getLogger(__name__)
@@ -33,24 +33,14 @@ _STUBBORN: Final = 3
 """After this many answers in a row that refuse a watch, its version may be the reason: list again."""
 
 
-class MirroredObject(Protocol):
-    @property
-    def metadata(self) -> ObjectName: ...
-
-
-T = TypeVar("T", bound=MirroredObject)
-OnChange = Callable[[T | None, T | None], None]
-"""(object before, object now) -> nothing; None = was or is not there. Called in the order of the changes."""
-
-
 class Reflector(Generic[T]):
     """Mirrors one collection, such as /api/v1/pods.
 
-    `changed` is called with every difference, from the first list on; where a new object has an old one's name, twice:
-    it is gone, it is there. `listed` is called with all objects after every list, so that whoever keeps them in a form
-    of its own can compare. Telemetry takes how many objects each periodic relist had to heal, 0 too. After the server
-    has denied for `absent_after_s` that there is such a collection, it counts as empty. The watch may be `lag_s` behind
-    a list before what it did not bring counts as missed.
+    `changed` is called with every difference (see MirroredCollection), from the first list on. `listed` is called with
+    all objects after every list, so that whoever keeps them in a form of its own can compare. Telemetry takes how many
+    objects each periodic relist had to heal, 0 too. After the server has denied for `absent_after_s` that there is such
+    a collection, it counts as empty. The watch may be `lag_s` behind a list before what it did not bring counts as
+    missed.
     """
 
     def __init__(  # noqa: PLR0913 - its ports
@@ -67,15 +57,14 @@ class Reflector(Generic[T]):
         absent_after_s: float = 30.0,
         lag_s: float = 5.0,
     ) -> None:
-        self._objects: dict[str, T] = {}
-        self.objects: Mapping[str, T] = MappingProxyType(self._objects)
-        """`namespace/name` (or name) -> object; read-only."""
+        self._mirrored: MirroredCollection[T] = MirroredCollection(changed)
+        self.objects: Mapping[str, T] = self._mirrored.objects
+        """See MirroredCollection."""
         self.failure = ""
         """Why it may be behind, one sentence; empty while it follows."""
         self._api = api
         self._path = path
         self._kind = kind
-        self._changed = changed
         self._compare = listed
         self._clock = clock
         self._relist_s = relist_s
@@ -94,9 +83,6 @@ class Reflector(Generic[T]):
         """Of the present watch; shortening it ends the watch."""
         self._synced = asyncio.Event()
         self._listed = asyncio.Event()
-        self._touched: list[set[str]] = []
-        """For each relist under way, the keys that changed since it began."""
-        self._has_touched = asyncio.Event()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -124,14 +110,10 @@ class Reflector(Generic[T]):
             ClusterUnavailable, ActionRefused: it cannot be listed.
         """
         await self.synced()
-        touched: set[str] = set()
-        self._touched.append(touched)
         breaks = self._breaks
-        try:
-            listed = await self._api.list(self._path, NamedObject)
-            missed = await self._missed(listed, touched)
-        finally:
-            self._touched = [each for each in self._touched if each is not touched]
+        with self._mirrored.noting() as touched:
+            listed = await self._api.list(self._path, PartialObject)
+            missed = await self._mirrored.missed(listed, touched, lag_s=self._lag_s)
         if not missed:
             self._drifted(0)
             self._compare(self.objects)
@@ -145,19 +127,6 @@ class Reflector(Generic[T]):
     def _drifted(self, objects: int) -> None:
         self._telemetry.count(MIRROR_DRIFT, self.collection, by=objects)
         self._telemetry.set(LAST_MIRROR_DRIFT, objects, self.collection)
-
-    async def _missed(self, listed: ObjectList[NamedObject], touched: set[str]) -> set[str]:
-        """Return the keys of what differs from a list, and still differs after the watch had time to bring it."""
-        there = {each.metadata.key: each.metadata.resource_version for each in listed.items}
-        here = {key: each.metadata.resource_version for key, each in self._objects.items()}
-        unread = set(listed.unread)
-        differing = {key for key in there.keys() | here.keys() if there.get(key) != here.get(key)} - unread
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._lag_s):
-                while differing - touched:
-                    self._has_touched.clear()
-                    await self._has_touched.wait()
-        return differing - touched
 
     async def _list_anew(self) -> None:
         self._must_list = True
@@ -260,31 +229,8 @@ class Reflector(Generic[T]):
         if change.type == "BOOKMARK":
             return
         key = change.object.metadata.key
-        self._put(key, None if change.type == "DELETED" else change.object)
+        self._mirrored.put(key, None if change.type == "DELETED" else change.object)
 
     def _replace(self, listed: ObjectList[T]) -> None:
-        there: dict[str, T] = {each.metadata.key: each for each in listed.items}
-        # What cannot be read still exists: it stays as it was last read.
-        there |= {key: self._objects[key] for key in listed.unread if key in self._objects}
-        for key in [each for each in self._objects if each not in there]:
-            self._put(key, None)
-        for key, each in there.items():
-            self._put(key, each)
+        self._mirrored.replace(listed)
         self._compare(self.objects)
-
-    def _put(self, key: str, now: T | None) -> None:
-        for touched in self._touched:
-            touched.add(key)
-        self._has_touched.set()
-        before = self._objects.get(key)
-        if now is None:
-            self._objects.pop(key, None)
-        elif before is not None and before.metadata.resource_version == now.metadata.resource_version:
-            return
-        else:
-            self._objects[key] = now
-        if before is not None and now is not None and before.metadata.uid != now.metadata.uid:
-            self._changed(before, None)
-            before = None
-        if before is not None or now is not None:
-            self._changed(before, now)

@@ -19,7 +19,6 @@ from voda.domain.lease import LeaseStore
 from voda.log import jetstream
 from voda.log.archive.archive import Archive
 from voda.log.archive.archive_backed_store import ArchiveBackedStore, SegmentStore
-from voda.log.lease.sqlite import SqliteLease
 from voda.log.sql import sqlite_file
 from voda.log.sql.sqlite import SqliteDatabase
 from voda.log.sql.store import SqlStore
@@ -161,16 +160,13 @@ def lease_of(store: EventStore, name: str = NAME, *, clock: Clock) -> LeaseStore
     Raises:
         InvalidInput: the store has no Leases.
     """
-    if isinstance(store, SqlStore):
-        if isinstance(store.database, SqliteDatabase):
-            return SqliteLease(Path(store.database.place), name, clock=clock)
+    if not isinstance(store, SqlStore):
+        if (lease := jetstream.lease_of(store, name, clock=clock)) is not None:
+            return lease
+    elif not isinstance(store.database, SqliteDatabase):
         from voda.log.lease.postgres import PostgresLease
         from voda.log.sql.postgres import PostgresDatabase
 
-        if isinstance(store.database, PostgresDatabase):
-            return PostgresLease(store.database, name)
-    elif (lease := jetstream.lease_of(store, name, clock=clock)) is not None:
-        return lease
-    raise InvalidInput(
-        f"a log in {type(store).__name__} elects no leader: expected SQLite, PostgreSQL or NATS JetStream"
-    )
+        assert isinstance(store.database, PostgresDatabase), store.database
+        return PostgresLease(store.database, name)
+    raise InvalidInput("leader.election: this log elects no leader, expected one in PostgreSQL or NATS JetStream")

@@ -8,7 +8,6 @@ from typing import Final
 
 from voda.clock import stopwatch
 from voda.domain.errors import Fenced, StoreNotWritable, StoreUnavailable, VersionConflict
-from voda.events.envelope import Fact
 from voda.log.append_plan import Append
 from voda.log.store import DelegatingStore, EventStore
 from voda.metrics import APPEND_DURATION, FACTS_APPENDED, NO_TELEMETRY, Telemetry
@@ -37,9 +36,6 @@ class InstrumentedStore(DelegatingStore[EventStore]):
         """Why the disk or the database did not take the last append; empty once it takes one."""
         self._telemetry = telemetry
         self._appended = appended
-
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        return await self.append_all([Append(stream, expected_version, facts, epoch)])
 
     async def append_all(self, appends: Sequence[Append]) -> int:
         laps: list[float] = []

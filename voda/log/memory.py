@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from voda.domain.errors import InvalidInput
 from voda.events.codec import body_of, unseal
-from voda.events.envelope import Event, Fact, Head, Sealed
+from voda.events.envelope import Event, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, seal_together, together
 from voda.log.store import Base, DurableStore, Snapshot, SnapshotStore, refuse_other_end
 from voda.log.tail import TAIL_PAGE, GrowthSignal
@@ -76,9 +76,6 @@ class MemoryStore(DurableStore):
         self._growth = GrowthSignal()
         self._base = Base()
 
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        return await self.append_all([Append(stream, expected_version, facts, epoch)])
-
     async def append_all(self, appends: Sequence[Append]) -> int:
         whole = together(appends)
         refuse_unstorable(whole)
@@ -109,9 +106,6 @@ class MemoryStore(DurableStore):
 
     async def head(self, stream: str) -> Head:
         return self._heads.get(stream, _EMPTY)
-
-    async def heads(self) -> Mapping[str, Head]:
-        return dict(self._heads)
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         return self._events.end, dict(self._heads)

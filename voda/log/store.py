@@ -112,6 +112,7 @@ class EventStore(Protocol):
             StoreUnavailable: try again.
             StoreNotWritable: disk full or read-only.
         """
+        return await self.append_all([Append(stream, expected_version, facts, epoch)])
 
     async def append_all(self, appends: Sequence[Append]) -> int:
         """Record facts of several streams, all or none, and return the last one's position; see `append`."""
@@ -138,6 +139,7 @@ class EventStore(Protocol):
 
     async def heads(self) -> Mapping[str, Head]:
         """Return the head of every stream, all read at one instant."""
+        return (await self.ends())[1]
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         """Return the position of the last event and the head of every stream, both read at one instant."""
@@ -156,9 +158,6 @@ class DelegatingStore(EventStore, Generic[StoreT]):
         self._store = store
         self.snapshots = store.snapshots
 
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        return await self._store.append(stream, expected_version, facts, epoch=epoch)
-
     async def append_all(self, appends: Sequence[Append]) -> int:
         return await self._store.append_all(appends)
 
@@ -176,9 +175,6 @@ class DelegatingStore(EventStore, Generic[StoreT]):
 
     async def head(self, stream: str) -> Head:
         return await self._store.head(stream)
-
-    async def heads(self) -> Mapping[str, Head]:
-        return await self._store.heads()
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         return await self._store.ends()

@@ -20,7 +20,7 @@ POD_NAME = "VODA_POD_NAME"
 """Variable with the name of the replica's pod, such as digits-worker-0, which fieldRef metadata.name stands for."""
 
 
-class Program(Struct, frozen=True, kw_only=True):
+class ReplicaProgram(Struct, frozen=True, kw_only=True):
     """What one replica runs, before `$(VAR)` is expanded (see `expand_program`)."""
 
     role: str
@@ -44,7 +44,7 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
     """role -> Never, OnFailure, Always or ExitCode."""
 
 
-def program(job: JobManifest, role: str) -> Program | None:
+def program(job: JobManifest, role: str) -> ReplicaProgram | None:
     """Return what a replica of a role (launcher, worker, master) runs on one machine; None: there is no such role."""
     name = role.capitalize()
     template = job.roles.get(name)
@@ -52,7 +52,7 @@ def program(job: JobManifest, role: str) -> Program | None:
         return None
     _, container = job.main_container(name)
     grace_s = template.template.spec.termination_grace_period_seconds
-    return Program(
+    return ReplicaProgram(
         role=role,
         argv=(container.command or ()) + (container.args or ()),
         env=tuple(
@@ -65,7 +65,7 @@ def program(job: JobManifest, role: str) -> Program | None:
     )
 
 
-def expand_program(program: Program, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+def expand_program(program: ReplicaProgram, base: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the command line (empty where the manifest leaves it to the image) and the environment of one process.
 
     The environment is `base` with the program's variables, which may refer to it, and replace those of the same name.

@@ -33,7 +33,7 @@ END_PHASES: Final = {
     facts.JobFailed: Phase.FAILED,
     facts.JobCanceled: Phase.CANCELED,
 }
-JobChange = (
+JobPatch = (
     facts.JobProgressed
     | facts.WorkerStarted
     | facts.WorkerExited
@@ -50,7 +50,7 @@ JobChange = (
 """Facts that change a live job and nothing else."""
 
 
-def changed_job(job: Job, fact: JobChange, now: float, planned: Sequence[str]) -> Job:
+def changed_job(job: Job, fact: JobPatch, now: float, planned: Sequence[str]) -> Job:
     """Return a live job after a fact about it; the same object where the fact says nothing new.
 
     `planned` is the node of each of its workers, by the plan in force.

@@ -21,7 +21,7 @@ from voda.kinds.registry import KINDS
 from voda.programs.program_manifest import interpreter_of
 from voda.projections.job_changes import (
     END_PHASES,
-    JobChange,
+    JobPatch,
     WorkerChanges,
     changed_job,
     charge,
@@ -153,7 +153,7 @@ class JobRecord(Struct, kw_only=True, omit_defaults=True):
         """The newest reports, oldest first; unpacked anew at each call."""
         return tuple(msgspec.msgpack.decode(one, type=RecordedReport) for one in self.packed)
 
-    def change(self, fact: JobChange | facts.ProgramFailed | facts.JobSilent, now: float) -> bool:
+    def change(self, fact: JobPatch | facts.ProgramFailed | facts.JobSilent, now: float) -> bool:
         """Fold a fact about the job, and return whether it concerns the record."""
         if not self.is_live:
             return self._change_ended(fact, now)

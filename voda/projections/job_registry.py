@@ -20,7 +20,7 @@ from voda.domain.job import Phase
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections.base import Projection
-from voda.projections.job_changes import JobChange
+from voda.projections.job_changes import JobPatch
 from voda.projections.job_names import OF_OWNER, ArrayIndex, JobNames, full_name, name_of
 from voda.projections.job_record import JobRecord, new_record
 
@@ -49,7 +49,7 @@ class JobRegistry(Projection):
         self._ended_reports = 0
         self._undecided: dict[str, dict[str, int]] = {}
         """pool -> jobs that no plan has considered yet -> position of their submission."""
-        self._index = JobIndex()
+        self._index = SubmissionIndex()
         self.names = JobNames()
         self._live_counts = Counter[str]()
 
@@ -176,7 +176,7 @@ def _submitted(registry: JobRegistry, fact: facts.JobSubmitted, event: Event) ->
 
 
 @JobRegistry.folds
-def _job_changed(registry: JobRegistry, fact: JobChange | facts.ProgramFailed | facts.JobSilent, event: Event) -> None:
+def _job_changed(registry: JobRegistry, fact: JobPatch | facts.ProgramFailed | facts.JobSilent, event: Event) -> None:
     record = registry._records.get(fact.job_id)
     if record is not None and record.change(fact, event.recorded_at):
         registry._mark(record, event)
@@ -227,7 +227,7 @@ _Tier = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]
 """Digests in ascending order, and the number of each one's job."""
 
 
-class JobIndex:
+class SubmissionIndex:
     """Jobs in the order of their submissions, never forgotten, with the id of the submitting event: 55 bytes per job.
 
     It holds 64-bit digests of names and event ids, so that a million jobs fit into 55 MB; a plain dict would take

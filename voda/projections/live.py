@@ -15,13 +15,14 @@ from voda.domain.cells import CellsSpec
 from voda.domain.job import Job, Phase
 from voda.domain.node import Node
 from voda.domain.plan import Plan
-from voda.domain.state import ClusterState, Estimate, Settings
+from voda.domain.settings import Settings, patched
+from voda.domain.state import ClusterState, Estimate
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.projections import pool_changes
 from voda.projections.base import Projection
 from voda.projections.dependencies import Dependencies, LiveArray
-from voda.projections.job_changes import END_PHASES, JobChange, changed_job, refused_job, replanned_job
+from voda.projections.job_changes import END_PHASES, JobPatch, changed_job, refused_job, replanned_job
 from voda.projections.learning import Learning
 from voda.projections.pool_changes import LivePool
 from voda.projections.shares import ShareAccounts
@@ -207,7 +208,7 @@ def _resolve(live: LiveCluster, job_id: str, position: int) -> None:
 
 
 @LiveCluster.folds
-def _job_changed(live: LiveCluster, fact: JobChange, event: Event) -> None:
+def _job_changed(live: LiveCluster, fact: JobPatch, event: Event) -> None:
     if (job := live.job(fact.job_id)) is not None:
         if isinstance(fact, facts.JobChanged):
             _unindex(live, job)
@@ -333,9 +334,9 @@ def _elected(live: LiveCluster, fact: facts.LeaderElected, event: Event) -> None
 
 
 @LiveCluster.folds
-def _settings_changed(live: LiveCluster, fact: pool_changes.SettingsFact, event: Event) -> None:
+def _settings_changed(live: LiveCluster, fact: facts.SettingsChanged, event: Event) -> None:
     pool = live._change_pool(fact.pool)
-    pool.settings = pool_changes.changed_settings(pool.settings, fact)
+    pool.settings = patched(pool.settings, fact.settings)
 
 
 @LiveCluster.folds

@@ -11,12 +11,13 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.domain.cells import CellsSpec, GangPod, PlacedGang
+from voda.domain.cells import CellsSpec, GangAllocation, GangPod
 from voda.domain.job import Job
 from voda.domain.node import Node
 from voda.domain.plan import Placement, Plan
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.state import Settings, mostly_silent
+from voda.domain.settings import Settings
+from voda.domain.state import mostly_silent
 from voda.events.types import (
     GangFact,
     GangJoined,
@@ -24,17 +25,13 @@ from voda.events.types import (
     NodeDrainRequested,
     NodeUndrainRequested,
     PlanAdopted,
-    PolicyChanged,
-    RatelimitChanged,
-    RetentionChanged,
     WorkerExited,
     WorkerStarted,
 )
-from voda.projections.job_changes import JobChange, workers_after
+from voda.projections.job_changes import JobPatch, workers_after
 
 DrainFact = NodeDrainRequested | NodeUndrainRequested
 T = TypeVar("T")
-SettingsFact = PolicyChanged | RatelimitChanged | RetentionChanged
 
 
 class LivePool(Struct, kw_only=True):
@@ -61,7 +58,7 @@ class LivePool(Struct, kw_only=True):
     """Node that voda was asked to drain -> why."""
     cells: CellsSpec = CellsSpec()
     cells_revision: int = 0
-    gangs: dict[str, PlacedGang] = {}
+    gangs: dict[str, GangAllocation] = {}
     gangs_version: int = 0
     """Of the stream of their facts."""
 
@@ -131,7 +128,7 @@ def note_placed(
             placed_at[job_id] = at
 
 
-def change_outlived(pool: LivePool, fact: JobChange, at: float) -> bool:
+def change_outlived(pool: LivePool, fact: JobPatch, at: float) -> bool:
     """Fold a fact about a job that has ended, and return whether it has workers left."""
     if not isinstance(fact, WorkerStarted | WorkerExited):
         return True
@@ -192,17 +189,6 @@ def note_freed(
             freed_at[node] = at
 
 
-def changed_settings(settings: Settings, fact: SettingsFact) -> Settings:
-    """Return the settings that a fact changes; a setting that it does not name stays."""
-    given = {name: value for name in fact.__struct_fields__ if (value := getattr(fact, name)) is not None}
-    changed = {name: value for name, value in given.items() if name in Settings.__struct_fields__}
-    if isinstance(fact, PolicyChanged):
-        before = settings.parameters
-        new = {policy: {**before.get(policy, {}), **values} for policy, values in fact.parameters.items()}
-        changed["parameters"] = {**before, **new}
-    return replace(settings, **changed)
-
-
 def adopted(old: Plan, fact: PlanAdopted, decided_at: float) -> Plan:
     """Return the plan in force once the fact is recorded at `decided_at`; the inverse of `voda.planner.decide.changes`.
 
@@ -245,13 +231,13 @@ def fold(fact: PlanAdopted, placement: dict[str, tuple[str, ...]], reasons: dict
     reasons.update(fact.reasons)
 
 
-def change_gang(gangs: MutableMapping[str, PlacedGang], fact: GangFact) -> None:
+def change_gang(gangs: MutableMapping[str, GangAllocation], fact: GangFact) -> None:
     """Note what a fact says of a gang; it is void where the gang or the place is not there."""
     name = fact.request.name if isinstance(fact, GangPlaced) else fact.gang
     gang = gangs.get(name)
     if isinstance(fact, GangPlaced):
         pods = gang.pods if gang is not None else {}
-        gangs[name] = PlacedGang(request=fact.request, placement=fact.placement, pods=pods)
+        gangs[name] = GangAllocation(request=fact.request, placement=fact.placement, pods=pods)
     elif gang is None:
         return
     elif isinstance(fact, GangJoined):

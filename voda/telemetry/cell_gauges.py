@@ -17,7 +17,7 @@ from voda.application.backend import Backend
 from voda.cells.accounting import QuotaUse, borrowed_leafs, quota_use
 from voda.cells.health import lacking_cells
 from voda.concurrency import log_unexpected
-from voda.domain.cells import CellsSpec, PlacedGang, VirtualClusterSpec
+from voda.domain.cells import CellsSpec, GangAllocation, VirtualClusterSpec
 from voda.domain.node import Node
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters import book_of
@@ -64,7 +64,7 @@ class _Basis:
     revision: int
     nodes: Mapping[str, Node]
     jobs: frozenset[str]
-    gangs: Mapping[str, PlacedGang]
+    gangs: Mapping[str, GangAllocation]
 
 
 class CellGauges(Collector):

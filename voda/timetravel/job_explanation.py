@@ -44,7 +44,7 @@ _NAMED = 3
 """Jobs named in the error for an unknown one."""
 
 
-class SubmittedJob(NamedTuple):
+class LoggedSubmission(NamedTuple):
     """What was submitted, and where in the log."""
 
     spec: JobSpec
@@ -77,7 +77,7 @@ async def explain_in(
         submission = await submission_of(store, job_id, state.position)
     except LogArchived as error:
         # Its archive is out of reach: the live spec, and the beginning of the log, must do.
-        submission = SubmittedJob(state.jobs[job_id].spec, error.base)
+        submission = LoggedSubmission(state.jobs[job_id].spec, error.base)
     registries = registries or Registries()
     policy = registries.policy(state.settings, state.plan)
     # In a thread: with thousands of jobs each decision takes longer than other requests should wait.
@@ -93,7 +93,7 @@ async def explain_in(
     return replace(explanation, decisions=tuple(decisions))
 
 
-async def submission_of(store: EventStore, job_id: str, position: int) -> SubmittedJob:
+async def submission_of(store: EventStore, job_id: str, position: int) -> LoggedSubmission:
     """Return what was submitted under this id; InvalidInput where nothing was, or only after `position`."""
     first = await store.read(0, 1, stream=f"{_FAMILY}{job_id}")
     if not first or not isinstance(fact := first[0].data, JobSubmitted):
@@ -103,7 +103,7 @@ async def submission_of(store: EventStore, job_id: str, position: int) -> Submit
             f"job {job_id} was submitted at position {first[0].position} only: at position {position} there is"
             " nothing to explain"
         )
-    return SubmittedJob(fact.spec, first[0].position)
+    return LoggedSubmission(fact.spec, first[0].position)
 
 
 async def job_named(store: EventStore, named: str, position: int, *, user: str | None = None) -> str:
@@ -130,7 +130,7 @@ async def job_named(store: EventStore, named: str, position: int, *, user: str |
     return meant
 
 
-async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: int) -> Sequence[JobDecision]:
+async def decisions_on(store: EventStore, submission: LoggedSubmission, *, until: int) -> Sequence[JobDecision]:
     """Return the last plans, oldest first, that changed the job's assignment or were the first to consider it."""
     decisions: deque[JobDecision] = deque(maxlen=_LAST)
     nodes: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ async def decisions_on(store: EventStore, submission: SubmittedJob, *, until: in
     return [await _with_cause(store, decision) for decision in decisions]
 
 
-async def _decisions(store: EventStore, submission: SubmittedJob, until: int) -> AsyncIterator[Event]:
+async def _decisions(store: EventStore, submission: LoggedSubmission, until: int) -> AsyncIterator[Event]:
     """Yield what was decided in the pool of a job, or in one after the other of its pools: it only waited before."""
     starts: dict[str, int] = dict.fromkeys(submission.spec.pools or (submission.spec.pool,), until)
     if len(starts) > 1:
@@ -185,7 +185,7 @@ async def _with_cause(store: EventStore, decision: JobDecision) -> JobDecision:
 
 
 async def _end_of(
-    store: EventStore, submission: SubmittedJob, position: int
+    store: EventStore, submission: LoggedSubmission, position: int
 ) -> tuple[FinishedJob | None, JobReason | None, str]:
     """Return the record of an ended job, None while it is live; why it failed or was canceled; and what a live one
     waits for.

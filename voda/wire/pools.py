@@ -1,4 +1,4 @@
-"""Nodes, pools, their settings and their plans, as they travel over HTTP."""
+"""Nodes, pools and their plans, as they travel over HTTP."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from voda.domain.reasons.outcomes import Reason
-from voda.domain.state import ParameterValue
+from voda.domain.settings import Settings
 from voda.wire.base import Instant, View
 
 
@@ -74,33 +74,6 @@ class NodeList(View, frozen=True, kw_only=True):
     items: tuple[NodeView, ...]
 
 
-class SettingsView(View, frozen=True, kw_only=True):
-    """How a pool is decided."""
-
-    policy: str
-    placer: str
-    ratelimit_s: float
-    parameters: Annotated[
-        Mapping[str, Mapping[str, ParameterValue]],
-        Meta(description="Of the policies that have some: policy -> parameter -> value in force."),
-    ]
-    resize_cost_s: float
-    span_penalty: float
-    heeds_resize_cost: bool
-    node_grace_s: Annotated[
-        float, Meta(description="How long workers stay on a node that is silent or says too few GPUs.")
-    ]
-    start_timeout_s: Annotated[float, Meta(description="How long a job may leave its GPUs unused; 0 = for ever.")]
-    reclaim_grace_s: Annotated[
-        float, Meta(description="How long a job may take to give cells back that a guarantee needs.")
-    ]
-    retention_s: Annotated[
-        float, Meta(description="How long an ended job's folder is kept on one machine; 0 = without a limit.")
-    ]
-    retention_bytes: Annotated[int, Meta(description="Up to which size together; 0 = without a limit.")]
-    output_bytes: Annotated[int, Meta(description="Most that a job's replicas together may have printed there.")]
-
-
 class PoolView(View, frozen=True, kw_only=True):
     """One pool at a glance."""
 
@@ -112,7 +85,7 @@ class PoolView(View, frozen=True, kw_only=True):
     waiting: int
     running: int
     plan: Annotated[int, Meta(description="Number of the plan in force.")]
-    settings: SettingsView
+    settings: Settings
     revision: str
 
 

@@ -21,7 +21,7 @@ from voda.events.types import (
     JobCancelRequested,
     JobChanged,
     PlanAdopted,
-    PolicyChanged,
+    SettingsChanged,
     VirtualClustersApplied,
     WorkerExited,
     WorkerRefused,
@@ -70,7 +70,7 @@ class Guarantees:
                 case VirtualClustersApplied(pool=pool, cells=cells):
                     self._cells.setdefault(pool, Past()).note(event.position, cells)
                     self._changed_at[pool] = event.position
-                case PolicyChanged(pool=pool):
+                case SettingsChanged(pool=pool, settings=patch) if patch.keys() != {"ratelimit_s"}:
                     self._changed_at[pool] = event.position
                 case JobChanged(job_id=job_id) if job_id in self._plans.specs:
                     self._changed_at[self._plans.specs[job_id].pool] = event.position

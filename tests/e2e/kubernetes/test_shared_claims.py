@@ -237,7 +237,7 @@ async def test_leader_that_dies_before_it_lifts_the_gate_leaves_the_pod_its_gpu_
     kubeconfig = deployed.service_account_kubeconfig(world.plane, "sqlite", "--set", "sharedClaims.enabled=true")
     around: dict[str, Any] = {"settings": {**SETTINGS, "leader": leader}, "kubeconfig": kubeconfig}
     await deploy(world, replicas=1)
-    # Before and after all other writes: tests/unit/operator/sharing/test_claims_in_cluster.py.
+    # Before and after all other writes: tests/integration/memory_cluster/sharing/test_claims_in_cluster.py.
     death = {"MORTAL": "after patch pods/status 1"}
     first = Replica(world, home, str(log), program=(_MORTAL,), environment=death, **around)
     await world.until(lambda: first.process.poll() is not None, what="the first leader is dead")

@@ -4,7 +4,7 @@ from tests.builders import a_spec
 from tests.service import Service, a_service
 from voda.clock import VirtualClock
 from voda.controller.controller import Controller
-from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, RatelimitChanged, WorkerStarted
+from voda.events.types import JobCanceled, JobCompleted, JobSubmitted, SettingsChanged, WorkerStarted
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.wire.base import Problem
@@ -14,7 +14,7 @@ from voda.wire.pools import PlanView
 async def a_leader(service: Service) -> Controller:
     """Return a controller that decides at once."""
     backend = service.backend
-    await service.happens(RatelimitChanged(pool="default", ratelimit_s=0.0))
+    await service.happens(SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}))
     leader = Controller(
         pool="default", store=backend.store, clock=backend.clock, policies=POLICIES.choose, placers=PLACERS.choose
     )

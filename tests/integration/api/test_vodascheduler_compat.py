@@ -11,9 +11,9 @@ from tests.service import a_manifest, a_service
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.job import Phase
+from voda.domain.settings import Settings
 from voda.events.types import JobCompleted, JobSubmitted, WorkerExited, WorkerStarted
 from voda.wire.base import Problem
-from voda.wire.pools import SettingsView
 
 HEAD = (
     "NAME                                                         STATUS     WORKERS    SCHEDULER                 "
@@ -122,7 +122,7 @@ async def test_algorithm_when_set_by_the_ancestors_name_then_is_the_policy(algor
     async with a_service() as service:
         answer = await service.ask("PUT", "/algorithm", body=algorithm)
         assert (answer.status, answer.body.decode()) == (200, f"Scheduler: default\nScheduling Algorithm: {policy}\n")
-        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(SettingsView).policy == policy
+        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(Settings).policy == policy
 
 
 async def test_algorithm_when_unknown_then_is_refused_with_those_there_are() -> None:
@@ -138,7 +138,7 @@ async def test_ratelimit_when_set_then_is_the_pools() -> None:
         assert (answer.status, answer.body) == (200, told)
         for body in ("-1", "soon", "nan", "1e9", "", "86401"):
             assert (await service.ask("PUT", "/ratelimit", body=body)).status == 422, body
-        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(SettingsView).ratelimit_s == 12.0
+        assert (await service.ask("GET", "/api/v1/pools/default/settings")).as_a(Settings).ratelimit_s == 12.0
 
 
 async def test_ancestor_when_asked_without_the_right_then_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from voda.events.types import (
     JobCompleted,
     JobFolderDeleted,
     JobSubmitted,
-    RetentionChanged,
+    SettingsChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -128,7 +128,7 @@ async def test_folders_when_together_too_large_the_oldest_go_by_the_settings_of_
         passes(service.backend, 2)
         await keeper.keep()
         assert len(names(jobs)) == 3
-        await service.happens(RetentionChanged(pool="default", retention_bytes=1_500_000))
+        await service.happens(SettingsChanged(pool="default", settings={"retention_bytes": 1_500_000}))
         await keeper.keep()
         assert names(jobs) == ["j2"]
 
@@ -349,7 +349,7 @@ async def _recorded(backend: Backend, *facts: AnyFact) -> None:
 async def test_promise_of_a_pool_tells_how_long_folders_stay(jobs: Path) -> None:
     async with a_kept_service(jobs) as (service, keeper):
         assert keeper.promise("default").startswith("folders of ended jobs stay for 30 days, up to 20 GB (")
-        await service.happens(RetentionChanged(pool="default", retention_s=0.0, retention_bytes=0))
+        await service.happens(SettingsChanged(pool="default", settings={"retention_s": 0.0, "retention_bytes": 0}))
         assert keeper.promise("default").startswith("folders of ended jobs stay for good (")
 
 

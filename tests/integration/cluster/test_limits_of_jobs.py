@@ -90,8 +90,8 @@ async def test_group_of_a_job_whose_output_takes_nothing_more_is_removed_after_i
         # What is left of a replica is its shim's to remove, where voda is gone.
         await ground.cluster.close()
         (ground.folder / "a/go").touch()
-        await until(lambda: JobFolder(ground.folder, "a").exit("worker-0", 1) is not None)
-        await until(lambda: not JobFolder(ground.folder, "a").is_locked("worker-0"))
+        await until(lambda: JobFolder(ground.folder, "a").replica("worker-0").exit(1) is not None)
+        await until(lambda: not JobFolder(ground.folder, "a").replica("worker-0").is_locked())
         assert (ground.folder / "a/refused").read_text() == "File too large\n"
         assert not group.exists()
         await ground.open()
@@ -172,7 +172,7 @@ async def test_stray_without_a_mark_when_its_shim_is_killed_ends_with_its_group(
         await ground.start(a_job(script, Limits()))
         await ground.until_logged("began", replica="worker-0")
         folder = JobFolder(ground.folder, "a")
-        shim = folder.alive("worker-0", 1)
+        shim = folder.replica("worker-0").alive(1)
         assert shim is not None
         stray = int(folder.files.read("stray"))
         os.kill(shim.pid, signal.SIGKILL)

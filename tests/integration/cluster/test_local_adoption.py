@@ -26,6 +26,7 @@ from voda.cluster.local import exit_policy, job_replicas
 from voda.cluster.local.devices import Device
 from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.processes import replica
+from voda.cluster.local.processes.replica_folder import ReplicaFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob
@@ -318,16 +319,16 @@ async def test_program_when_the_shim_of_a_dead_owner_comes_very_late_runs_once_a
         with pytest.raises(Dead):
             await owner.start(job)
     await owner.cluster.close()
-    grant = JobFolder.grant
+    grant = ReplicaFolder.grant
 
-    def just_after_it_came(self: JobFolder, name: str, run: int, devices: Sequence[str]) -> None:
-        if late and name == "launcher":
-            shim = late.pop()()
-            wait_until(lambda: is_readable(shim._pidfd) or (self.replicas / name / "process.json").exists())
+    def just_after_it_came(self: ReplicaFolder, run: int, devices: Sequence[str]) -> None:
+        if late and self.name == "launcher":
+            shim, home = late.pop()(), JobFolder(jobs, "a").replicas / self.name
+            wait_until(lambda: is_readable(shim._pidfd) or (home / "process.json").exists())
             shim.close()
-        grant(self, name, run, devices)
+        grant(self, run, devices)
 
-    monkeypatch.setattr(JobFolder, "grant", just_after_it_came)
+    monkeypatch.setattr(ReplicaFolder, "grant", just_after_it_came)
     async with plan_copy(jobs, job) as ground:
         assert not late
         await until(lambda: ground.log().endswith("\n"))

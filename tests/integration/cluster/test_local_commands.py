@@ -18,7 +18,7 @@ from tests.needs import missing, needs
 from tests.waiting import is_alive, until
 from voda.accounts import account_of
 from voda.cluster.local.exec.commands import LocalCommands
-from voda.cluster.local.exec.session import LocalCommand
+from voda.cluster.local.exec.session import ExecSession
 from voda.cluster.local.isolation.cgroups import find_cgroups
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.cluster.port import CommandRequest, TerminalSize
@@ -31,7 +31,7 @@ as_root = needs(os.geteuid() == 0, "only root starts processes of other users")
 
 
 @asynccontextmanager
-async def beside(ground: Ground, *argv: str, replica: str = "worker-0", **fields: Any) -> AsyncIterator[LocalCommand]:
+async def beside(ground: Ground, *argv: str, replica: str = "worker-0", **fields: Any) -> AsyncIterator[ExecSession]:
     """Run a command beside a replica of job a."""
     request = CommandRequest(argv=argv, **fields)
     async with LocalCommands(lambda: [ground.cluster]).run("a", replica, request) as command:

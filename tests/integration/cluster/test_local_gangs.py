@@ -106,6 +106,6 @@ async def test_agents_of_an_older_voda_of_which_one_is_gone_begin_anew(ground: G
     for pid, _ in marked_processes(ground.folder / "a/.voda/replicas/worker-1"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    await until(lambda: not JobFolder(ground.folder, "a").is_locked("worker-1"))
+    await until(lambda: not JobFolder(ground.folder, "a").replica("worker-1").is_locked())
     await ground.open()
     await until_up(ground, 2, times=2)

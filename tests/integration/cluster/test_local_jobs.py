@@ -19,8 +19,9 @@ from voda import process_table
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local import job_replicas
 from voda.cluster.local.device_claims import DeviceClaims
-from voda.cluster.local.folder import Exit, JobFolder
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.processes import replica
+from voda.cluster.local.processes.replica_folder import Exit, ReplicaFolder
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import ClusterUnavailable
 from voda.domain.plan import HaltJob
@@ -71,14 +72,14 @@ async def test_end_when_the_log_has_not_heard_of_it_is_observed_until_it_has(gro
 async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all_the_same(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, lock = iter([False]), JobFolder.lock
+    answers, lock = iter([False]), ReplicaFolder.lock
 
     @contextmanager
-    def taken_once(self: JobFolder, name: str) -> Iterator[bool]:
-        with lock(self, name) as is_ours:
+    def taken_once(self: ReplicaFolder) -> Iterator[bool]:
+        with lock(self) as is_ours:
             yield next(answers, is_ours)
 
-    monkeypatch.setattr(JobFolder, "lock", taken_once)
+    monkeypatch.setattr(ReplicaFolder, "lock", taken_once)
     await ground.start(an_mpi_job("a", "exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
 
@@ -86,12 +87,13 @@ async def test_launcher_when_somebody_looks_at_its_lock_just_then_is_started_all
 async def test_launcher_when_somebody_looks_at_its_lock_as_it_ends_is_not_run_again(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, is_locked = iter([True]), JobFolder.is_locked
+    answers, is_locked = iter([True]), ReplicaFolder.is_locked
 
-    def taken_at_its_end(self: JobFolder, name: str) -> bool:
-        return next(answers, False) if (self.replicas / name / "exit.json").exists() else is_locked(self, name)
+    def taken_at_its_end(self: ReplicaFolder) -> bool:
+        ended = JobFolder(ground.folder, "a").replicas / self.name / "exit.json"
+        return next(answers, False) if ended.exists() else is_locked(self)
 
-    monkeypatch.setattr(JobFolder, "is_locked", taken_at_its_end)
+    monkeypatch.setattr(ReplicaFolder, "is_locked", taken_at_its_end)
     await ground.start(an_mpi_job("a", "echo ran; exit 0"))
     await ground.until_told(JobCompleted(job_id="a"))
     assert ground.log() == "ran\n"
@@ -109,7 +111,7 @@ async def test_shim_that_has_its_lock_and_does_not_say_who_it_is_is_looked_at_by
         return replica.find_replica(folder, name, run, status)
 
     monkeypatch.setattr(job_replicas, "find_replica", find_replica)
-    with JobFolder(ground.folder, "a").lock("launcher"):
+    with JobFolder(ground.folder, "a").replica("launcher").lock():
         await ground.start(an_mpi_job("a", "exit 0"))
         await until(lambda: len(looks) > 40)
         assert len(ground.cluster._context.timers) < 4
@@ -485,7 +487,7 @@ async def test_working_directory_when_it_is_not_there_fails_the_job_with_its_nam
 def test_shim_that_is_just_starting_when_looked_for_is_left_alone(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path, "a")
     folder.make()
-    folder.grant("worker-0", 1, [])
+    folder.replica("worker-0").grant(1, [])
     home = folder.replicas / "worker-0"
     with subprocess.Popen(["/bin/sleep", "60"], env={"VODA_REPLICA": str(home)}) as shim:
         try:

@@ -137,8 +137,8 @@ async def test_look_says_nothing_of_a_worker_that_came_and_went_since(
             await ground.resize("a", 1)
             await until(lambda: bool(begun))
             await ground.resize("a", 3)
-            await until(lambda: folder.files.exists("stray") and folder.alive("worker-2", 1) is not None)
-            shim = folder.alive("worker-2", 1)
+            await until(lambda: folder.files.exists("stray") and folder.replica("worker-2").alive(1) is not None)
+            shim = folder.replica("worker-2").alive(1)
             assert shim is not None
             os.kill(shim.pid, signal.SIGKILL)
             await until(lambda: not ground.cluster.jobs["a"].replicas.is_at_work("worker-2"))

@@ -25,9 +25,10 @@ from voda import process_table
 from voda.accounts import Account, account_of
 from voda.cluster.job_folders import LocalJobFolders
 from voda.cluster.local import device_claims
-from voda.cluster.local.folder import JobFolder, find_users_lock_holders
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.job_environment import clean_environment
 from voda.cluster.local.processes.marked import MarkedProcess
+from voda.cluster.local.processes.replica_folder import ReplicaFolder
 from voda.cluster.local.rendezvous import probe_for_users
 from voda.domain.errors import ClusterUnavailable, InvalidInput, TransientError
 from voda.domain.job import JobSpec
@@ -123,7 +124,7 @@ async def test_environment_is_that_of_the_user_and_nothing_reaches_roots_process
         program = spec.programs["worker"]
         await ground.start(replace(spec, programs={"worker": replace(program, env=program_env)}))
         await ground.until_logged("began", replica="worker-0")
-        shim = JobFolder(ground.folder, "a").alive("worker-0", 1)
+        shim = JobFolder(ground.folder, "a").replica("worker-0").alive(1)
         assert shim is not None
         home = ground.folder / ".records/a/.voda/replicas/worker-0"
         [its] = [environ for pid, environ in process_table.marked_processes(ground.folder) if pid == shim.pid]
@@ -157,7 +158,7 @@ async def test_user_cannot_read_what_is_anothers_or_vodas_and_can_read_the_own_l
                 record.parent.parent.parent,
             ):
                 assert "Permission denied" in refused(user, f"cat {path} || ls {path}"), path
-            shim = JobFolder(ground.folder, "a").alive("worker-0", 1)
+            shim = JobFolder(ground.folder, "a").replica("worker-0").alive(1)
             assert shim is not None
             assert "not permitted" in refused(user, f"kill -9 {shim.pid}")
             assert "Permission denied" in refused(user, f"cat /proc/{shim.pid}/environ")
@@ -233,11 +234,13 @@ async def test_worker_that_was_taken_away_is_free_though_an_unmarked_process_kee
     monkeypatch.setattr(device_claims, "_SPARE_S", 0.5)
     finders: list[threading.Thread] = []
 
-    def find(job: JobFolder, replica: str) -> tuple[MarkedProcess, ...]:
-        finders.append(threading.current_thread())
-        return find_users_lock_holders(job, replica)
+    find_holders = ReplicaFolder.find_users_lock_holders
 
-    monkeypatch.setattr(device_claims, "find_users_lock_holders", find)
+    def find(replica: ReplicaFolder) -> tuple[MarkedProcess, ...]:
+        finders.append(threading.current_thread())
+        return find_holders(replica)
+
+    monkeypatch.setattr(ReplicaFolder, "find_users_lock_holders", find)
     async with ground_of_users(folder, transport="rank") as ground:
         await ground.start(an_mpi_job("a", f"echo began; {FOREVER}", user=ANN, grace_s=0.1), workers=2)
         await ground.until_logged("began")
@@ -271,10 +274,10 @@ async def test_jobs_of_users_when_voda_is_gone_run_on_and_are_taken_over(folder:
         await ground.start(a_job("a", f"trap 'exit 0' TERM; echo began; {FOREVER}"))
         await ground.start(a_job("b", "while [ ! -e end ]; do sleep 0.05; done; exit 4", BOB))
         await ground.until_logged("began", replica="worker-0")
-        before = JobFolder(ground.folder, "a").alive("worker-0", 1)
+        before = JobFolder(ground.folder, "a").replica("worker-0").alive(1)
         await ground.cluster.close()
         (ground.folder / "b/end").touch()
-        await until(lambda: JobFolder(ground.folder, "b").exit("worker-0", 1) is not None)
+        await until(lambda: JobFolder(ground.folder, "b").replica("worker-0").exit(1) is not None)
         await ground.open()
         await until(lambda: failure(ground, "b") != "")
         assert "exit code 4" in failure(ground, "b")
@@ -290,7 +293,7 @@ async def test_replica_of_a_job_taken_over_starts_again_as_its_user_once_the_acc
     async with ground_of_users(folder, users) as ground:
         script = f"id -u; [ -e again ] || {{ touch again; exit 1; }}; {FOREVER}"
         await ground.start(a_job("a", script, policy={"backoff_limit": 3}))
-        await until(lambda: JobFolder(ground.folder, "a").exit("worker-0", 1) is not None)
+        await until(lambda: JobFolder(ground.folder, "a").replica("worker-0").exit(1) is not None)
         await ground.cluster.close()
         users.known[ANN] = TransientError("LDAP does not answer")
         cluster = await ground.open()
@@ -468,13 +471,13 @@ def test_folder_of_an_ended_job_is_in_use_by_its_processes_not_by_a_lock_that_it
     assert account is not None
     job = JobFolder(folder, "a", account=account)
     job.make(account)
-    job.grant("worker-0", 0, ())
+    job.replica("worker-0").grant(0, ())
     folders = LocalJobFolders(folder)
     lock = job.replicas / "worker-0" / "lock"
     hold = ["flock", "--no-fork", str(lock), "sleep", "60"]
     holder = subprocess.Popen(hold, user=account.uid, group=account.gid, extra_groups=[])
     try:
-        wait_until(lambda: job.is_locked("worker-0"))
+        wait_until(lambda: job.replica("worker-0").is_locked())
         assert not folders.is_in_use("a")
         environment = {process_table.REPLICA_MARK: str(job.replicas / "worker-0")}
         with subprocess.Popen(["sleep", "60"], user=account.uid, env=environment) as replica:
@@ -484,8 +487,8 @@ def test_folder_of_an_ended_job_is_in_use_by_its_processes_not_by_a_lock_that_it
         holder.kill()
         holder.wait()
     # That of a run which only voda starts is voda's own, so it counts.
-    job.grant("worker-1", 1, ())
-    with job.lock("worker-1"):
+    job.replica("worker-1").grant(1, ())
+    with job.replica("worker-1").lock():
         assert folders.is_in_use("a")
     assert not folders.is_in_use("a")
 

@@ -13,7 +13,7 @@ from tests.unit.hived.pods import a_group, a_pod
 from voda.api.listener import serving
 from voda.api.server import application
 from voda.domain.errors import NotFound, WrongState
-from voda.hived.pod_request import AnnotatedPod, PodMetadata
+from voda.hived.pod_request import HivedPod, PodMetadata
 from voda.log.memory import MemoryStore
 from voda.operator.hived.pod_scheduler import PodScheduler
 from voda.operator.hived.pod_watch import PodWatch
@@ -31,19 +31,19 @@ virtualClusters:
 class MemoryPods:
     """The pods that there are, by `namespace/name`."""
 
-    pods: dict[str, AnnotatedPod] = field(default_factory=dict)
+    pods: dict[str, HivedPod] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
     woken: list[str] = field(default_factory=list)
 
-    def create(self, name: str, **spec: Any) -> AnnotatedPod:
+    def create(self, name: str, **spec: Any) -> HivedPod:
         pod = self.pods[f"team/{name}"] = a_pod(name, **spec)
         return pod
 
-    def gang(self, name: str, pods: int, leafs: int, **spec: Any) -> Sequence[AnnotatedPod]:
+    def gang(self, name: str, pods: int, leafs: int, **spec: Any) -> Sequence[HivedPod]:
         group = a_group(name, (pods, leafs))
         return [self.create(f"{name}-{n}", leafCellNumber=leafs, affinityGroup=group, **spec) for n in range(pods)]
 
-    def delete(self, *pods: AnnotatedPod) -> None:
+    def delete(self, *pods: HivedPod) -> None:
         for pod in pods:
             del self.pods[pod.key]
             self.nodes.pop(pod.key, None)
@@ -51,10 +51,10 @@ class MemoryPods:
     def uid(self, key: str) -> str:
         return self.pods[key].metadata.uid if key in self.pods else ""
 
-    def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
+    def bound(self) -> Iterable[tuple[HivedPod, str]]:
         return [(self.pods[key], node) for key, node in self.nodes.items()]
 
-    def pending(self) -> Iterable[AnnotatedPod]:
+    def pending(self) -> Iterable[HivedPod]:
         return [pod for key, pod in self.pods.items() if key not in self.nodes]
 
     async def wake(self, key: str, uid: str, now: float) -> None:
@@ -67,7 +67,7 @@ class MemoryPods:
             raise WrongState(f"pod {key} is bound to node {self.nodes[key]}, not to {node}")
         meta = self.pods[key].metadata
         notes = {**(meta.annotations or {}), **annotations}
-        self.pods[key] = AnnotatedPod(PodMetadata(meta.name, meta.namespace, meta.uid, notes))
+        self.pods[key] = HivedPod(PodMetadata(meta.name, meta.namespace, meta.uid, notes))
 
 
 @dataclass
@@ -82,23 +82,23 @@ class Scheduling:
     async def ask(self, verb: str, body: Any, token: str = "") -> Answer:
         return await self.service.ask("POST", f"/v1/extender/{verb}", body=body, token=token)
 
-    async def filter(self, pod: AnnotatedPod, nodes: Iterable[str] = NODES) -> dict[str, Any]:
+    async def filter(self, pod: HivedPod, nodes: Iterable[str] = NODES) -> dict[str, Any]:
         answer = await self.ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)})
         assert answer.status == 200, answer.body
         return dict(answer.json())
 
-    async def node(self, pod: AnnotatedPod) -> str:
+    async def node(self, pod: HivedPod) -> str:
         """Return the only node for a pod; empty: none."""
         return next(iter((await self.filter(pod))["NodeNames"]), "")
 
-    async def reason(self, pod: AnnotatedPod) -> str:
+    async def reason(self, pod: HivedPod) -> str:
         """Return why there is no node."""
         answer = await self.filter(pod)
         assert not answer["NodeNames"]
         failed = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
         return str(answer["Error"] or failed["n1"])
 
-    async def bind(self, pod: AnnotatedPod, node: str) -> str:
+    async def bind(self, pod: HivedPod, node: str) -> str:
         """Return why a pod is not bound; empty: it is."""
         meta = pod.metadata
         body = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": node}
@@ -106,13 +106,13 @@ class Scheduling:
         assert answer.status == 200, answer.body
         return str(answer.json()["Error"])
 
-    async def start(self, *pods: AnnotatedPod) -> list[str]:
+    async def start(self, *pods: HivedPod) -> list[str]:
         """Filter and bind pods; return their nodes."""
         nodes = [await self.node(pod) for pod in pods]
         assert [await self.bind(pod, node) for pod, node in zip(pods, nodes, strict=True)] == [""] * len(pods)
         return nodes
 
-    async def preempt(self, pod: AnnotatedPod) -> dict[str, list[str]]:
+    async def preempt(self, pod: HivedPod) -> dict[str, list[str]]:
         """Return node -> uids of the pods that must leave it."""
         considered = {node: {"Pods": [], "NumPDBViolations": 0} for node in NODES}
         answer = await self.ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": considered})

@@ -15,7 +15,7 @@ from tests.unit.hived.pods import a_pod
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.errors import StoreUnavailable
-from voda.hived.pod_request import AnnotatedPod, PodMetadata
+from voda.hived.pod_request import HivedPod, PodMetadata
 from voda.log.memory import MemoryStore
 
 POD = msgspec.to_builtins(a_pod("p"))
@@ -83,7 +83,7 @@ async def test_pod_without_a_name_or_with_a_huge_gang_harms_nobody() -> None:
         assert "expected at most 65536" in await at.reason(a_pod("p", affinityGroup=huge))
         large = {"name": "large", "members": [{"podNumber": 65_536, "leafCellNumber": 1}]}
         assert "too few cells" in await at.reason(a_pod("p", affinityGroup=large))
-        nameless = AnnotatedPod(PodMetadata("", "", "uid", a_pod("p").metadata.annotations))
+        nameless = HivedPod(PodMetadata("", "", "uid", a_pod("p").metadata.annotations))
         assert await at.node(nameless)
 
 

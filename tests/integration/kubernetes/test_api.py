@@ -16,7 +16,7 @@ from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.domain.errors import ClusterUnavailable
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Absent, Conflict, NotServed, Rejected, Unreachable
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.metrics import KUBERNETES_REQUEST_DURATION, KUBERNETES_REQUESTS
 
 NODES = "/api/v1/nodes"
@@ -130,21 +130,21 @@ async def test_a_list_when_it_has_more_than_one_page_is_whole(api: Api) -> None:
     names = {f"map-{number}" for number in range(510)}
     async with asyncio.TaskGroup() as tasks:
         for name in names:
-            tasks.create_task(api.create(path, {"metadata": {"name": name}}, NamedObject))
-    listed = await api.list(path, NamedObject)
+            tasks.create_task(api.create(path, {"metadata": {"name": name}}, PartialObject))
+    listed = await api.list(path, PartialObject)
     assert {each.metadata.name for each in listed.items if each.metadata.name in names} == names
     assert int(listed.resource_version) >= max(int(each.metadata.resource_version) for each in listed.items)
     await api.delete("/api/v1/namespaces/pages")
 
 
 async def test_a_watch_yields_what_happens_after_a_list_and_ends_when_agreed(api: Api) -> None:
-    listed = await api.list(MAPS, NamedObject)
-    made = await api.create(MAPS, {"metadata": {"name": "watched"}}, NamedObject)
-    await api.patch(f"{MAPS}/watched", {"data": {"key": "value"}}, NamedObject)
+    listed = await api.list(MAPS, PartialObject)
+    made = await api.create(MAPS, {"metadata": {"name": "watched"}}, PartialObject)
+    await api.patch(f"{MAPS}/watched", {"data": {"key": "value"}}, PartialObject)
     await api.delete(f"{MAPS}/watched")
     seen = [
         change
-        async for change in api.watch(MAPS, NamedObject, after=listed.resource_version, query={"timeoutSeconds": "1"})
+        async for change in api.watch(MAPS, PartialObject, after=listed.resource_version, query={"timeoutSeconds": "1"})
         if change.type == "BOOKMARK" or change.object.metadata.name == "watched"
     ]
     assert [change.type for change in seen][:3] == ["ADDED", "MODIFIED", "DELETED"]
@@ -153,8 +153,8 @@ async def test_a_watch_yields_what_happens_after_a_list_and_ends_when_agreed(api
 
 
 async def test_a_watch_brings_an_object_as_large_as_the_server_keeps(api: Api) -> None:
-    listed = await api.list(MAPS, NamedObject)
-    await api.create(MAPS, {"metadata": {"name": "large"}, "data": {"key": "x" * 1_000_000}}, NamedObject)
+    listed = await api.list(MAPS, PartialObject)
+    await api.create(MAPS, {"metadata": {"name": "large"}, "data": {"key": "x" * 1_000_000}}, PartialObject)
     async for change in api.watch(MAPS, dict, after=listed.resource_version):
         if change.object["metadata"]["name"] == "large":
             assert len(change.object["data"]["key"]) == 1_000_000

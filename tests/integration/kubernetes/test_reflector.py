@@ -12,7 +12,7 @@ from tests.telemetry import RecordingTelemetry
 from tests.waiting import until, until_it_is
 from voda.clock import SystemClock
 from voda.kubernetes_client.api import Api
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.kubernetes_client.reflector import Reflector
 from voda.metrics import LAST_MIRROR_DRIFT
 
@@ -33,7 +33,7 @@ async def api(plane: ControlPlane) -> AsyncIterator[Api]:
     made = await Api.open(plane.kubeconfig())
 
     async def is_there() -> bool:
-        return await made.get("/api/v1/namespaces/default", NamedObject) is not None
+        return await made.get("/api/v1/namespaces/default", PartialObject) is not None
 
     # The server makes it a moment after it is ready.
     await until_it_is(is_there)
@@ -44,7 +44,7 @@ async def api(plane: ControlPlane) -> AsyncIterator[Api]:
 async def test_what_is_made_changed_and_deleted_is_seen_in_its_order(api: Api) -> None:
     async with _following(api) as (kept, told):
         made = await _make(api, "one")
-        changed = await api.patch(f"{MAPS}/one", {"data": {"key": "value"}}, NamedObject)
+        changed = await api.patch(f"{MAPS}/one", {"data": {"key": "value"}}, PartialObject)
         await api.delete(f"{MAPS}/one")
         await until(lambda: "default/one" not in kept.objects and len(told) >= 3)
     assert changed is not None
@@ -111,14 +111,16 @@ async def test_a_kind_that_is_not_there_is_empty_after_a_while_and_followed_once
         await until(lambda: set(kept.objects) == {"default/first"})
 
 
-Told = list[tuple[NamedObject | None, NamedObject | None]]
+Told = list[tuple[PartialObject | None, PartialObject | None]]
 
 
 @asynccontextmanager
-async def _following(api: Api, path: str = MAPS, **options: Any) -> AsyncIterator[tuple[Reflector[NamedObject], Told]]:
+async def _following(
+    api: Api, path: str = MAPS, **options: Any
+) -> AsyncIterator[tuple[Reflector[PartialObject], Told]]:
     """Keep a collection, once it is synced, for as long as the block lasts."""
     told: Told = []
-    kept = Reflector(api, path, NamedObject, changed=lambda *pair: told.append(pair), clock=SystemClock(), **options)
+    kept = Reflector(api, path, PartialObject, changed=lambda *pair: told.append(pair), clock=SystemClock(), **options)
     running_it = asyncio.create_task(kept.run())
     try:
         async with asyncio.timeout(60):
@@ -129,19 +131,19 @@ async def _following(api: Api, path: str = MAPS, **options: Any) -> AsyncIterato
         await asyncio.wait([running_it])
 
 
-async def _make(api: Api, name: str) -> NamedObject:
-    return await api.create(MAPS, {"metadata": {"name": name}}, NamedObject)
+async def _make(api: Api, name: str) -> PartialObject:
+    return await api.create(MAPS, {"metadata": {"name": name}}, PartialObject)
 
 
 async def _churn(api: Api, name: str) -> None:
     for _ in range(4):
         await _make(api, name)
         for number in range(4):
-            await api.patch(f"{MAPS}/{name}", {"data": {"number": str(number)}}, NamedObject)
+            await api.patch(f"{MAPS}/{name}", {"data": {"number": str(number)}}, PartialObject)
         await api.delete(f"{MAPS}/{name}")
 
 
-def _is_named(name: str, pair: tuple[NamedObject | None, NamedObject | None]) -> bool:
+def _is_named(name: str, pair: tuple[PartialObject | None, PartialObject | None]) -> bool:
     return any(each is not None and each.metadata.name == name for each in pair)
 
 

@@ -10,7 +10,7 @@ from tests.telemetry import RecordingTelemetry
 from tests.waiting import until
 from voda.clock import SystemClock
 from voda.cluster.kubernetes.objects import JobObject
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.kubernetes_client.reflector import Reflector
 from voda.metrics import LAST_MIRROR_DRIFT
 
@@ -118,7 +118,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_asked_less_and_less_oft
 async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks() -> None:
     lists = [refused(429, Retry_After="3600"), listed(5)]
     async with Misbehaving(list=lists, watch=[QUIET]) as server, Speaking(server.url) as api:
-        kept = Reflector(api, PATH, NamedObject, changed=lambda *_: None, clock=SystemClock())
+        kept = Reflector(api, PATH, PartialObject, changed=lambda *_: None, clock=SystemClock())
         task = asyncio.create_task(kept.run())
         await until(lambda: "429" in kept.failure)
         await asyncio.sleep(0.5)
@@ -177,7 +177,7 @@ async def test_a_list_is_asked_for_every_so_often() -> None:
 
 @asynccontextmanager
 async def _following(
-    server: Misbehaving, *, kind: Any = NamedObject, timeout_s: float = 15.0, **options: Any
+    server: Misbehaving, *, kind: Any = PartialObject, timeout_s: float = 15.0, **options: Any
 ) -> AsyncIterator[tuple[Reflector[Any], list[str], RecordingTelemetry]]:
     """Keep what a server shows, once it is synced; tell what changed in short: +name1, name1>2, -name2."""
     told: list[str] = []

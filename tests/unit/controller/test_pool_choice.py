@@ -13,7 +13,7 @@ from voda.events.types import (
     JobSubmitted,
     NodeJoined,
     PlanAdopted,
-    RatelimitChanged,
+    SettingsChanged,
     WorkerExited,
     WorkerStarted,
 )
@@ -21,7 +21,7 @@ from voda.log.memory import MemoryStore
 from voda.placement import PLACERS
 from voda.policies import POLICIES
 from voda.projections.live import Live
-from voda.timetravel.job_explanation import SubmittedJob, decisions_on
+from voda.timetravel.job_explanation import LoggedSubmission, decisions_on
 from voda.timetravel.verify import verify
 
 POOLS = {"a100": "", "v100": "", "h100": ""}
@@ -39,7 +39,9 @@ class Stage:
 
     async def begin(self) -> None:
         for pool, node in (("a100", "a1"), ("v100", "v1")):
-            await self.add(NodeJoined(node=a_node(node, pool=pool)), RatelimitChanged(pool=pool, ratelimit_s=0.0))
+            await self.add(
+                NodeJoined(node=a_node(node, pool=pool)), SettingsChanged(pool=pool, settings={"ratelimit_s": 0.0})
+            )
             await self.add(JobSubmitted(spec=a_spec(f"fills-{pool}", pool=pool, min_replicas=4, max_replicas=4)))
         for controller in self.controllers:
             await controller.lead("me")
@@ -139,7 +141,7 @@ async def test_explanation_of_a_job_that_has_moved_tells_what_was_decided_in_eac
     stage = await a_waiting_job()
     await stage.free("v100")
     (submission,) = [
-        SubmittedJob(event.data.spec, event.position)
+        LoggedSubmission(event.data.spec, event.position)
         for event in await stage.store.read(0, 10_000)
         if isinstance(event.data, JobSubmitted) and event.data.spec.job_id == "any"
     ]

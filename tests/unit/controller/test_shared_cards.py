@@ -11,7 +11,7 @@ from voda.events.types import (
     JobCompleted,
     JobSubmitted,
     NodeJoined,
-    RatelimitChanged,
+    SettingsChanged,
     ShareAssigned,
     ShareReleased,
     VirtualClustersApplied,
@@ -32,7 +32,7 @@ async def stage() -> Stage:
     stage = Stage()
     await stage.add(
         NodeJoined(node=a_node("n1", gpus=2, devices=GPUS)),
-        RatelimitChanged(pool="default", ratelimit_s=0.0),
+        SettingsChanged(pool="default", settings={"ratelimit_s": 0.0}),
         VirtualClustersApplied(
             pool="default", cells=some_cells({"vision": {"node.gpu": 1}, "speech": {"node.gpu": 1}})
         ),

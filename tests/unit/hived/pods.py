@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod, PodMetadata
+from voda.hived.pod_request import SCHEDULING_SPEC, HivedPod, PodMetadata
 
 
-def a_pod(name: str, *, annotations: Mapping[str, str] | None = None, **spec: Any) -> AnnotatedPod:
+def a_pod(name: str, *, annotations: Mapping[str, str] | None = None, **spec: Any) -> HivedPod:
     """Return a pod of one device in virtual cluster `a`, unless its request says otherwise; JSON is YAML."""
     request = {"virtualCluster": "a", "leafCellNumber": 1, **spec}
     metadata = PodMetadata(name, "team", name, {SCHEDULING_SPEC: json.dumps(request), **(annotations or {})})
-    return AnnotatedPod(metadata)
+    return HivedPod(metadata)
 
 
 def a_group(name: str, *members: tuple[int, int]) -> dict[str, Any]:

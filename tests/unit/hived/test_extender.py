@@ -15,7 +15,7 @@ from voda.domain.errors import InvalidInput, NotFound, WrongState
 from voda.extender.wire import ExtenderBindingArgs, ExtenderFilterResult
 from voda.hived.bind_info import BIND_INFO, ISOLATION, read_bound_pod
 from voda.hived.extender import HivedExtender
-from voda.hived.pod_request import AnnotatedPod
+from voda.hived.pod_request import HivedPod
 
 NODES = ("r0n0", "r0n1")
 
@@ -24,16 +24,16 @@ def a_cluster_book() -> CellBook:
     return a_book(a_cluster(racks=1, quotas={"a": {"rack.node": 1}, "b": {"rack.node": 1}}))
 
 
-def filtered(extender: HivedExtender, pod: AnnotatedPod, nodes: tuple[str, ...] = NODES) -> ExtenderFilterResult:
+def filtered(extender: HivedExtender, pod: HivedPod, nodes: tuple[str, ...] = NODES) -> ExtenderFilterResult:
     return extender.filter(pod, nodes)
 
 
-def preempted(extender: HivedExtender, pod: AnnotatedPod) -> Any:
+def preempted(extender: HivedExtender, pod: HivedPod) -> Any:
     result = extender.preempt(pod, NODES)
     return msgspec.json.decode(msgspec.json.encode(result))["NodeNameToMetaVictims"]
 
 
-def bound(extender: HivedExtender, pod: AnnotatedPod) -> AnnotatedPod:
+def bound(extender: HivedExtender, pod: HivedPod) -> HivedPod:
     """Filter and bind a pod; return it with the annotations that it is bound with."""
     (node,) = filtered(extender, pod).node_names
     arguments = ExtenderBindingArgs(pod.metadata.name, "team", pod.metadata.uid, node)

@@ -14,7 +14,7 @@ from voda.log.append_plan import EventRow
 from voda.log.jetstream import state as state_module
 from voda.log.jetstream.index import GroupBoundary, IdIndex, OpenSegment, boundary_before, positions_of
 from voda.log.jetstream.marks import name_of, token
-from voda.log.jetstream.messages import Group, GroupAssembler, OutgoingGroup, encode_group
+from voda.log.jetstream.messages import Group, OutgoingGroup, encode_group, group_at
 from voda.log.jetstream.state import LogState
 from voda.log.jetstream.transport.stream import is_led_by_most
 from voda.log.jetstream.transport.url import NatsLocation, is_nats, parse_url
@@ -101,83 +101,73 @@ def rows(first: int, count: int, *, size: int = 0) -> Sequence[EventRow]:
     return made
 
 
-def group(first: int, count: int, *, after: int, prev: bytes = b"", size: int = 0) -> OutgoingGroup:
-    return encode_group(rows(first, count, size=size), after=after, prev=prev, limit_bytes=6000)
+def group(first: int, count: int, *, after: int, prev: bytes = b"") -> OutgoingGroup:
+    return encode_group(rows(first, count), after=after, prev=prev, limit_bytes=100_000)
 
 
 def found(messages: Sequence[bytes]) -> list[list[int]]:
-    assembly = GroupAssembler(0)
-    groups = [assembly.take(sequence, data) for sequence, data in enumerate(messages, 1)]
+    groups = [group_at(sequence, data) for sequence, data in enumerate(messages, 1)]
     return [[sealed.position for sealed in one.sealed] for one in groups if one]
 
 
-def test_group_in_one_message_is_read_as_it_was_written() -> None:
-    (data,) = group(1, 3, after=0).parts
-    read = GroupAssembler(0).take(1, data)
+def test_group_is_read_as_it_was_written() -> None:
+    read = group_at(1, group(1, 3, after=0).data)
     assert read is not None
     assert [(sealed.position, sealed.is_intact) for sealed in read.sealed] == [(1, True), (2, True), (3, True)]
 
 
-def test_group_in_parts_counts_with_its_last() -> None:
-    parts = group(1, 12, after=0, size=1000).parts
-    assert len(parts) > 2
-    assert found(parts) == [list(range(1, 13))]
-    assert found(parts[:-1]) == []
-
-
-def test_parts_that_do_not_stand_next_to_each_other_do_not_count() -> None:
-    parts = group(1, 12, after=0, size=1000).parts
-    other = group(1, 1, after=1).parts[0]
-    assert found([parts[0], other, *parts[1:]]) == [[1]]
-    assert found([*parts[:1], *parts[2:]]) == []
-    assert found([parts[1], parts[0], *parts[1:]]) == []
+def test_group_larger_than_a_message_is_compressed_and_read_as_it_was_written() -> None:
+    written = encode_group(rows(1, 12, size=10_000), after=0, prev=b"", limit_bytes=20_000)
+    assert len(written.data) < 20_000
+    read = group_at(1, written.data)
+    assert read is not None
+    assert [(sealed.position, sealed.is_intact) for sealed in read.sealed] == [(n, True) for n in range(1, 13)]
 
 
 def test_message_planned_behind_another_does_not_count() -> None:
     first, lost, second = group(1, 1, after=0), group(1, 2, after=0), group(2, 1, after=2)
-    assert found([first.parts[0], lost.parts[0], second.parts[0]]) == [[1], [2]]
+    assert found([first.data, lost.data, second.data]) == [[1], [2]]
 
 
-def test_message_that_is_none_of_a_log_is_damage() -> None:
+@pytest.mark.parametrize("data", [b"hello", b"\x78hello"])
+def test_message_that_is_none_of_a_log_is_damage(data: bytes) -> None:
     with pytest.raises(LogDamaged, match="message 1 of the stream is no part of a voda log"):
-        GroupAssembler(0).take(1, b"hello")
+        group_at(1, data)
 
 
 def test_message_of_a_newer_voda_is_refused() -> None:
-    (data,) = group(1, 1, after=0).parts
+    data = group(1, 1, after=0).data
     with pytest.raises(LogTooNew, match="format 2"):
-        GroupAssembler(0).take(1, data.replace(b"\x99\x01", b"\x99\x02", 1))
+        group_at(1, data.replace(b"\x97\x01", b"\x97\x02", 1))
 
 
-def test_group_too_large_for_all_its_messages_is_refused() -> None:
+def test_group_too_large_for_a_message_is_refused() -> None:
     with pytest.raises(InvalidInput, match="too large to be appended at once"):
-        encode_group(rows(1, 80, size=3000), after=0, prev=b"", limit_bytes=6000)
+        encode_group(rows(1, 400), after=0, prev=b"", limit_bytes=6000)
 
 
 # ---- state and segments
 
 
 def counted(outgoing: OutgoingGroup) -> Group:
-    assembly = GroupAssembler(outgoing.after)
-    read = [assembly.take(outgoing.after + 1 + number, part) for number, part in enumerate(outgoing.parts)][-1]
+    read = group_at(outgoing.sequence, outgoing.data)
     assert read is not None
     return read
 
 
 def test_state_folded_is_the_state_written() -> None:
     one, two = LogState(GroupBoundary(0, 1), {}), LogState(GroupBoundary(0, 1), {})
-    first = group(1, 12, after=0, size=1000)
-    last = first.last_sequence
-    second = group(13, 2, after=last, prev=first.name)
-    heads = {row[1]: Head(1, row[7]) for row in [*rows(1, 12, size=1000), *rows(13, 2)]}
+    first = group(1, 12, after=0)
+    second = group(13, 2, after=1, prev=first.name)
+    heads = {row[1]: Head(1, row[7]) for row in rows(1, 14)}
     one.fold(counted(first))
     one.fold(counted(second))
-    two.write(first, rows(1, 12, size=1000), {})
+    two.write(first, rows(1, 12), {})
     two.write(second, rows(13, 2), heads)
     assert (one.position, one.sequence, one.group, one.heads) == (two.position, two.sequence, two.group, two.heads)
     assert one.recent.ids == two.recent.ids
     assert one.recent.segment() == two.recent.segment()
-    assert one.recent.boundary(13) == GroupBoundary(12, last + 1)
+    assert one.recent.boundary(13) == GroupBoundary(12, 2)
 
 
 def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
@@ -190,12 +180,13 @@ def test_group_that_follows_another_than_the_one_before_is_damage() -> None:
 def test_state_of_a_checkpoint_goes_on_as_if_it_had_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "SEGMENT_EVENTS", 10)
     state = LogState(GroupBoundary(0, 1), {})
-    closed = state.fold(counted(first := group(1, 12, after=0, size=10)))
+    closed = state.fold(counted(first := group(1, 12, after=0)))
     assert closed is not None
     again = LogState.load(closed.checkpoint)
     for one in (state, again):
         one.fold(counted(group(13, 1, after=1, prev=first.name)))
     assert (again.position, again.heads, again.segments) == (state.position, state.heads, [(0, 1, 12)])
+    assert closed.segment.last == 12
     assert again.recent.ids == state.recent.ids == {"e13": 13}
     assert boundary_before(closed.segment, 7) == GroupBoundary(0, 1)
     assert list(positions_of("job.7", closed.segment.streams, 0)) == [7]
@@ -227,16 +218,6 @@ def test_groups_of_recent_events_are_found() -> None:
         GroupBoundary(102, 9),
     ]
     assert list(positions_of("job.a", recent.streams, recent.after)) == [101, 103]
-
-
-def test_group_that_is_cut_otherwise_has_another_name() -> None:
-    wide, narrow = (
-        encode_group(rows(1, 12, size=1000), after=0, prev=b"", limit_bytes=limit) for limit in (8_000, 6_000)
-    )
-    assert len(narrow.parts) > len(wide.parts) > 1
-    assembly = GroupAssembler(0)
-    assert assembly.take(1, wide.parts[0]) is None
-    assert not any(assembly.take(number, narrow.parts[number - 1]) for number in range(2, len(narrow.parts) + 1))
 
 
 def _other(active_s: float, *, offline: bool = False) -> dict[str, Any]:

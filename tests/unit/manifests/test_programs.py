@@ -9,7 +9,7 @@ from voda.kinds.pod_template import TorchElasticPolicy
 from voda.kinds.pytorchjob import PyTorchJob
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
-    Program,
+    ReplicaProgram,
     expand_program,
     failure_policy,
     is_plain,
@@ -27,7 +27,7 @@ def elastic_policy(manifest: dict[str, Any]) -> TorchElasticPolicy | None:
 def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
     manifest = an_mpi_job(env={"NP": "2", "LR": "0.1"}, launcher={"workingDir": "/code"})
     manifest["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["terminationGracePeriodSeconds"] = 90
-    assert program(typed_manifest(manifest), "launcher") == Program(
+    assert program(typed_manifest(manifest), "launcher") == ReplicaProgram(
         role="launcher",
         argv=("mpirun", "train.py"),
         env=(("NP", "2"), ("LR", "0.1")),
@@ -37,7 +37,7 @@ def test_program_of_a_launcher_when_read_is_its_command_then_its_args() -> None:
 
 
 def test_program_when_the_image_brings_the_command_is_empty() -> None:
-    assert program(typed_manifest(an_mpi_job()), "worker") == Program(role="worker", argv=())
+    assert program(typed_manifest(an_mpi_job()), "worker") == ReplicaProgram(role="worker", argv=())
 
 
 def test_program_when_the_kind_has_no_such_role_is_none() -> None:
@@ -125,17 +125,19 @@ def test_working_dir_when_annotated_is_that_folder() -> None:
 
 def test_env_when_a_value_refers_to_another_sees_only_what_came_before() -> None:
     env = (("A", "1"), ("B", "$(A)$(C)"), ("C", "3"), ("D", "$(C)-$(GIVEN)"))
-    _, found = expand_program(Program(role="launcher", argv=(), env=env), {"GIVEN": "x"})
+    _, found = expand_program(ReplicaProgram(role="launcher", argv=(), env=env), {"GIVEN": "x"})
     assert {name: found[name] for name in "ABCD"} == {"A": "1", "B": "1$(C)", "C": "3", "D": "3-x"}
 
 
 def test_env_when_a_name_comes_twice_takes_the_later_value() -> None:
-    argv, env = expand_program(Program(role="worker", argv=("$(A)",), env=(("A", "1"), ("A", "$(A)2"))), {"A": "0"})
+    argv, env = expand_program(
+        ReplicaProgram(role="worker", argv=("$(A)",), env=(("A", "1"), ("A", "$(A)2"))), {"A": "0"}
+    )
     assert (argv, env["A"]) == (("12",), "12")
 
 
 def test_pod_name_when_the_cluster_gives_none_is_made_of_job_and_role() -> None:
-    program = Program(role="launcher", argv=("$(ME)",), env=(("ME", "$(VODA_POD_NAME)"),))
+    program = ReplicaProgram(role="launcher", argv=("$(ME)",), env=(("ME", "$(VODA_POD_NAME)"),))
     assert expand_program(program, {"VODA_JOB_NAME": "digits"})[0] == ("digits-launcher",)
     assert expand_program(program, {"VODA_POD_NAME": "digits-launcher-x7"})[0] == ("digits-launcher-x7",)
 

@@ -15,8 +15,9 @@ from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Obstacle, StartBackoff
 from voda.domain.plan import Plan
 from voda.domain.reasons.nodes import Said
+from voda.domain.settings import Settings
 from voda.domain.shares import PodShares, SharingNode
-from voda.domain.state import ClusterState, Settings
+from voda.domain.state import ClusterState
 from voda.events.node_text import stuck_text
 from voda.events.types import (
     AnyFact,

@@ -4,11 +4,11 @@ import tracemalloc
 
 import msgspec
 
-from voda.projections.job_registry import JobIndex
+from voda.projections.job_registry import SubmissionIndex
 
 
-def filled(jobs: int) -> JobIndex:
-    ledger = JobIndex()
+def filled(jobs: int) -> SubmissionIndex:
+    ledger = SubmissionIndex()
     for number in range(jobs):
         ledger.add(f"job-{number}", f"event-{number}")
     return ledger
@@ -34,7 +34,7 @@ def test_job_with_the_least_digest_of_its_tier_is_found() -> None:
 
 
 def test_state_when_dumped_and_loaded_goes_on_as_before() -> None:
-    ledger, again = filled(20_000), JobIndex()
+    ledger, again = filled(20_000), SubmissionIndex()
     again.load(ledger.dump())
     for one in (ledger, again):
         one.add("émile", "event-x")
@@ -56,7 +56,7 @@ def test_memory_is_some_fifty_bytes_a_job() -> None:
     assert held < 12_000 * 130
 
 
-def sizes(ledger: JobIndex) -> tuple[int, list[int]]:
+def sizes(ledger: SubmissionIndex) -> tuple[int, list[int]]:
     """Return how many digests the dict holds, and how many each tier."""
     tail, tiers, _, _ = msgspec.msgpack.decode(ledger.dump())
     return len(tail), [len(numbers) // 4 for _, numbers in tiers]

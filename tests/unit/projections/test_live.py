@@ -12,7 +12,7 @@ from voda.domain.cells import CellsSpec, GangPod, GangRequest, QuotaSpec, Virtua
 from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest, Gpus
 from voda.domain.job import Job, Phase
 from voda.domain.reasons.outcomes import Waits
-from voda.domain.state import Settings
+from voda.domain.settings import Settings
 from voda.events.node_text import refusal_text
 from voda.events.types import (
     AnyFact,
@@ -39,9 +39,8 @@ from voda.events.types import (
     NodeLeft,
     NodeUndrainRequested,
     PlanAdopted,
-    PolicyChanged,
     ProgramFailed,
-    RatelimitChanged,
+    SettingsChanged,
     ShareAssigned,
     ShareReleased,
     ShareRequested,
@@ -254,9 +253,19 @@ def test_drain_when_the_node_changes_its_pool_goes_with_it_and_ends_when_it_leav
 
 def test_settings_when_changed_keep_what_was_not_named() -> None:
     log = Log()
-    log.add(PolicyChanged(pool="default", policy="tiresias", parameters={"tiresias": {"demote_gpu_s": 10.0}}), at=0)
-    log.add(RatelimitChanged(pool="default", ratelimit_s=5.0), at=1)
-    log.add(PolicyChanged(pool="default", placer="packed", parameters={"tiresias": {"promote_knob": 2.0}}), at=2)
+    log.add(
+        SettingsChanged(
+            pool="default", settings={"policy": "tiresias", "parameters": {"tiresias": {"demote_gpu_s": 10.0}}}
+        ),
+        at=0,
+    )
+    log.add(SettingsChanged(pool="default", settings={"ratelimit_s": 5.0}), at=1)
+    log.add(
+        SettingsChanged(
+            pool="default", settings={"placer": "packed", "parameters": {"tiresias": {"promote_knob": 2.0}}}
+        ),
+        at=2,
+    )
     settings = folded(log).settings("default")
     assert (settings.policy, settings.placer, settings.ratelimit_s) == ("tiresias", "packed", 5.0)
     assert settings.parameters == {"tiresias": {"demote_gpu_s": 10.0, "promote_knob": 2.0}}

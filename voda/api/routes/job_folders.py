@@ -11,14 +11,14 @@ from msgspec import Meta, Struct
 from voda.api.operation import WRITERS, Operation, Response, Routes
 from voda.api.requests import json_response, query_of
 from voda.api.routes.jobs import JOB_ID, JOB_PATH
+from voda.application.folder_retention import RetentionRule, expired
 from voda.application.job_folders import FolderKeeper
 from voda.application.lookup import spec_of
 from voda.auth.callers import Caller, require_owner
 from voda.domain.errors import NotFound
 from voda.domain.job import JobSpec
-from voda.domain.retention import RetentionRule, expired
 from voda.untrusted_trees import TreeSize
-from voda.wire.base import instant, view_of
+from voda.wire.base import view_of
 from voda.wire.housekeeping import JobFolderView, KeptFolderList, KeptFolderView
 
 _NONE_KEPT = (
@@ -78,10 +78,7 @@ class FolderRoutes(Routes):
                 goes |= {one.job_id: cause for one, cause in expired(in_pool, keeper.rule(pool), now)}
         else:
             goes = {one.job_id: cause for one, cause in expired(kept, _rule(query), now)}
-        items = tuple(
-            view_of(KeptFolderView, one, finished_at=instant(one.finished_at), goes=goes.get(one.job_id, ""))
-            for one in kept
-        )
+        items = tuple(view_of(KeptFolderView, one, goes=goes.get(one.job_id, "")) for one in kept)
         return json_response(
             KeptFolderList(
                 items=items,
@@ -133,14 +130,12 @@ class FolderRoutes(Routes):
         return view_of(
             JobFolderView,
             tree,
-            job_id=spec.job_id,
-            user=spec.user,
-            pool=spec.pool,
-            finished_at=instant(record.finished_at if record is not None else None),
+            spec,
+            finished_at=record.finished_at if record is not None else None,
             path="" if deletion else str(keeper.folders.path(spec.job_id)),
             output_limit_bytes=keeper.output_bytes(spec.pool),
             cut_replicas=cut,
-            deleted_at=instant(deletion.at if deletion else None),
+            deleted_at=deletion.at if deletion else None,
             deleted_by=deletion.by if deletion else "",
         )
 

@@ -23,7 +23,7 @@ from voda.application.change_job import ProgressReport, report
 from voda.application.lookup import job_of, spec_of
 from voda.auth.callers import Caller, require_owner
 from voda.cluster.port import LineTimes, Outputs
-from voda.domain.errors import FolderDeleted, InvalidField, InvalidInput, NotAllowed, NotFound
+from voda.domain.errors import FolderGone, InvalidField, InvalidInput, NotAllowed, NotFound
 from voda.domain.job import JobSpec
 from voda.events.types import JobSubmitted
 from voda.projections.job_names import EXACT
@@ -186,10 +186,10 @@ def _since(text: str, now: float) -> float:
 
 
 async def refuse_deleted(backend: Backend, job_id: str) -> None:
-    """Raise FolderDeleted where the job's output was deleted, with when and by whom."""
+    """Raise FolderGone where the job's output was deleted, with when and by whom."""
     if backend.folders is not None and (deletion := await backend.folders.deletion(job_id)) is not None:
         at = rfc3339(deletion.at, decimals=0)
-        raise FolderDeleted(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
+        raise FolderGone(f"job {job_id}: its output was deleted on {at} by {deletion.by}, with all of its folder")
 
 
 def _select_replica(backend: Backend, spec: JobSpec, replica: str, known: Sequence[str]) -> str:

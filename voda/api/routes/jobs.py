@@ -27,7 +27,7 @@ from voda.api.requests import (
     query_of,
 )
 from voda.application.backend import Backend
-from voda.application.change_job import JobChange, cancel, change
+from voda.application.change_job import JobPatch, cancel, change
 from voda.application.lookup import job_id_then, job_of, spec_of
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
@@ -162,7 +162,7 @@ class JobRoutes(Routes):
         roles=WRITERS,
         path_parameters=JOB_ID,
         headers=_IF_MATCH,
-        body=RequestBody(of=JobChange, media_types=(JSON, MERGE_PATCH)),
+        body=RequestBody(of=JobPatch, media_types=(JSON, MERGE_PATCH)),
         answers=(Response(of=JobView, headers=JOB_ETAG),),
         problems=(404, 409, 412),
     )
@@ -170,7 +170,7 @@ class JobRoutes(Routes):
         """Change what a job asks for."""
         record = job_of(self.backend, request.match_info["job_id"], caller)
         require_owner(record.spec, caller, what="change it")
-        wanted = await body_of(request, JobChange, self._limits)
+        wanted = await body_of(request, JobPatch, self._limits)
         record = await change(self.backend, record, wanted, caller, is_expected=_expected(request))
         return encoded_response(self._json.job(record), etag=str(record.revision))
 

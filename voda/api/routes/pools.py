@@ -13,16 +13,17 @@ from voda.api.operation import ADMINS, JSON, MERGE_PATCH, Operation, RequestBody
 from voda.api.presenters.pools import nodes_of, plan_of, pool_of, revision_of, settings_of
 from voda.api.requests import body_of, cached_response, is_expected, json_response, printable_reason, query_of
 from voda.application.backend import Backend
-from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.change_settings import SettingsChange, change_settings, given_settings
 from voda.application.drain_node import drain, state_with, undrain
 from voda.application.lookup import known_pool, pool_names, pool_state
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.plan import Plan
+from voda.domain.settings import Settings
 from voda.domain.shares import SharingNode
 from voda.domain.state import ClusterState
 from voda.timetravel.replay import plan_numbered, position_of
-from voda.wire.pools import NodeList, NodeView, PlanView, PoolList, PoolView, SettingsView
+from voda.wire.pools import NodeList, NodeView, PlanView, PoolList, PoolView
 
 
 class NodesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,7 +182,7 @@ class PoolRoutes(Routes):
         f"{_POOL_PATH}/settings",
         path_parameters=_POOL,
         headers={"If-None-Match": "Answer 304 if the settings are still these."},
-        answers=[Response(of=SettingsView, headers=_ETAG), Response(status=304, media_type="")],
+        answers=[Response(of=Settings, headers=_ETAG), Response(status=304, media_type="")],
         problems=[404],
     )
     async def get_settings(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
@@ -197,7 +198,7 @@ class PoolRoutes(Routes):
         path_parameters=_POOL,
         headers={"If-Match": "Change them only if they are still these (412 otherwise)."},
         body=RequestBody(of=SettingsChange, media_types=(JSON, MERGE_PATCH)),
-        answers=[Response(of=SettingsView, headers=_ETAG)],
+        answers=[Response(of=Settings, headers=_ETAG)],
         problems=[404, 412],
     )
     async def change_settings(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -206,7 +207,7 @@ class PoolRoutes(Routes):
         settings = await change_settings(
             self.backend,
             pool,
-            await body_of(request, SettingsChange, self.backend.limits),
+            given_settings(await body_of(request, SettingsChange, self.backend.limits)),
             actor=caller.user,
             is_expected=lambda now: is_expected(request, revision_of(settings_of(now))),
         )

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
@@ -18,12 +17,12 @@ from voda.api.presenters.vodascheduler import HEAD, dated, policy_of, row, secon
 from voda.api.requests import manifest_of, query_of, raw_body
 from voda.application.backend import Backend
 from voda.application.change_job import cancel
-from voda.application.change_settings import SettingsChange, change_settings
+from voda.application.change_settings import change_settings
 from voda.application.lookup import known_pool
 from voda.application.submit_job import JobSubmitter
 from voda.auth.callers import Caller, require_owner
-from voda.domain.errors import InvalidField, NotFound
-from voda.domain.state import Settings
+from voda.domain.errors import NotFound
+from voda.domain.settings import Settings
 
 _ANSWER: Final = (Response(media_type=TEXT),)
 _ROWS_AT_ONCE: Final = 500
@@ -135,11 +134,7 @@ class CompatRoutes(Routes):
         """Set the setting to the value that the body means, and return the pool and its settings."""
         pool = known_pool(self.backend, query_of(request, PoolQuery).pool or self.backend.pools[0])
         value = value_of(await raw_body(request, self.backend.limits))
-        try:
-            change = msgspec.convert({name: value}, SettingsChange)
-        except msgspec.ValidationError as error:
-            raise InvalidField(name, f"{name}: {error}") from error
-        return pool, await change_settings(self.backend, pool, change, actor=caller.user)
+        return pool, await change_settings(self.backend, pool, {name: value}, actor=caller.user)
 
 
 def _in_pool(manifest: dict[str, Any], pool: str) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from typing import Final
 from voda import config
 from voda.app.kubernetes.log_liveness import LogLiveness
 from voda.app.kubernetes.log_queries import LoggedJobs, unadopted
-from voda.app.kubernetes.options import KubernetesOptions, PoolSettings, ReplicaContext
+from voda.app.kubernetes.options import KubernetesOptions, ReplicaContext
 from voda.app.kubernetes.pools import Pools
 from voda.app.kubernetes.sharing import Sharing
 from voda.app.leadership import Leadership
 from voda.app.log_health import LogHealth
 from voda.app.machine import exposure_warning
-from voda.app.pool_setup import CONCURRENCY, FirstSettings, RequestedSettings, pool_loop, record_settings
+from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend
 from voda.application.read_model import ReadModel
@@ -48,7 +48,7 @@ from voda.events.types import JobProgressed
 from voda.kinds.base import FieldWarning
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.lease import LeaseClient
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.log.archive.archive_backed_store import ArchiveBackedStore
 from voda.log.factory import display_name, lease_of
 from voda.log.instrumented_store import InstrumentedStore
@@ -60,7 +60,6 @@ from voda.operator.hived.pod_watch import PodWatch
 from voda.operator.pod_ports import PodPorts
 from voda.operator.registration.registrar import Registrar
 from voda.operator.status.status_reporter import StatusReporter
-from voda.policies.toolkit.parameters import check_parameters
 from voda.reconcilers.progress import ProgressCollector
 from voda.reconcilers.watcher import Watcher
 from voda.telemetry.gauges import kubernetes_gauges, leadership_gauges
@@ -225,7 +224,7 @@ class KubernetesService:
 
     async def _cluster_uid(self) -> str:
         """Return the uid of a namespace that lives as long as the cluster: it tells clusters apart."""
-        found = await self.mirror.api.get(_OLDEST, NamedObject)
+        found = await self.mirror.api.get(_OLDEST, PartialObject)
         return found.metadata.uid if found is not None else ""
 
     def _access(self) -> Authenticator:
@@ -331,18 +330,8 @@ class KubernetesService:
 
     async def _settle(self, pool: str) -> None:
         """Record the settings that the settings file asks for and the log does not have."""
-        asked = self.options.pools.get(pool, PoolSettings())
-        requested = RequestedSettings(
-            policy=asked.policy,
-            placer=asked.placer,
-            ratelimit_s=asked.ratelimit_seconds,
-            node_grace_s=asked.node_grace_seconds,
-            start_timeout_s=asked.start_timeout_seconds,
-            reclaim_grace_s=asked.reclaim_grace_seconds,
-            parameters=check_parameters(asked.parameters),
-        )
-        live = self.view.live.cluster
-        position = await record_settings(self.store, self.clock, live, pool, requested, FirstSettings(), actor="serve")
+        requested, live = self.options.pool_settings(pool), self.view.live.cluster
+        position = await record_settings(self.store, self.clock, live, pool, requested, {}, actor="serve")
         await self.view.wait_for(position)
 
 

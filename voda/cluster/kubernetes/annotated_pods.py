@@ -11,7 +11,7 @@ from voda.cluster.kubernetes.pod_binding import bind_pod
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.errors import NotFound, WrongState
 from voda.hived.bind_info import BIND_INFO
-from voda.hived.pod_request import SCHEDULING_SPEC, AnnotatedPod, PodMetadata
+from voda.hived.pod_request import SCHEDULING_SPEC, HivedPod, PodMetadata
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Absent, Conflict
 
@@ -29,12 +29,12 @@ class AnnotatedPods:
         pod = self._inventory.pods_by_key.get(key)
         return pod.metadata.uid if pod is not None and not pod.is_over else ""
 
-    def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
+    def bound(self) -> Iterable[tuple[HivedPod, str]]:
         for pod in list(self._inventory.pods_by_key.values()):
             if pod.spec.node_name and not pod.is_over and BIND_INFO in pod.metadata.annotations:
                 yield _annotated(pod), pod.spec.node_name
 
-    def pending(self) -> Iterable[AnnotatedPod]:
+    def pending(self) -> Iterable[HivedPod]:
         pods = [pod for pod in self._inventory.pods_by_key.values() if SCHEDULING_SPEC in pod.metadata.annotations]
         waiting = [pod for pod in pods if pod.is_active and not (pod.spec.node_name or pod.gates)]
         return [_annotated(pod) for pod in sorted(waiting, key=lambda pod: pod.metadata.creation_timestamp)]
@@ -66,6 +66,6 @@ def _path(key: str) -> str:
     return pod_path(namespace, name)
 
 
-def _annotated(pod: Pod) -> AnnotatedPod:
+def _annotated(pod: Pod) -> HivedPod:
     meta = pod.metadata
-    return AnnotatedPod(PodMetadata(meta.name, meta.namespace, meta.uid, meta.annotations))
+    return HivedPod(PodMetadata(meta.name, meta.namespace, meta.uid, meta.annotations))

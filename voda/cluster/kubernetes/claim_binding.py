@@ -24,7 +24,7 @@ from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, pinned_clai
 from voda.domain.errors import ActionRefused
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.kubernetes_client.paths import api_path
 
 
@@ -85,7 +85,7 @@ class ClaimBinding:
             raise Conflict(f"claim {meta.key} of pod {pod.metadata.key} is gone")
         try:
             body = pinned_claim(like, name, chosen.selectors, ",".join(chosen.gpus))
-            await self._api.create(_claims(meta.namespace), body, NamedObject)
+            await self._api.create(_claims(meta.namespace), body, PartialObject)
         except Conflict:
             made = await self._api.get(_claims(meta.namespace, name), ResourceClaim)
             if made is None or not _is_like(made, pod, chosen):

@@ -13,7 +13,7 @@ from voda.cluster.kubernetes.device_objects import DeviceClass, ResourceClaim, R
 from voda.cluster.kubernetes.state.devices import DeviceStock
 from voda.domain.errors import ActionRefused
 from voda.kubernetes_client.api import Api
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 from voda.kubernetes_client.paths import api_path
 from voda.kubernetes_client.reflector import Reflector
 
@@ -71,7 +71,7 @@ class DeviceDiscovery:
         try:
             # Each of them: a mirror of what may not be listed is never complete, and voda never ready.
             for name, namespace in (*((each, "") for each in _WIDE), *((_TEMPLATES, each) for each in namespaces)):
-                await self.api.list(api_path(_VERSION, name, namespace), NamedObject, _ONE)
+                await self.api.list(api_path(_VERSION, name, namespace), PartialObject, _ONE)
         except ActionRefused as error:
             # An earlier installation gave no such rights.
             level = logging.DEBUG if self._has_warned else logging.WARNING

@@ -11,7 +11,7 @@ from voda.cluster.kubernetes.objects import Pod, pod_path
 from voda.cluster.kubernetes.state.shared_gpus import ASSUMED, GPUS_OF
 from voda.domain.errors import NotFound
 from voda.kubernetes_client.api import Api
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 
 WITHDRAWN: Final = "voda.dev/cards-withdrawn"
 """Annotation of a pod that had GPUs and was not bound: a number that makes any earlier try to bind it fail."""
@@ -33,7 +33,7 @@ async def bind_pod(api: Api, namespace: str, name: str, node: str, metadata: Map
         "metadata": {"name": name, "namespace": namespace, **metadata},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
-    await api.create(f"{pod_path(namespace, name)}/binding", body, NamedObject)
+    await api.create(f"{pod_path(namespace, name)}/binding", body, PartialObject)
 
 
 async def patch_pod(api: Api, pod: Pod, body: Mapping[str, Any], *, subresource: str = "") -> Pod:

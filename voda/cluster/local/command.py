@@ -18,7 +18,7 @@ from voda.cluster.local.processes.replica import ReplicaCommand
 from voda.cluster.local.rendezvous import agent_environment, launcher_environment, mounted
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.domain.errors import InvalidField
-from voda.manifests.programs import POD_NAME, Program, expand_program
+from voda.manifests.programs import POD_NAME, ReplicaProgram, expand_program
 from voda.programs.importable import with_package
 
 
@@ -115,7 +115,7 @@ def _devices(context: LocalContext, folder: JobFolder, record: LocalJobRecord, i
     return {**order, "CUDA_VISIBLE_DEVICES": ",".join(visible(context, record, [index]))}
 
 
-def _folders(program: Program, run_spec: RunSpec, folder: JobFolder) -> list[Path]:
+def _folders(program: ReplicaProgram, run_spec: RunSpec, folder: JobFolder) -> list[Path]:
     """Return where a program begins: the manifest's folder if it is there, which its user finds out, else another."""
     named = [Path(program.working_dir)] if program.working_dir else []
     return [*named, Path(run_spec.working_dir) if run_spec.working_dir else folder.path]

@@ -16,7 +16,6 @@ from voda.cluster.local import rendezvous
 from voda.cluster.local.command import limits_of, visible
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, LocalContext
 from voda.cluster.local.exit_policy import FORGIVEN_S, restart_in_s
-from voda.cluster.local.folder import find_users_lock_holders, is_lock_users
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
@@ -238,15 +237,15 @@ class DeviceClaims:
         context, folder, record = self._state.context, self._state.folder, self._state.record
         rendezvous.write_agents(folder, run_spec.slots_per_worker, context.agent)
         for index in record.leaving:
-            folder.revoke(f"worker-{index}")
+            folder.replica(f"worker-{index}").revoke()
         for index in record.wanted:
-            folder.grant(f"worker-{index}", 0, visible(context, record, [index]))
+            folder.replica(f"worker-{index}").grant(0, visible(context, record, [index]))
         rendezvous.write_devices(folder, visible(context, record, record.wanted))
         rendezvous.write_hosts(folder, run_spec, record.wanted, context.transport)
 
     def _revoke(self, name: str) -> None:
         try:
-            self._state.folder.revoke(name)
+            self._state.folder.replica(name).revoke()
         except OSError as error:
             # It is told to end all the same, and a process that comes in later is killed with the rest.
             _log.warning("job_id=%s replica=%s its grant stays: %s", self._state.record.job_id, name, error)
@@ -286,18 +285,18 @@ class DeviceClaims:
         name, folder = f"worker-{index}", self._state.folder
         gpus = frozenset(visible(self._state.context, self._state.record, [index]))
         is_used = any(process.replica == name or process.gpus & gpus for process in found)
-        if not is_used and not folder.is_locked(name):
+        if not is_used and not folder.replica(name).is_locked():
             return True
         late_s = _loop_time() - self._kill_at.get(index, 0.0)
         if late_s < 0:
             return False
         self._forgive()
         folder.kill(found, name)
-        if not is_lock_users(folder, name):
+        if not folder.replica(name).is_lock_users():
             return False
         if index not in self._swept:
             self._swept.add(index)
-            find = partial(find_users_lock_holders, folder, name)
+            find = folder.replica(name).find_users_lock_holders
             self._state.context.in_thread(find, lambda holders: folder.kill(holders or ()), within_s=FIND_S)
         return not is_used and late_s >= _SPARE_S
 

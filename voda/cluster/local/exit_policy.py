@@ -10,7 +10,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from voda.cluster.local.command import index_of
-from voda.cluster.local.folder import Exit, LocalJobRecord
+from voda.cluster.local.folder import LocalJobRecord
+from voda.cluster.local.processes.replica_folder import Exit
 from voda.cluster.local.run_spec import LAUNCHER, RunSpec
 from voda.programs.last_words import LastWords, lacks_module
 from voda.programs.launchers import CANNOT_RUN

@@ -16,10 +16,10 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -27,10 +27,11 @@ from msgspec import Struct, field
 from voda.accounts import Account
 from voda.cluster.local.isolation.user_folders import RECORDS, make_user_folders, user_of_folder
 from voda.cluster.local.processes.marked import MarkedProcess, find_marked, kill_found
+from voda.cluster.local.processes.replica_folder import REPLICAS, UNREADABLE, ReplicaFolder, read_record
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import GpuRequest, Gpus
 from voda.events.types import ExitCause
-from voda.process_table import REPLICA_MARK, lock_holders, marked_processes, start_of, try_lock
+from voda.process_table import REPLICA_MARK, marked_processes
 from voda.untrusted_files import RECORD_BYTES, UnsafeFile, UntrustedFolder
 
 # As in domain/job.py; checked again because it becomes a path.
@@ -38,12 +39,6 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,126}[a-z0-9])?")
 _REPLICA = re.compile(r"(launcher|(master|worker)-\d{1,9})")
 _ORDER: Final = ("launcher", "master", "worker")
 _RECORD = ".voda/record.json"
-_REPLICAS = ".voda/replicas"
-_TRACE_BYTES: Final = 4_096
-"""Most that a shim writes of itself or of an end: twice what it reserves. Such files are read between other work, so
-they are small."""
-# A RecursionError: brackets in brackets, as only a job that means harm writes them.
-_UNREADABLE: Final = (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 MOST_NAMES = 20_000
 """Of one folder that are looked at; more than a job can have replicas."""
 
@@ -117,47 +112,6 @@ class LocalJobRecord(Struct, kw_only=True, omit_defaults=True):
         return tuple(sorted({*self.wanted, *range(self.size)}))
 
 
-class Exit(Struct, frozen=True, kw_only=True):
-    """How a replica's program ended, as its shim wrote it."""
-
-    run: int
-    code: int = 0
-    """-1 where a signal ended it."""
-    signal: int = 0
-    was_told: bool = False
-    """It was told to end: by voda, or by a machine that shuts down."""
-    ended_at: float = 0.0
-    problem: str = ""
-    """Why the program could not be started, one sentence."""
-    memory_limit_bytes: int | None = None
-    """The limit of its control group, where the kernel killed processes in it for memory; 0: not known."""
-    rank_code: int | None = None
-    """Of the rank that failed first, where its launcher said so, whose own code says nothing; negative: the signal."""
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell and Kubernetes count it: 128 + the signal."""
-        return 128 + self.signal if self.signal else self.code
-
-    @property
-    def is_success(self) -> bool:
-        return self.exit_code == 0
-
-
-class ShimProcess(Struct, frozen=True, kw_only=True):
-    """The shim of a replica, as it describes itself."""
-
-    run: int
-    pid: int
-    start: int
-    """Ticks since boot."""
-    log_at: int = 0
-    """Size of the output when this run began."""
-
-
-_Kind = TypeVar("_Kind", LocalJobRecord, Exit, ShimProcess)
-
-
 class JobFolder:
     def __init__(self, jobs: Path, job_id: str, *, account: Account | None = None) -> None:
         """Name the folder without creating it.
@@ -197,7 +151,7 @@ class JobFolder:
             raise UnsafeFile(errno.EPERM, f"{self.path.name} belongs to uid {self.uid}, expected {os.geteuid()}")
         else:
             self.files.make(mode=0o700)
-            for folder in ("logs", "mpi", _REPLICAS):
+            for folder in ("logs", "mpi", REPLICAS):
                 self.files.make(folder)
 
     def save(self, record: LocalJobRecord, *, durably: bool = False) -> None:
@@ -206,13 +160,13 @@ class JobFolder:
 
     def load(self) -> LocalJobRecord | None:
         """Return the record; None if there is none, or none that can be read."""
-        return self._read(_RECORD, LocalJobRecord, most_bytes=RECORD_BYTES)
+        return read_record(self.files, _RECORD, LocalJobRecord, most_bytes=RECORD_BYTES)
 
     def load_or_problem(self) -> LocalJobRecord | str:
         """Return the record, or why it cannot be read, one sentence."""
         try:
             return msgspec.json.decode(self.files.read(_RECORD), type=LocalJobRecord)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             return str(error)
 
     def forget(self) -> None:
@@ -221,66 +175,9 @@ class JobFolder:
         with suppress(UnsafeFile, IsADirectoryError, NotADirectoryError):
             self.files.rename(_RECORD, "last.json")
 
-    def grant(self, replica: str, run: int, devices: Sequence[str]) -> None:
-        """Let processes of a replica start, on these devices; those of run 0 enter by themselves (see rsh_agent.py)."""
-        home = f"{_REPLICAS}/{replica}"
-        self.files.make(home, mode=(0o700 if run else 0o711) if self.is_users else None)
-        if self.uid is not None and run == 0:
-            with self.files.opened(f"{home}/lock", os.O_RDWR | os.O_CREAT) as file:
-                os.fchown(file, self.uid, -1)
-                os.fchmod(file, 0o600)
-        content = f"{run}\n{','.join(devices) or '-'}\n".encode()
-        self.files.write(f"{home}/grant", content, mode=0o644 if self.is_users else None)
-
-    def revoke(self, replica: str) -> None:
-        """Let no more processes of a replica start."""
-        self.files.remove(f"{_REPLICAS}/{replica}/grant")
-
-    def is_locked(self, replica: str) -> bool:
-        """Return whether a process holds a replica's lock; nobody holds one that cannot be opened."""
-        with suppress(FileNotFoundError, UnsafeFile), self.files.opened(lock_path(replica)) as file:
-            return not try_lock(file)
-        return False
-
-    @contextmanager
-    def lock(self, replica: str) -> Iterator[bool]:
-        """Hold a replica's lock during the block; yield False if another process has it."""
-        self.files.make(f"{_REPLICAS}/{replica}")
-        with self.files.opened(lock_path(replica), os.O_RDWR | os.O_CREAT) as file:
-            yield try_lock(file)
-
-    def alive(self, replica: str, run: int) -> ShimProcess | None:
-        """Return the shim of a run; None before it has written itself down."""
-        alive = self._read(f"{_REPLICAS}/{replica}/process.json", ShimProcess)
-        return alive if alive is not None and alive.run == run else None
-
-    def exit(self, replica: str, run: int) -> Exit | None:
-        """Return how a run ended; None if it runs, or its shim was killed."""
-        ended = self._read(f"{_REPLICAS}/{replica}/exit.json", Exit)
-        return ended if ended is not None and ended.run == run else None
-
-    def last_run(self, replica: str) -> int:
-        """Return the number of the newest start that left a trace; 0 if none did."""
-        home = f"{_REPLICAS}/{replica}"
-        traces = (self._read(f"{home}/process.json", ShimProcess), self._read(f"{home}/exit.json", Exit))
-        return max((trace.run for trace in traces if trace is not None), default=0)
-
-    def was_cut(self, replica: str) -> bool:
-        """Return whether the beginning of a replica's output was dropped."""
-        return self.files.exists(f"{_REPLICAS}/{replica}/cut")
-
-    def open_log(self, replica: str) -> int:
-        """Return a descriptor of a replica's output, to append to and to cut; the job's user may read it.
-
-        Raises:
-            UnsafeFile: it is no regular file.
-        """
-        handle = self.files.open(log_path(replica), os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        if self.uid is not None:
-            os.fchown(handle, self.uid, -1)
-            os.fchmod(handle, 0o600)
-        os.set_blocking(handle, True)
-        return handle
+    def replica(self, name: str) -> ReplicaFolder:
+        """Return what lies of one replica there."""
+        return ReplicaFolder(self.files, name, self.uid)
 
     def find_processes(self) -> tuple[MarkedProcess, ...]:
         """Return the job's processes; in a thread, see `find_marked`.
@@ -295,46 +192,7 @@ class JobFolder:
 
     def replica_names(self) -> list[str]:
         """Return the replicas with a folder, as many as a job can have."""
-        return self.files.list_names(_REPLICAS, most=MOST_NAMES, wanted=is_replica)
-
-    def _read(self, path: str, kind: type[_Kind], *, most_bytes: int = _TRACE_BYTES) -> _Kind | None:
-        try:
-            return msgspec.json.decode(self.files.read(path, most_bytes), type=kind)
-        except _UNREADABLE:
-            return None
-
-
-def log_path(replica: str) -> str:
-    """Return the path of a replica's output in its job's folder."""
-    return f"logs/{replica}.log"
-
-
-def lock_path(replica: str) -> str:
-    """Return the path of the lock that the processes of a replica hold."""
-    return f"{_REPLICAS}/{replica}/lock"
-
-
-def is_lock_users(folder: JobFolder, replica: str) -> bool:
-    """Return whether the job's user may take a replica's lock, so that it says nothing of the replica's processes."""
-    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
-        return folder.is_users and os.fstat(file).st_uid != os.geteuid()
-    return False
-
-
-def find_users_lock_holders(folder: JobFolder, replica: str) -> tuple[MarkedProcess, ...]:
-    """Return the processes of the job's user that hold a replica's lock, marked or not; in a thread, as the user may
-    have very many files open.
-    """
-    with suppress(OSError), folder.files.opened(lock_path(replica)) as file:
-        holders = lock_holders(file, folder.uid) if folder.uid else ()
-        started = ((pid, start_of(pid)) for pid in holders)
-        return tuple(MarkedProcess(pid, start, replica, frozenset()) for pid, start in started if start is not None)
-    return ()
-
-
-def times_path(replica: str) -> str:
-    """Return the path of the instants at which a replica printed, which its shim notes."""
-    return f"{_REPLICAS}/{replica}/times"
+        return self.files.list_names(REPLICAS, most=MOST_NAMES, wanted=is_replica)
 
 
 def is_replica(name: str) -> bool:

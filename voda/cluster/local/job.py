@@ -1,8 +1,8 @@
 """One job of the local cluster: records what is asked of it, then does what is missing.
 
-Its parts call each other in one direction: the job calls its device claims and its replicas, the claims call the
-replicas, and all read and write the one state; the replicas report exits, which `exit_policy` judges. Rule: `settle`
-acts on the difference between record and processes, whatever woke it, so it may be called at any time; nothing waits.
+Its parts call each other in one direction: the job its device claims and its replicas, the claims the replicas; all
+share one state, and the replicas report exits, which `exit_policy` judges. Rule: `settle` acts on the difference
+between record and processes, whatever woke it, so it may be called at any time; nothing waits.
 """
 
 import logging
@@ -26,10 +26,11 @@ from voda.cluster.local.exit_policy import (
     restart_in_s,
     unfinished_replicas,
 )
-from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
+from voda.cluster.local.folder import JobFolder, LocalJobRecord
 from voda.cluster.local.job_replicas import JobReplicas
 from voda.cluster.local.outputs import read_reason
 from voda.cluster.local.processes.marked import MarkedProcess
+from voda.cluster.local.processes.replica_folder import Exit
 from voda.domain.errors import ActionRefused
 from voda.domain.plan import StartJob, StopReason
 from voda.events.types import JobCompleted, JobFailed, ProgramFailed, WorkerStarted
@@ -165,7 +166,7 @@ class LocalJob:
         """Let all workers go, as no process outlives its machine's boot; the plan will start the job again."""
         record = self.record
         for name, run in tuple(record.runs.items()):
-            ended = self.state.folder.exit(name, run)
+            ended = self.state.folder.replica(name).exit(run)
             if ended is not None and not ended.was_told and record.judged.get(name) != run:
                 self._on_exit(name, ended)
         record.judged |= record.runs
@@ -220,8 +221,7 @@ class LocalJob:
             self._rest()
 
     def _start_missing(self) -> None:
-        record = self.record
-        run_spec = self.state.run_spec()
+        record, run_spec = self.record, self.state.run_spec()
         if not self.state.is_account_known or run_spec is None:
             return
         if run_spec.is_gang and not self.replicas.renew_generation():

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from voda.cluster.local.command import command_of, limits_of
 from voda.cluster.local.context import FIND_S, TRY_AGAIN_S, JobState, Timer
-from voda.cluster.local.folder import Exit
 from voda.cluster.local.processes.marked import MarkedProcess
 from voda.cluster.local.processes.replica import (
     LostExit,
@@ -21,6 +20,7 @@ from voda.cluster.local.processes.replica import (
     find_replica,
     start_replica,
 )
+from voda.cluster.local.processes.replica_folder import Exit
 from voda.cluster.local.rendezvous import free_port
 from voda.cluster.local.run_spec import RunSpec
 from voda.domain.errors import InvalidField
@@ -55,7 +55,7 @@ class JobReplicas:
 
     def is_at_work(self, name: str) -> bool:
         """Return whether a replica runs, or anything holds its lock."""
-        return name in self._running or self._state.folder.is_locked(name)
+        return name in self._running or self._state.folder.replica(name).is_locked()
 
     def running(self) -> Mapping[str, ReplicaProcess]:
         """Return the replicas that run, by their names."""
@@ -140,7 +140,7 @@ class JobReplicas:
             self._state.folder.save(record)
         for name in tuple(record.runs):
             # So that a shim that comes late, which an earlier voda started, finds no grant.
-            self._state.folder.revoke(name)
+            self._state.folder.replica(name).revoke()
             self.inspect(name)
         self.stop()
         if record.ended:
@@ -184,15 +184,15 @@ class JobReplicas:
 
     def _next_run(self, name: str) -> int | None:
         """Return the number of a replica's next run, recorded and granted; None while the last one is not over."""
-        record, folder = self._state.record, self._state.folder
+        record, own = self._state.record, self._state.folder.replica(name)
         # Held until the former run's grant is gone: a shim of it that comes this late finds the lock or no grant.
-        with folder.lock(name) as is_ours:
+        with own.lock() as is_ours:
             last = record.runs.get(name, 0)
-            if not is_ours or (record.judged.get(name) != last and folder.exit(name, last) is not None):
+            if not is_ours or (record.judged.get(name) != last and own.exit(last) is not None):
                 return None
-            run = record.runs[name] = max(last, folder.last_run(name)) + 1
-            folder.grant(name, run, ())
-            folder.save(record)
+            run = record.runs[name] = max(last, own.last_run()) + 1
+            own.grant(run, ())
+            self._state.folder.save(record)
         return run
 
     def _watch(self, replica: ReplicaProcess) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, log_path, replica_rank, times_path
+from voda.cluster.local.folder import MOST_NAMES, JobFolder, is_replica, replica_rank
 from voda.cluster.local.processes import shim
 from voda.cluster.port import EVERY_LINE, LineTimes
 from voda.domain.errors import ActionRefused, InvalidInput, ServerBusy
@@ -106,7 +106,7 @@ class _LineClock:
         """Return where the first line begins that was printed at `since` or later."""
         self._load()
         before = bisect_left(self._instants, since)
-        with self._folder.files.opened(log_path(self._replica)) as file:
+        with self._folder.files.opened(self._folder.replica(self._replica).log) as file:
             if before == len(self._instants) and self._changed_at < since:
                 return os.fstat(file).st_size
             at = self._sizes[before - 1] if before else 0
@@ -132,10 +132,10 @@ class _LineClock:
         return self._instants[after] if after < len(self._instants) else self._changed_at
 
     def _load(self) -> None:
-        with self._folder.files.opened(log_path(self._replica)) as file:
+        with self._folder.files.opened(self._folder.replica(self._replica).log) as file:
             self._changed_at = max(0.0, min(os.fstat(file).st_mtime, _LATEST))
         try:
-            content = self._folder.files.read(times_path(self._replica), _MOST_TIMES_BYTES)
+            content = self._folder.files.read(self._folder.replica(self._replica).times, _MOST_TIMES_BYTES)
         except OSError:
             return
         self._sizes, self._instants = [], []
@@ -160,9 +160,9 @@ def _lines(content: bytes) -> list[bytes]:
 
 def read_last_words(folder: JobFolder, name: str, run: int) -> LastWords:
     """Return what a replica's program said last in one run; nothing where it printed nothing, or it cannot be read."""
-    alive = folder.alive(name, run)
+    alive = folder.replica(name).alive(run)
     try:
-        with folder.files.opened(log_path(name)) as file:
+        with folder.files.opened(folder.replica(name).log) as file:
             size = os.fstat(file).st_size
             at = max(size - MOST_BYTES, min(alive.log_at if alive else 0, size), 0)
             return last_words(os.pread(file, MOST_BYTES, at))
@@ -209,7 +209,7 @@ def _replicas(folder: JobFolder) -> Sequence[str]:
     names = {name.removesuffix(".log") for name in found}
     if record := folder.load():
         # More files than are looked at may hide those of the replicas.
-        names |= {name for name in record.runs if is_replica(name) and folder.files.exists(log_path(name))}
+        names |= {name for name in record.runs if is_replica(name) and folder.files.exists(folder.replica(name).log)}
     return tuple(sorted(names, key=replica_rank))
 
 
@@ -220,7 +220,7 @@ def _is_output(file: str) -> bool:
 def _bounds(folder: JobFolder, replica: str, tail_bytes: int | None) -> tuple[int, int]:
     """Return the first line's offset that is at most `tail_bytes` before the end, and how many bytes follow it."""
     tail_bytes = _MOST_BYTES if tail_bytes is None else tail_bytes
-    with folder.files.opened(log_path(replica)) as file:
+    with folder.files.opened(folder.replica(replica).log) as file:
         size = os.fstat(file).st_size
         at = max(0, size - tail_bytes)
         if at == 0:
@@ -234,7 +234,7 @@ def _bounds(folder: JobFolder, replica: str, tail_bytes: int | None) -> tuple[in
 def _chunk(folder: JobFolder, replica: str, at: int) -> tuple[int, bytes] | None:
     """Return the next offset and the bytes up to it; None at the end of the file, or where it cannot be read."""
     try:
-        with folder.files.opened(log_path(replica)) as file:
+        with folder.files.opened(folder.replica(replica).log) as file:
             at = 0 if os.fstat(file).st_size < at else at
             content = os.pread(file, _CHUNK_BYTES, at)
     except OSError:
@@ -247,4 +247,4 @@ def _has_ended(folder: JobFolder) -> bool:
     record = folder.load()
     if record is not None and not record.ended and record.state != "stopping":
         return False
-    return not any(map(folder.is_locked, folder.replica_names()))
+    return not any(folder.replica(name).is_locked() for name in folder.replica_names())

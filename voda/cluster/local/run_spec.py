@@ -14,7 +14,7 @@ from voda.kinds.pod_template import TorchElasticPolicy
 from voda.manifests.conversion import typed_manifest
 from voda.manifests.programs import (
     FailurePolicy,
-    Program,
+    ReplicaProgram,
     env_files_annotation,
     failure_policy,
     program,
@@ -30,7 +30,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     spec: JobSpec
     kind: Literal["mpi", "torch"]
-    programs: Mapping[str, Program]
+    programs: Mapping[str, ReplicaProgram]
     """role -> program; an MPIJob's workers have none here."""
     policy: FailurePolicy
     is_mpi_v2: bool = False
@@ -130,8 +130,8 @@ def _limits(job: JobManifest) -> Mapping[str, Limits]:
         return {}
 
 
-def _programs(spec: JobSpec, job: JobManifest) -> Mapping[str, Program]:
-    found: dict[str, Program] = {}
+def _programs(spec: JobSpec, job: JobManifest) -> Mapping[str, ReplicaProgram]:
+    found: dict[str, ReplicaProgram] = {}
     for role in (name.lower() for name in job.local_roles):
         if (runs := program(job, role)) is None:
             continue

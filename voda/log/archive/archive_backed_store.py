@@ -10,7 +10,7 @@ from threading import Lock
 
 from voda.domain.errors import InvalidInput, LogArchived, LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
-from voda.events.envelope import Event, Fact, Head, Sealed
+from voda.events.envelope import Event, Head, Sealed
 from voda.log.append_plan import Append
 from voda.log.archive.archive import Archive
 from voda.log.archive.segment import SegmentFile, SegmentHeader, events_of, header_of
@@ -51,9 +51,6 @@ class SegmentStore(EventStore):
         # Several threads may read.
         self._in_use = Lock()
 
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        return await self.append_all(())
-
     async def append_all(self, appends: Sequence[Append]) -> int:
         raise StoreNotWritable(
             f"{self.place} is an archive, which cannot be written: 'voda log copy' makes a log of it"
@@ -77,13 +74,10 @@ class SegmentStore(EventStore):
         return self.archive.position
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
-        return self.archive.position, await self.heads()
+        return self.archive.position, (await asyncio.to_thread(self.archive.chain)).heads
 
     async def head(self, stream: str) -> Head:
         return (await self.heads()).get(stream, Head())
-
-    async def heads(self) -> Mapping[str, Head]:
-        return (await asyncio.to_thread(self.archive.chain)).heads
 
     async def close(self) -> None:
         """See EventStore.close."""

@@ -4,7 +4,7 @@ Rule: only the hashes are trusted; everything stored beside the bodies (columns,
 chain.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, Self
 
 from msgspec.structs import replace
@@ -68,7 +68,7 @@ class HashChain:
 
     def __init__(self, position: int = 0, heads: Mapping[str, Head] | None = None) -> None:
         self.position = position
-        self.heads: dict[str, Head] = dict(heads or {})
+        self.heads: MutableMapping[str, Head] = dict(heads or {})
 
     def step(self, sealed: Sealed) -> EventBody:
         """Take the next event and return its body; raises LogDamaged if it is not the event that follows."""

@@ -8,11 +8,8 @@ log looks as if it was never longer; only a process that has read it knows bette
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import msgpack
-from msgspec.structs import replace
-
 from voda.domain.errors import InvalidInput, LogDamaged
-from voda.log.jetstream.marks import BASE, CHECKPOINT, SEGMENT, BlobKey, EndMark
+from voda.log.jetstream.marks import BASE, CHECKPOINT, SEGMENT
 from voda.log.jetstream.reader import PositionIndex
 from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.store import Base
@@ -23,17 +20,16 @@ async def forget(log: SyncedLog, index: PositionIndex, base: Base) -> None:
     state = await log.sync()
     if base.position > state.position:
         raise InvalidInput(f"{log.place} ends at position {state.position}: it cannot forget up to {base.position}")
-    begins = (await log.marks.base()).position
+    begins = (await log.marks.read_start()).base.position
     if base.position < begins or not base.position:
         return
     # A second call finishes one that was broken off.
     if base.position > begins:
         boundary = await index.boundary(base.position)
-        await log.marks.blobs.put(BlobKey(BASE, "", base.position), msgpack.encode(base))
-        await log.marks.write_record(replace(log.marks.record, base=base.position, sequence=boundary.sequence))
+        await log.marks.write_start(boundary.sequence, base)
     # Delete the messages before that of the first remaining event; nats-server 2.11 takes sequence 1 for all of them.
-    if log.marks.record.sequence > 1:
-        await log.stream.api("PURGE", {"seq": log.marks.record.sequence})
+    if log.marks.start.sequence > 1:
+        await log.stream.api("PURGE", {"seq": log.marks.start.sequence})
     for kind, last in ((SEGMENT, base.position), (BASE, base.position - 1)):
         for key in await log.marks.blobs.keys(kind):
             if key.position <= last:
@@ -59,16 +55,8 @@ async def refuse_cut(log: SyncedLog, kinds: Sequence[str]) -> None:
             " its tail is cut; restore it from a copy",
             position + 1,
         )
-    if note:
-        await _refuse_other(log, note)
-
-
-async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
-    """Raise if another event is at the position at which the log once ended."""
-    if note.sequence < log.marks.record.sequence:
-        return
-    page = await log.stream.all_behind(note.sequence, messages=1, most_bytes=1)
-    if not page or page[0].sequence != note.sequence or not page[0].has(note.group):
+    # Another event may be where the log once ended.
+    if note and note.sequence >= log.marks.start.sequence and not await log.has_at(note.sequence, note.group):
         raise LogDamaged(
             f"{log.place}: position {note.position}: the event here is not the one that was acknowledged:"
             " the log's tail was cut, and others were written since; restore it from a copy",
@@ -79,18 +67,18 @@ async def _refuse_other(log: SyncedLog, note: EndMark) -> None:
 async def _refuse_holes(log: SyncedLog) -> None:
     state = await log.stream.api("INFO", {"deleted_details": True})
     # Read afterwards: events archived meanwhile are not missing.
-    record = await log.marks.read_record()
+    start = await log.marks.read_start()
     found: dict[str, Any] = state["state"]
     first, last = int(found["first_seq"]), int(found["last_seq"])
-    if first > record.sequence and last >= record.sequence:
-        position = record.base + 1
+    if first > start.sequence and last >= start.sequence:
+        position = start.base.position + 1
         raise LogDamaged(
             f"{log.place}: position {position}: the event is missing: the stream begins at message {first}, expected"
-            f" {record.sequence}: it was purged, or its files are damaged; restore it from a copy",
+            f" {start.sequence}: it was purged, or its files are damaged; restore it from a copy",
             position,
         )
     holes = [*(found.get("deleted") or ()), *((found.get("lost") or {}).get("msgs") or ())]
-    if missing := [sequence for sequence in holes if sequence >= record.sequence]:
+    if missing := [sequence for sequence in holes if sequence >= start.sequence]:
         position = await _position_at(log, min(missing))
         raise LogDamaged(
             f"{log.place}: position {position}: the event is missing: message {min(missing)} of the stream was deleted,"
@@ -101,9 +89,9 @@ async def _refuse_holes(log: SyncedLog) -> None:
 
 async def _position_at(log: SyncedLog, sequence: int) -> int:
     """Return the position of the first event of a missing message."""
-    position, start = log.marks.record.base, log.marks.record.sequence
-    async for group in log.groups(start):
-        if group.last_sequence >= sequence:
+    position = log.marks.start.base.position
+    async for group in log.groups(log.marks.start.sequence):
+        if group.sequence >= sequence:
             break
         position = group.position + len(group.sealed) - 1
     return position + 1

@@ -36,7 +36,12 @@ class IndexSegment(Struct, frozen=True, array_like=True):
     positions: bytes
     """Shape (groups,), uint64: position of each group's first event, ascending."""
     sequences: bytes
-    """Shape (groups,), uint64: sequence of each group's first message."""
+    """Shape (groups,), uint64: sequence of each group's message."""
+
+    @property
+    def last(self) -> int:
+        """Position of its last event."""
+        return self.after + len(self.hashes) // _HASH_BYTES
 
 
 class GroupBoundary(NamedTuple):

@@ -7,22 +7,19 @@ live that each renewal gives it; the bucket has as many replicas as the log.
 import asyncio
 import math
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nats.js.api import KeyValueConfig
-from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 from voda.clock import Clock
-from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable
+from voda.domain.errors import ChangedMeanwhile, NotALog, StoreUnavailable
 from voda.domain.lease import Lease
-from voda.log.jetstream.transport.client import NOT_READY, STREAM_NOT_FOUND, is_conflict, translate_errors
+from voda.log.jetstream.transport.client import is_unwritten, translate_errors
 from voda.log.jetstream.transport.connection import NatsConnection
+from voda.log.jetstream.transport.stream import EXPECTED_LAST_OF_SUBJECT, MessageStream
 from voda.log.lease.record import LeaseRecord, poll
 
-_NOTHING_THERE: Final = 10037
-"""JetStream's code for a key without a value."""
-_FIRST_WITH_TTL: Final = (2, 11)
 _NEVER: Final = "0"
 """Revision of a key that is not there."""
 _UNHEARD_S: Final = 1.5
@@ -38,26 +35,19 @@ class JetStreamLease:
         self._connection = connection
         self._clock = clock
         self._bucket = f"{connection.location.stream}-leases"
-        self._stream = f"KV_{self._bucket}"
+        self._stream = MessageStream(connection, f"KV_{self._bucket}")
         self._subject = f"$KV.{self._bucket}.{name}"
         self._nudge = asyncio.Event()
         connection.on_reconnect(self._nudge.set)
 
     async def read(self) -> Lease | None:
-        jetstream = await self._connection.jetstream()
-        async with translate_errors(self._connection.place):
-            try:
-                found = await jetstream.get_last_msg(self._stream, self._subject)
-            except APIError as error:
-                if error.err_code == _NOTHING_THERE:
-                    return LeaseRecord().lease(_NEVER)
-                if error.err_code == STREAM_NOT_FOUND:
-                    return None
-                raise
-        return LeaseRecord.decode(found.data or b"{}", unreadable_holder="").lease(str(found.seq))
+        try:
+            found = await self._stream.last_of(self._subject)
+        except NotALog:
+            return None
+        return LeaseRecord.decode(found.data).lease(str(found.sequence)) if found else LeaseRecord().lease(_NEVER)
 
     async def take(self, seen: Lease | None, *, holder: str, transitions: int, duration_s: float) -> Lease:
-        """See LeaseStore.take; raises InvalidInput if the server cannot expire keys."""
         if seen is None:
             await self._make()
         record = LeaseRecord.now(self._clock, holder=holder, transitions=transitions, duration_s=duration_s)
@@ -76,51 +66,35 @@ class JetStreamLease:
     async def _put(self, record: LeaseRecord, revision: str) -> Lease:
         # The server takes whole seconds, at least one.
         lives_s = max(1, math.ceil(record.duration_s))
-        headers: dict[str, Any] = {"Nats-Expected-Last-Subject-Sequence": revision, "Nats-TTL": f"{lives_s}s"}
+        headers = {EXPECTED_LAST_OF_SUBJECT: revision, "Nats-TTL": f"{lives_s}s"}
+        data = msgspec.json.encode(record)
         deadline = asyncio.get_running_loop().time() + _UNHEARD_S
-        while (sequence := await self._try_put(msgspec.json.encode(record), headers)) is None:
-            if asyncio.get_running_loop().time() > deadline:
-                raise StoreUnavailable(
-                    f"{self._connection.place}: no server leads the bucket {self._bucket}; try again"
-                )
-            await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
-        return record.lease(str(sequence))
-
-    async def _try_put(self, value: bytes, headers: dict[str, Any]) -> int | None:
-        """Return the new revision; None if no server answered, and nothing was written."""
-        jetstream = await self._connection.jetstream()
-        async with translate_errors(self._connection.place):
+        while True:
             try:
-                return (await jetstream.publish(self._subject, value, headers=headers)).seq
-            except NoStreamResponseError as error:
-                await self._refuse_without_bucket(error)
-            except APIError as error:
-                if is_conflict(error):
-                    raise ChangedMeanwhile(f"{self.key} was changed by another candidate") from error
-                if error.err_code != NOT_READY:
+                sequence = await self._stream.publish(self._subject, data, headers=headers)
+                return record.lease(str(sequence))
+            except ChangedMeanwhile as error:
+                raise ChangedMeanwhile(f"{self.key} was changed by another candidate") from error
+            except StoreUnavailable as error:
+                if not is_unwritten(error):
                     raise
-        return None
+                await self._refuse_without_bucket(error)
+                if asyncio.get_running_loop().time() > deadline:
+                    raise StoreUnavailable(
+                        f"{self._connection.place}: no server leads the bucket {self._bucket}; try again"
+                    ) from error
+            await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
-    async def _refuse_without_bucket(self, error: NoStreamResponseError) -> None:
+    async def _refuse_without_bucket(self, unheard: StoreUnavailable) -> None:
         """Raise if the bucket does not exist, rather than having no leader for the moment."""
-        jetstream = await self._connection.jetstream()
         try:
-            await jetstream.stream_info(self._stream)
-        except NotFoundError:
-            raise ChangedMeanwhile(f"{self.key}: there is no bucket {self._bucket}") from error
+            await self._stream.api("INFO")
+        except NotALog:
+            raise ChangedMeanwhile(f"{self.key}: there is no bucket {self._bucket}") from unheard
 
     async def _make(self) -> None:
-        jetstream = await self._connection.jetstream()
-        if _version(self._connection.server_version) < _FIRST_WITH_TTL:
-            raise InvalidInput(
-                f"{self._connection.place} cannot tell that a leader is silent: expected nats-server 2.11 or newer,"
-                f" got {self._connection.server_version}"
-            )
+        jetstream = (await self._connection.client()).jetstream()
         async with translate_errors(self._connection.place):
             log = await jetstream.stream_info(self._connection.location.stream)
             replicas = log.config.num_replicas or 1
             await jetstream.create_key_value(KeyValueConfig(bucket=self._bucket, history=1, replicas=replicas))
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())

@@ -1,14 +1,14 @@
 """The records beside a log's stream: where the log begins, how far it once reached, snapshots and the index.
 
-Rules: the record of the beginning is replaced only by the writer that has read it last. A large record is cut into
-pieces, and is whole or absent: it appears with its last message, which has the hash of all pieces; until then, the
-former record of the same key stays.
+Rules: the log begins where the record of the furthest beginning says. A large record is cut into pieces, and is whole
+or absent: it appears with its last message, which has the hash of all pieces; until then, the former record of the
+same key stays.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,6 @@ from msgspec import Struct
 from voda.domain.errors import LogDamaged, LogTooNew
 from voda.log.jetstream import settings
 from voda.log.jetstream.state import LogState
-from voda.log.jetstream.transport.client import translate_errors
 from voda.log.jetstream.transport.connection import NatsConnection
 from voda.log.jetstream.transport.stream import MessageStream
 from voda.log.store import Base
@@ -47,10 +46,9 @@ class LogStart(Struct, frozen=True, array_like=True):
     """Where the log begins."""
 
     format: int = _RECORD_FORMAT
-    base: int = 0
-    """Position of the last archived event."""
     sequence: int = 1
     """Of the first message."""
+    base: Base = Base()
 
 
 class EndMark(Struct, frozen=True, array_like=True):
@@ -63,11 +61,19 @@ class EndMark(Struct, frozen=True, array_like=True):
     """Its name."""
 
 
+T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 _decode_manifest = msgspec.msgpack.Decoder(_Manifest).decode
 _decode_start = msgspec.msgpack.Decoder(LogStart).decode
 _decode_end = msgspec.msgpack.Decoder(EndMark).decode
-_decode_base = msgspec.msgpack.Decoder(Base).decode
+
+
+def decoded(decode: Callable[[bytes], T], data: bytes, what: str) -> T:
+    """Return a decoded record; raises LogDamaged if it is none."""
+    try:
+        return decode(data)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(f"{what}: it cannot be read ({error})") from error
 
 
 class BlobStore:
@@ -76,14 +82,17 @@ class BlobStore:
     def __init__(self, stream: MessageStream, connection: NatsConnection) -> None:
         self._stream = stream
         self._prefix = stream.name
-        self._place = connection.place
         self._chunk_bytes = min(_CHUNK_BYTES, connection.max_payload_bytes - _OVERHEAD_BYTES)
 
     async def put(self, key: BlobKey, data: bytes) -> None:
-        """Store a record, durably, in place of the former one of its key; after an error it may be stored or not."""
+        """Store a record, durably, in place of the former one of its key; after an error it may be stored or not.
+
+        Pieces of the former one stay until the key is dropped: somebody may be reading them.
+        """
         name = sha256(data).hexdigest()
         before = await self._record(key)
         if before is not None and before.sha256 == name:
+            # As another process has written it.
             return
         pieces = [data[first : first + self._chunk_bytes] for first in range(0, len(data), self._chunk_bytes)]
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -92,12 +101,8 @@ class BlobStore:
             async with turns:
                 await self._stream.publish(self._piece(key, name, number), piece)
 
-        # Covers the refusals by JetStream that `publish` leaves to its callers.
-        async with translate_errors(self._place):
-            await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
-            await self._stream.publish(self._subject(key), _encode(_Manifest(len(pieces), name)))
-        if before is not None:
-            await self._drop(self._piece(key, before.sha256))
+        await asyncio.gather(*(write(number, piece) for number, piece in enumerate(pieces)))
+        await self._stream.publish(self._subject(key), _encode(_Manifest(len(pieces), name)))
 
     async def get(self, key: BlobKey) -> bytes | None:
         """Return the record of a key, or None; raises LogDamaged if it is not what was written."""
@@ -132,7 +137,7 @@ class BlobStore:
             body = {"subjects_filter": subjects, "offset": len(found)}
             answer = await self._stream.api("INFO", body)
             page = answer["state"].get("subjects") or {}
-            found.update(page)
+            found |= page
             if not page or len(found) >= int(answer.get("total", 0)):
                 break
         parts = [subject.removeprefix(prefix).split(".") for subject in found]
@@ -149,14 +154,8 @@ class BlobStore:
 
     async def _record(self, key: BlobKey) -> _Manifest | None:
         found = await self._stream.last_of(self._subject(key))
-        if found is None:
-            return None
-        try:
-            return _decode_manifest(found.data)
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(
-                f"{key.kind} {key.name} at position {key.position}: it cannot be read ({error})"
-            ) from error
+        where = f"{key.kind} {key.name} at position {key.position}"
+        return decoded(_decode_manifest, found.data, where) if found else None
 
     def _subject(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}.{token(key.name)}.{key.position}"
@@ -164,8 +163,8 @@ class BlobStore:
     def _pieces(self, key: BlobKey) -> str:
         return f"{self._prefix}.{key.kind}-pieces.{token(key.name)}.{key.position}"
 
-    def _piece(self, key: BlobKey, content: str, number: int | None = None) -> str:
-        return f"{self._pieces(key)}.{content[:16]}.{'*' if number is None else number}"
+    def _piece(self, key: BlobKey, content: str, number: int) -> str:
+        return f"{self._pieces(key)}.{content[:16]}.{number}"
 
 
 def token(name: str) -> str:
@@ -186,51 +185,30 @@ class LogMarks:
         self.place = connection.place
         self.stream = MessageStream(connection, name)
         self.blobs = BlobStore(self.stream, connection)
-        self.record = LogStart()
-        self._record_subject = f"{name}.log"
-        self._record_sequence = 0
+        self.start = LogStart()
+        """As read last; it only moves forwards."""
         self._end_subject = f"{name}.reached"
-        self._base: Base | None = None
 
-    async def base(self) -> Base:
-        """Return the log's base; raises LogDamaged if its record is missing or cannot be read."""
-        await self.read_record()
-        if self._base is None or self._base.position != self.record.base:
-            self._base = Base()
-            if self.record.base:
-                data = await self.blobs.get(BlobKey(BASE, "", self.record.base))
-                if data is None:
-                    raise LogDamaged(f"{self.place}: the record of what was archived is missing")
-                self._base = _decode_base(data)
-        return self._base
+    async def read_start(self) -> LogStart:
+        """Read anew where the log begins, and return it; raises LogDamaged or LogTooNew if that cannot be read."""
+        while (keys := await self.blobs.keys(BASE)) and keys[-1].position > self.start.base.position:
+            # None: another process has archived more meanwhile.
+            if data := await self.blobs.get(keys[-1]):
+                self.start = decoded(_decode_start, data, f"{self.place}: the record of the log's beginning")
+                if self.start.format > _RECORD_FORMAT:
+                    raise LogTooNew(f"{self.place} was written by a newer voda: upgrade voda to open it")
+        return self.start
 
-    async def read_record(self) -> LogStart:
-        """Read the record of the log's beginning anew, and return it."""
-        found = await self.stream.last_of(self._record_subject)
-        if found is None:
-            self.record, self._record_sequence = LogStart(), 0
-            return self.record
-        try:
-            self.record = _decode_start(found.data)
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{self.place}: the record of the log's beginning cannot be read ({error})") from error
-        if self.record.format > _RECORD_FORMAT:
-            raise LogTooNew(f"{self.place} was written by a newer voda: upgrade voda to open it")
-        self._record_sequence = found.sequence
-        return self.record
-
-    async def write_record(self, record: LogStart) -> None:
-        """Write another beginning; raises StoreUnavailable if another writer has done so since it was read."""
-        sequence = await self.stream.publish_kept(self._record_subject, _encode(record), replaces=self._record_sequence)
-        self.record, self._record_sequence = record, sequence
+    async def write_start(self, sequence: int, base: Base) -> None:
+        """Write another beginning, durably; those before it may be dropped then."""
+        start = LogStart(sequence=sequence, base=base)
+        await self.blobs.put(BlobKey(BASE, "", base.position), _encode(start))
+        self.start = start
 
     async def end(self) -> EndMark | None:
         """Return the last end that a writer wrote down, or None; raises LogDamaged if the note cannot be read."""
         found = await self.stream.last_of(self._end_subject)
-        try:
-            return _decode_end(found.data) if found else None
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{self.place}: the note of the log's end cannot be read ({error})") from error
+        return decoded(_decode_end, found.data, f"{self.place}: the note of the log's end") if found else None
 
     async def note_end(self, state: LogState) -> int:
         """Write down the log's end, durably, and return its position."""

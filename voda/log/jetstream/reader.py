@@ -15,6 +15,7 @@ from voda.events.envelope import Sealed
 from voda.log.jetstream.index import GroupBoundary, IdIndex, IndexSegment, OpenSegment, boundary_before, positions_of
 from voda.log.jetstream.marks import SEGMENT, BlobKey
 from voda.log.jetstream.messages import Group
+from voda.log.jetstream.state import LogState
 from voda.log.jetstream.synced_log import SyncedLog
 
 _MOST_MESSAGES = 1000
@@ -24,7 +25,6 @@ _EVENT_BYTES = 1024
 _NEAR = 64
 """Events of one stream that are no further apart are read in one go, with all between them."""
 _SEGMENTS_CACHED = 4
-_BOUNDARIES_CACHED = 64
 _Key = tuple[int, int, int]
 """Of a segment: see Checkpoint."""
 
@@ -40,8 +40,6 @@ class EventReader:
         self.index = PositionIndex(log)
         # The group in which the last page ended: the next page begins there.
         self._last: Group | None = None
-        self._seen = 0
-        """The last position that this reader has read."""
 
     async def sealed(self, after: int, limit: int, *, to_end: bool = True) -> list[Sealed]:
         """Return up to `limit` events behind a position.
@@ -53,22 +51,6 @@ class EventReader:
             LogArchived: the events are in the archive.
             LogDamaged: an event is missing, or cannot be read.
         """
-        # Events known before the stream is asked for its end must be found.
-        known = min(max(self._log.state.position if self._log.is_loaded else 0, self._seen), after + limit)
-        found = await self._page(after, limit, to_end)
-        if to_end and after + len(found) < known:
-            await self._refuse_archived(after)
-            # A server that was cut off from the others without knowing it has not lost events.
-            await self._log.stream.prove_led()
-            found = await self._page(after, limit, to_end)
-            if after + len(found) < known:
-                await self._refuse_archived(after)
-                raise _missing(after + len(found) + 1)
-        if found:
-            self._seen = max(self._seen, after + len(found))
-        return found
-
-    async def _page(self, after: int, limit: int, to_end: bool) -> list[Sealed]:
         found: list[Sealed] = []
         try:
             async for group in self._from(after, limit, to_end):
@@ -79,7 +61,6 @@ class EventReader:
                 start = expected - group.position
                 found += group.sealed[start : start + limit - len(found)]
                 self._last = group
-                self.index.remember(GroupBoundary(group.position + len(group.sealed) - 1, group.last_sequence + 1))
                 if len(found) == limit:
                     return found
         except LogDamaged as error:
@@ -87,10 +68,13 @@ class EventReader:
                 raise
             expected = after + len(found) + 1
             raise LogDamaged(f"position {expected}: {error}", expected) from error
+        if not found and to_end and self._log.is_loaded and after < self._log.state.position:
+            # There were more: they were archived meanwhile.
+            await self._refuse_archived(after)
         return found
 
     async def of_stream(self, stream: str, after: int, limit: int) -> list[Sealed]:
-        base = await self._log.marks.base()
+        base = (await self._log.marks.read_start()).base
         base.refuse_archived(self._log.place, after, stream)
         after = max(after, base.position)
         positions: list[int] = []
@@ -107,7 +91,7 @@ class EventReader:
 
     async def has(self, event_id: str, position: int) -> bool:
         """Return whether the event at a position is of that id; ids of archived events are not known."""
-        if position <= (await self._log.marks.base()).position:
+        if position <= (await self._log.marks.read_start()).base.position:
             return False
         found = await self.sealed(position - 1, 1)
         return bool(found) and body_of(found[0]).event_id == event_id
@@ -121,21 +105,20 @@ class EventReader:
         return found
 
     async def _from(self, after: int, limit: int, to_end: bool) -> AsyncIterator[Group]:
-        if after < self._log.marks.record.base or not self._log.is_loaded:
+        if after < self._log.marks.start.base.position or not self._log.is_loaded:
             await self._refuse_archived(after)
-        last = self._last
-        if last is not None and last.position <= after + 1 < last.position + len(last.sealed):
-            yield last
-            boundary = GroupBoundary(0, last.last_sequence + 1)
+        if self._last is not None and 0 <= after + 1 - self._last.position <= len(self._last.sealed):
+            yield self._last
+            sequence = self._last.sequence + 1
         else:
-            boundary = await self.index.boundary(after)
+            sequence = (await self.index.boundary(after)).sequence
         most_bytes = min(max(limit * _EVENT_BYTES, _FEWEST_BYTES), _MOST_BYTES)
         messages = min(limit + 1, _MOST_MESSAGES)
-        async for group in self._log.groups(boundary.sequence, messages=messages, most_bytes=most_bytes, to_end=to_end):
+        async for group in self._log.groups(sequence, messages=messages, most_bytes=most_bytes, to_end=to_end):
             yield group
 
     async def _refuse_archived(self, after: int) -> None:
-        (await self._log.marks.base()).refuse_archived(self._log.place, after)
+        (await self._log.marks.read_start()).base.refuse_archived(self._log.place, after)
 
 
 class PositionIndex:
@@ -143,22 +126,17 @@ class PositionIndex:
 
     def __init__(self, log: SyncedLog) -> None:
         self._log = log
-        self._generation = log.generation
+        self._of: LogState | None = None
+        """The state of which the rest is."""
         self._ids = IdIndex()
         self._segments: dict[int, IndexSegment] = {}
-        # Where readers stopped, and will go on.
-        self._boundaries: dict[int, GroupBoundary] = {}
 
     async def boundary(self, after: int) -> GroupBoundary:
         """Return the boundary from which to read the events behind a position, which is not below the base."""
-        self._refresh()
-        if found := self._boundaries.get(after):
-            return found
         log = self._log
-        if after == log.marks.record.base and not log.is_loaded:
-            await log.marks.base()
-            if after == log.marks.record.base:
-                return GroupBoundary(after, log.marks.record.sequence)
+        # The beginning is known without the state.
+        if not log.is_loaded and after == (start := await log.marks.read_start()).base.position:
+            return GroupBoundary(after, start.sequence)
         state = log.state if log.is_loaded and after < log.state.position else await log.sync()
         if after >= state.position:
             return GroupBoundary(state.position, state.sequence + 1)
@@ -167,13 +145,7 @@ class PositionIndex:
         for segment in reversed(state.segments):
             if segment[0] <= after < segment[2]:
                 return boundary_before(await self._segment(segment), after + 1)
-        return GroupBoundary(log.marks.record.base, log.marks.record.sequence)
-
-    def remember(self, boundary: GroupBoundary) -> None:
-        self._refresh()
-        self._boundaries[boundary.position] = boundary
-        if len(self._boundaries) > _BOUNDARIES_CACHED:
-            del self._boundaries[next(iter(self._boundaries))]
+        return GroupBoundary(log.marks.start.base.position, log.marks.start.sequence)
 
     async def positions_of(self, stream: str, after: int) -> AsyncIterator[int]:
         """Yield the positions behind `after` that events of a stream may have, in order."""
@@ -197,17 +169,14 @@ class PositionIndex:
         return self._ids
 
     def _refresh(self) -> None:
-        if self._generation != self._log.generation:
-            self._generation = self._log.generation
-            self._ids = IdIndex()
-            self._segments.clear()
-            self._boundaries.clear()
+        if self._of is not self._log.state:
+            self._of, self._ids, self._segments = self._log.state, IdIndex(), {}
 
     async def _segment(self, key: _Key) -> IndexSegment:
         self._refresh()
         last = key[2]
         if last not in self._segments:
-            closed = next((one.segment for one in self._log.closed if one.last == last), None)
+            closed = next((one.segment for one in self._log.closed if one.segment.last == last), None)
             self._segments[last] = closed or await self._stored(last) or await self._rebuilt(key)
             if len(self._segments) > _SEGMENTS_CACHED:
                 del self._segments[next(iter(self._segments))]
@@ -225,10 +194,10 @@ class PositionIndex:
         """Make a segment again, without its archived events."""
         first, sequence, last = key
         # Read the base anew: events archived meanwhile would shift all positions.
-        await self._log.marks.base()
-        position = max(first, self._log.marks.record.base)
+        start = await self._log.marks.read_start()
+        position = max(first, start.base.position)
         recent = OpenSegment(position)
-        async for group in self._log.groups(max(sequence, self._log.marks.record.sequence)):
+        async for group in self._log.groups(max(sequence, start.sequence)):
             sealed = [one for one in group.sealed if one.position > position]
             names = [(body.stream, body.event_id) for body in map(body_of, sealed)]
             recent.add(GroupBoundary(position, group.sequence), names)

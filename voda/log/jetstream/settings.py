@@ -30,33 +30,29 @@ _MONITOR_S = 5.0
 
 _log = logging.getLogger(__name__)
 
-# Required settings, as JetStream's interface spells them; a stream does not report settings that are not set.
-_SAFE: Mapping[str, object] = {
+_Values = Mapping[str, tuple[object, ...]]
+
+# The values that are safe, as JetStream's interface spells them; None: a stream does not report what is not set.
+_SAFE: _Values = {
+    "retention": ("limits", None),
+    "storage": ("file",),
+    "max_msgs": (-1, None),
+    "max_age": (0, None),
+    "persist_mode": ("", "default", None),
+    **dict.fromkeys(("no_ack", "sealed", "allow_rollup_hdrs", "allow_msg_ttl"), (False, None)),
+    **dict.fromkeys(("allow_msg_schedules", "allow_msg_counter"), (False, None)),
+    **dict.fromkeys(("mirror", "subject_transform"), (None,)),
+    "sources": (None, []),
+}
+_SAFE_LOG: _Values = {**_SAFE, "max_msgs_per_subject": (-1, None), "deny_delete": (True,)}
+_SAFE_MARKS: _Values = {**_SAFE, "max_msgs_per_subject": (1,)}
+_SETTINGS: Mapping[str, object] = {
+    "metadata": {_MARK: str(FORMAT)},
     "retention": "limits",
     "storage": "file",
-    "max_msgs": -1,
-    "max_age": 0,
-    "no_ack": False,
-    "sealed": False,
-    "allow_rollup_hdrs": False,
-    "allow_msg_ttl": False,
-    "allow_msg_schedules": False,
-    "allow_msg_counter": False,
-    "mirror": None,
-    "sources": None,
-    "subject_transform": None,
-    "persist_mode": "",
+    "discard": "new",
+    "allow_direct": True,
 }
-_SAFE_LOG: Mapping[str, object] = {**_SAFE, "max_msgs_per_subject": -1, "deny_delete": True}
-_SAFE_MARKS: Mapping[str, object] = {**_SAFE, "max_msgs_per_subject": 1}
-_UNSET: Mapping[str, object] = {
-    "max_msgs": -1,
-    "max_msgs_per_subject": -1,
-    "max_age": 0,
-    "persist_mode": "",
-    "retention": "limits",
-}
-_SAME: Mapping[tuple[str, object], object] = {("persist_mode", "default"): ""}
 
 
 def marks_of(stream: str) -> str:
@@ -126,7 +122,7 @@ async def _readable(connection: NatsConnection, stream: str) -> dict[str, Any]:
     return config
 
 
-async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mapping[str, object]) -> None:
+async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: _Values) -> None:
     try:
         found = (await connection.api(f"STREAM.INFO.{wanted['name']}"))["config"]
     except APIError as error:
@@ -147,14 +143,10 @@ async def _make(connection: NatsConnection, wanted: dict[str, Any], safe: Mappin
 def _log_settings(name: str) -> dict[str, Any]:
     subject = events_subject(name)
     return {
+        **_SETTINGS,
         "name": name,
         "subjects": [subject],
         "description": "event log of voda",
-        "metadata": {_MARK: str(FORMAT)},
-        "retention": "limits",
-        "storage": "file",
-        "discard": "new",
-        "allow_direct": True,
         "deny_delete": True,
         "republish": {"src": subject, "dest": grown_subject(name), "headers_only": True},
     }
@@ -163,16 +155,12 @@ def _log_settings(name: str) -> dict[str, Any]:
 def _marks_settings(name: str) -> dict[str, Any]:
     marks = marks_of(name)
     return {
+        **_SETTINGS,
         "name": marks,
         "subjects": [f"{marks}.>"],
         "description": "snapshots and index of an event log of voda",
-        "metadata": {_MARK: str(FORMAT)},
-        "retention": "limits",
-        "storage": "file",
-        "discard": "new",
         "discard_new_per_subject": False,
         "max_msgs_per_subject": 1,
-        "allow_direct": True,
     }
 
 
@@ -190,14 +178,12 @@ def _refuse_foreign(connection: NatsConnection, config: Mapping[str, Any]) -> No
         )
 
 
-def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe: Mapping[str, object]) -> None:
+def _refuse_settings(connection: NatsConnection, config: Mapping[str, Any], safe: _Values) -> None:
     for setting, expected in safe.items():
-        got = config.get(setting, _UNSET.get(setting))
-        got = _SAME.get((setting, got), got) if isinstance(got, str) else got
-        if (got or None) != (expected or None):
+        if (got := config.get(setting)) not in expected:
             raise InvalidInput(
                 f"{connection.place}: the stream {config['name']} may lose events: expected"
-                f" {setting}={json.dumps(expected)}, got {json.dumps(got)}; correct it with the nats program,"
+                f" {setting}={json.dumps(expected[0])}, got {json.dumps(got)}; correct it with the nats program,"
                 " then run 'voda log migrate'"
             )
     if config.get("max_bytes", -1) > 0 and config.get("discard") != "new":

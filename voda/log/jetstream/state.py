@@ -3,20 +3,20 @@
 Rule: the same groups give the same state in every process; a group that does not follow the one before is damage.
 """
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from voda.domain.errors import LogDamaged, LogTooNew
-from voda.events.codec import body_of, head_after
-from voda.events.envelope import Head, Sealed
+from voda.events.envelope import Head
 from voda.log.append_plan import EventRow
+from voda.log.archive.verify import HashChain
 from voda.log.jetstream.index import SEGMENT_EVENTS, GroupBoundary, IndexSegment, OpenSegment
 from voda.log.jetstream.messages import NO_GROUP, Group, OutgoingGroup
 
 FORMAT = 1
-_EMPTY = Head()
 
 
 class Checkpoint(Struct, frozen=True, array_like=True):
@@ -25,7 +25,7 @@ class Checkpoint(Struct, frozen=True, array_like=True):
     format: int
     position: int
     sequence: int
-    """Of the last message folded."""
+    """Of the last group's message."""
     group: bytes
     """Name of the last group."""
     segments: list[tuple[int, int, int]]
@@ -39,8 +39,6 @@ class ClosedSegment(Struct, frozen=True):
     segment: IndexSegment
     checkpoint: bytes
     """Empty if there are newer ones."""
-    last: int
-    """Position of its last event."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,7 +51,7 @@ class LogState:
     def __init__(self, base: GroupBoundary, heads: Mapping[str, Head]) -> None:
         self.position = base.position
         self.sequence = base.sequence - 1
-        """Of the last message of the last group."""
+        """Of the last group's message."""
         self.group = NO_GROUP
         """Name of the last group."""
         self.heads = dict(heads)
@@ -80,17 +78,19 @@ class LogState:
     def fold(self, group: Group) -> ClosedSegment | None:
         """Take the next group, and return the segment that it closes; raises LogDamaged if it does not follow."""
         group = self._trimmed(group)
-        self._refuse_misfit(group)
-        events: list[tuple[str, str]] = []
-        heads: dict[str, Head] = {}
-        for sealed in group.sealed:
-            body = body_of(sealed)
-            before = heads.get(body.stream) or self.heads.get(body.stream, _EMPTY)
-            if not sealed.is_intact or body.version != before.version + 1 or body.prev != before.hash:
-                raise _misfit(sealed, body.stream)
-            heads[body.stream] = head_after(sealed, body, before)
-            events.append((body.stream, body.event_id))
-        return self._take(group, events, heads)
+        position = self.position + 1
+        if group.position == position and self.group not in (NO_GROUP, group.prev):
+            raise LogDamaged(
+                f"position {position}: this event was written after other events than those before it:"
+                " acknowledged events were lost and others took their place; restore the log from a copy",
+                position,
+            )
+        grown: dict[str, Head] = {}
+        # Of a copy, because a damaged group changes nothing.
+        chain = HashChain(self.position)
+        chain.heads = ChainMap(grown, self.heads)
+        bodies = [chain.step(sealed) for sealed in group.sealed]
+        return self._take(group, [(body.stream, body.event_id) for body in bodies], grown)
 
     def write(self, group: OutgoingGroup, rows: Sequence[EventRow], heads: Mapping[str, Head]) -> ClosedSegment | None:
         """Take the next group, which this process has written; return the segment that it closes."""
@@ -101,7 +101,7 @@ class LogState:
     ) -> ClosedSegment | None:
         self.recent.add(GroupBoundary(self.position, group.sequence), events)
         self.position += len(events)
-        self.sequence = group.last_sequence
+        self.sequence = group.sequence
         self.group = group.name
         self.heads.update(heads)
         return self._close() if len(self.recent) >= SEGMENT_EVENTS else None
@@ -113,7 +113,7 @@ class LogState:
         self._first_sequence = self.sequence + 1
         heads = {stream: (head.version, bytes.fromhex(head.hash), head.epoch) for stream, head in self.heads.items()}
         kept = Checkpoint(FORMAT, self.position, self.sequence, self.group, self.segments, heads)
-        return ClosedSegment(segment, _encode(kept), self.position)
+        return ClosedSegment(segment, _encode(kept))
 
     def _trimmed(self, group: Group) -> Group:
         """Leave out archived events: a log may begin within its first group."""
@@ -121,19 +121,3 @@ class LogState:
         if self.group != NO_GROUP or not 0 < known < len(group.sealed):
             return group
         return group._replace(position=self.position + 1, sealed=group.sealed[known:])
-
-    def _refuse_misfit(self, group: Group) -> None:
-        expected = self.position + 1
-        if group.position != expected:
-            raise LogDamaged(f"position {expected}: the event is missing, {group.position} follows", expected)
-        if self.group != NO_GROUP and group.prev != self.group:
-            raise LogDamaged(
-                f"position {expected}: this event was written after other events than those before it:"
-                " acknowledged events were lost and others took their place; restore the log from a copy",
-                expected,
-            )
-
-
-def _misfit(sealed: Sealed, stream: str) -> LogDamaged:
-    what = "does not follow the one before it" if sealed.is_intact else "is not what was written"
-    return LogDamaged(f"position {sealed.position}: stream {stream}: the event {what}", sealed.position)

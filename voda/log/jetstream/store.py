@@ -10,17 +10,16 @@ from typing import Self
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import astuple
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from voda.domain.errors import LogDamaged, StoreNotWritable
 from voda.events.codec import body_of, unseal
-from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
+from voda.events.envelope import Event, Head, Sealed
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, row_of, together
 from voda.log.group_commit import GroupCommit
 from voda.log.jetstream import settings
 from voda.log.jetstream.bounds import forget, refuse_cut
-from voda.log.jetstream.marks import BlobKey
+from voda.log.jetstream.marks import BlobKey, decoded
 from voda.log.jetstream.reader import EventReader
 from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.jetstream.transport.connection import NatsConnection
@@ -85,34 +84,10 @@ class JetStreamSnapshots(SnapshotStore):
         if data is None:
             return None
         where = f"snapshot {key.name} at position {key.position}"
-        try:
-            kept = _decode(data)
-        except msgspec.MsgspecError as error:
-            raise LogDamaged(f"{where}: it cannot be read ({error})") from error
-        if hash_of(kept.state) != kept.state_hash:
-            raise LogDamaged(f"{where}: the checksum does not fit the state")
+        # Its checksum is that of the whole record.
+        kept = decoded(_decode, data, where)
         heads = SnapshotHeads(lambda: _decode_heads(kept.heads), where)
         return Snapshot(name=key.name, position=key.position, state=kept.state, state_hash=kept.state_hash, heads=heads)
-
-
-class _GrowthListener:
-    """Wakes the tails of a log when the server says that it has grown."""
-
-    def __init__(self, connection: NatsConnection, growth: GrowthSignal) -> None:
-        self._connection = connection
-        self._growth = growth
-        self._listening_on: Client | None = None
-        connection.on_reconnect(growth.wake)
-
-    async def listen(self) -> None:
-        """Subscribe, once for every connection to a server."""
-        client = await self._connection.client()
-        if client is not self._listening_on:
-            self._listening_on = client
-            await self._connection.subscribe(settings.grown_subject(self._connection.location.stream), self._on_grown)
-
-    async def _on_grown(self, _: Msg) -> None:
-        self._growth.wake()
 
 
 class JetStreamStore(DurableStore):
@@ -129,7 +104,8 @@ class JetStreamStore(DurableStore):
         self._writer = JetStreamWriter(self._log, self._reader)
         self._commits = GroupCommit(self._writer)
         self._growth = GrowthSignal()
-        self._listener = _GrowthListener(connection, self._growth)
+        self._is_listening = False
+        connection.on_reconnect(self._growth.wake)
 
     @classmethod
     async def open(cls, url: str, *, read_only: bool = False, timeout_s: float = 10.0) -> Self:
@@ -155,9 +131,6 @@ class JetStreamStore(DurableStore):
 
     # ---- events
 
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        return await self.append_all([Append(stream, expected_version, facts, epoch)])
-
     async def append_all(self, appends: Sequence[Append]) -> int:
         _refuse_read_only(self.place, self._read_only)
         append = together(appends)
@@ -181,8 +154,13 @@ class JetStreamStore(DurableStore):
         return [row_of(sealed, body_of(sealed)) for sealed in await self._reader.sealed(after, limit)]
 
     def tail(self, after: int) -> AsyncIterator[Event]:
+        async def on_grown(_: Msg) -> None:
+            self._growth.wake()
+
         async def following(after: int) -> Sequence[Event]:
-            await self._listener.listen()
+            if not self._is_listening:
+                await self.connection.subscribe(settings.grown_subject(self.connection.location.stream), on_grown)
+                self._is_listening = True
             # First the events that the nearest server has; if none, those that the leader knows.
             reader = self._reader
             found = await reader.sealed(after, TAIL_PAGE, to_end=False) or await reader.sealed(after, TAIL_PAGE)
@@ -195,9 +173,6 @@ class JetStreamStore(DurableStore):
 
     async def head(self, stream: str) -> Head:
         return (await self._log.sync()).heads.get(stream, Head())
-
-    async def heads(self) -> Mapping[str, Head]:
-        return dict((await self._log.sync()).heads)
 
     async def ends(self) -> tuple[int, Mapping[str, Head]]:
         state = await self._log.sync()
@@ -219,7 +194,7 @@ class JetStreamStore(DurableStore):
         self._growth.wake()
 
     async def base(self) -> Base:
-        return await self._log.marks.base()
+        return (await self._log.marks.read_start()).base
 
     async def forget(self, base: Base) -> None:
         _refuse_read_only(self.place, self._read_only)

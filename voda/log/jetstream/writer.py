@@ -1,4 +1,4 @@
-"""Writes groups of appends to the stream, each as one message or as parts that count together.
+"""Writes groups of appends to the stream, each as one message, and the records beside it.
 
 Rule: an append is answered only once its outcome is known: a group whose answer was lost is looked for in the stream,
 and written again only behind the message for which it was planned, so it is never there twice.
@@ -10,27 +10,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import msgpack
-from nats.js.errors import APIError
 
-from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_group
+from voda.domain.errors import ChangedMeanwhile, InvalidInput, StoreUnavailable, VodaError
+from voda.events.envelope import Sealed
+from voda.log.append_plan import Append, GroupPlan, Outcome, parts_of, plan_copy, plan_group
 from voda.log.group_commit import Committer
 from voda.log.jetstream.marks import CHECKPOINT, SEGMENT, BlobKey
-from voda.log.jetstream.messages import OutgoingGroup, encode_group
+from voda.log.jetstream.messages import encode_group
 from voda.log.jetstream.reader import EventReader
-from voda.log.jetstream.state import LogState
-from voda.log.jetstream.synced_log import CHECKPOINTS_KEPT, SyncedLog
-from voda.log.jetstream.transport.client import is_conflict, translate_error
+from voda.log.jetstream.state import ClosedSegment, LogState
+from voda.log.jetstream.synced_log import SyncedLog
 from voda.log.store import refuse_other_end
 
-_UNFINISHED_GROUP_S = 2.0
-"""For so long a writer waits for another writer to finish a group."""
 _PAUSE_S = 0.05
 # Shorter than the timeout of a connection, because an answer may be lost; a large group takes longer.
 _ANSWER_S = 2.0
 _ANSWER_BYTES_PER_S = 5e6
 _NOTE_S = 0.2
 """The log's end is written down at most so often."""
+_CHECKPOINTS_KEPT = 2
 _UNKNOWN = "it is not known whether the events were recorded: append them again with the same ids"
 
 _log = logging.getLogger(__name__)
@@ -42,48 +40,41 @@ class MarksWriter:
     def __init__(self, log: SyncedLog) -> None:
         self._log = log
         self._saving: asyncio.Task[None] | None = None
-        self._noting: asyncio.Task[None] | None = None
         self._noted = 0
         self._closing = asyncio.Event()
 
     def begin(self) -> None:
-        """Begin to store all closed segments beside the log, and to write down its end."""
-        if self._noting is None or self._noting.done():
-            self._noting = asyncio.get_running_loop().create_task(self._note())
-        if self._log.closed and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.get_running_loop().create_task(self._save_closed())
+        """Begin to write down the log's end, and to store all closed segments, for as long as it grows."""
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.get_running_loop().create_task(self._save())
 
     async def close(self) -> None:
         self._closing.set()
-        if tasks := [task for task in (self._saving, self._noting) if task is not None]:
-            await asyncio.wait(tasks)
+        if self._saving is not None:
+            await asyncio.wait([self._saving])
 
-    async def _save_closed(self) -> None:
+    async def _save(self) -> None:
         log = self._log
         try:
-            while log.closed:
-                closed = log.closed[0]
-                await log.marks.blobs.put(BlobKey(SEGMENT, "", closed.last), msgpack.encode(closed.segment))
-                # Only the newest segments have one.
-                if closed.checkpoint:
-                    await log.marks.blobs.put(BlobKey(CHECKPOINT, "", closed.last), closed.checkpoint)
-                log.closed.popleft()
-            for key in (await log.marks.blobs.keys(CHECKPOINT))[:-CHECKPOINTS_KEPT]:
-                await log.marks.blobs.drop(key)
-        except Exception as error:  # the log is complete without it, but slower to open
-            _log.warning("segment not stored place=%s reason=%s", log.place, error)
-
-    async def _note(self) -> None:
-        """Write down the log's end, from time to time for as long as it grows."""
-        try:
-            while self._noted < self._log.state.position:
-                self._noted = await self._log.marks.note_end(self._log.state)
+            while self._noted < log.state.position or log.closed:
+                self._noted = await log.marks.note_end(log.state)
+                while log.closed:
+                    await self._store(log.closed[0])
+                    log.closed.popleft()
                 # At close at once: no later call would write the last end.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_NOTE_S):
                         await self._closing.wait()
-        except Exception as error:  # the log is complete without it, but a cut may go unnoticed
-            _log.warning("end of the log not written place=%s reason=%s", self._log.place, error)
+        except Exception as error:  # the log is complete without them, but slower to open, and a cut may go unnoticed
+            _log.warning("records beside the log not written place=%s reason=%s", log.place, error)
+
+    async def _store(self, closed: ClosedSegment) -> None:
+        blobs = self._log.marks.blobs
+        await blobs.put(BlobKey(SEGMENT, "", closed.segment.last), msgpack.encode(closed.segment))
+        if closed.checkpoint:
+            await blobs.put(BlobKey(CHECKPOINT, "", closed.segment.last), closed.checkpoint)
+            for key in (await blobs.keys(CHECKPOINT))[:-_CHECKPOINTS_KEPT]:
+                await blobs.drop(key)
 
 
 class JetStreamWriter(Committer):
@@ -96,33 +87,40 @@ class JetStreamWriter(Committer):
         self.marks = MarksWriter(log)
 
     async def commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
-        async with self._turn:
-            try:
+        try:
+            async with self._turn:
                 return await self._commit(group)
-            except InvalidInput:
-                if len(group) == 1:
-                    raise
-            # One append that is too large must not fail the others.
-            return [outcome for append in group for outcome in await self._commit_alone(append)]
+        except InvalidInput as error:
+            if len(group) == 1:
+                return [error]
+        # Together they are too large for one message.
+        middle = len(group) // 2
+        return [*await self.commit(group[:middle]), *await self.commit(group[middle:])]
 
     def commit_at_once(self, group: Sequence[Append]) -> None:
         """See Committer.commit_at_once. A server is never fast enough for that."""
 
     async def take_over(self, plan: GroupPlan, *, after: int) -> None:
-        async with self._turn:
-            deadline = self._deadline()
-            while True:
-                state = await self._log.sync()
-                refuse_other_end(self._log.place, state.position, after)
-                if not plan.rows or await self._write(plan, state, deadline):
-                    break
+        """See DurableStore.take_over. What is too large for one message is taken over in halves."""
+        try:
+            async with self._turn:
+                await self._take_over(plan, after)
+        except InvalidInput:
+            middle = len(plan.rows) // 2
+            if not middle:
+                raise
+            for rows in (plan.rows[:middle], plan.rows[middle:]):
+                half = plan_copy(Sealed(row[0], row[6], row[7]) for row in rows)
+                await self.take_over(half, after=rows[0][0] - 1)
         self.marks.begin()
 
-    async def _commit_alone(self, append: Append) -> Sequence[Outcome]:
-        try:
-            return await self._commit([append])
-        except InvalidInput as error:
-            return [error]
+    async def _take_over(self, plan: GroupPlan, after: int) -> None:
+        deadline = self._deadline()
+        while True:
+            state = await self._log.sync()
+            refuse_other_end(self._log.place, state.position, after)
+            if not plan.rows or await self._write(plan, state, deadline):
+                return
 
     async def _commit(self, group: Sequence[Append]) -> Sequence[Outcome]:
         deadline = self._deadline()
@@ -171,74 +169,43 @@ class JetStreamWriter(Committer):
             StoreUnavailable: there is no answer, so the outcome is not known.
             StoreNotWritable, InvalidInput: nothing was written.
         """
-        log = self._log
-        await self._wait_for_unfinished(deadline)
+        log, limit = self._log, self._log.connection.max_payload_bytes
         if log.state is not state or log.state.position != plan.rows[0][0] - 1:
             return False
-        limit = log.connection.max_payload_bytes
-        group = encode_group(plan.rows, after=log.assembler.sequence, prev=state.group, limit_bytes=limit)
-        done, is_unsure = 0, False
+        group = encode_group(plan.rows, after=log.sequence, prev=state.group, limit_bytes=limit)
+        wait_s = _ANSWER_S + len(group.data) / _ANSWER_BYTES_PER_S
+        is_unsure = False
         while True:
-            errors = await self._publish(group, done)
-            if not errors:
-                log.wrote(group, plan.rows, plan.heads)
-                return True
-            failed = next((error for error in errors if not is_conflict(error)), None)
+            failed: VodaError = StoreUnavailable(f"{log.place}: the stream ends elsewhere")
+            try:
+                found = await log.stream.publish(log.subject, group.data, after=group.sequence - 1, wait_s=wait_s)
+                if found == group.sequence:
+                    log.wrote(group, plan.rows, plan.heads)
+                    return True
+            except VodaError as error:
+                failed = error
             await self._sync_until(deadline, failed)
             if log.has(group.name):
                 return True
-            if log.assembler.unfinished == group.name:
-                done = log.assembler.finished_parts
-            elif log.assembler.sequence != group.after:
+            if log.sequence != group.sequence - 1:
                 return False
             # A message sent before without an answer may still arrive, whatever the answer to this one.
-            if failed is not None and not isinstance(failed, StoreUnavailable) and not is_unsure:
+            if not is_unsure and not isinstance(failed, StoreUnavailable | ChangedMeanwhile):
                 raise failed
-            is_unsure = is_unsure or failed is not None
+            is_unsure = is_unsure or not isinstance(failed, ChangedMeanwhile)
             if self._now() > deadline:
-                raise StoreUnavailable(f"{failed or log.place}; {_UNKNOWN}") from failed
+                raise StoreUnavailable(f"{failed}; {_UNKNOWN}") from failed
             await asyncio.sleep(_PAUSE_S)
 
-    async def _publish(self, group: OutgoingGroup, done: int) -> list[Exception]:
-        """Send the missing parts of a group, all at once; return their errors."""
-        numbers = range(done, len(group.parts))
-        wait_s = _ANSWER_S + sum(map(len, group.parts)) / _ANSWER_BYTES_PER_S
-        sent = [self._send(group, number, wait_s) for number in numbers]
-        outcomes = await asyncio.gather(*sent, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
-                raise outcome
-        return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-
-    async def _send(self, group: OutgoingGroup, number: int, wait_s: float) -> None:
-        log, after = self._log, group.after + number
-        try:
-            sequence = await log.stream.publish(log.subject, group.parts[number], after=after, wait_s=wait_s)
-        except APIError as error:
-            if is_conflict(error):
-                raise
-            raise translate_error(error, self._log.place) from error
-        if sequence != after + 1:
-            raise StoreUnavailable(f"{self._log.place}: expected sequence {after + 1}, got {sequence}; try again")
-
-    async def _sync_until(self, deadline: float, failed: Exception | None) -> None:
+    async def _sync_until(self, deadline: float, failed: Exception) -> None:
         while True:
             try:
                 await self._log.sync()
                 return
             except StoreUnavailable as error:
                 if self._now() > deadline:
-                    raise StoreUnavailable(f"{failed or error}; {_UNKNOWN}") from error
+                    raise StoreUnavailable(f"{failed}; {_UNKNOWN}") from error
             await asyncio.sleep(_PAUSE_S)
-
-    async def _wait_for_unfinished(self, deadline: float) -> None:
-        """Wait for another writer to finish its group; if it died in the middle, the group is lost."""
-        until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
-        while (name := self._log.assembler.unfinished) and self._now() < until:
-            await asyncio.sleep(_PAUSE_S)
-            await self._log.sync()
-            if self._log.assembler.unfinished != name:
-                until = min(self._now() + _UNFINISHED_GROUP_S, deadline)
 
     def _deadline(self) -> float:
         return self._now() + self._log.connection.timeout_s

@@ -20,7 +20,7 @@ POLL_S: Final = 0.5
 
 
 class LeaseRecord(Struct, frozen=True, kw_only=True):
-    """A Lease as a file or key holds it; the time is for people to read."""
+    """A Lease as a key holds it; the time is for people to read."""
 
     holder: str = ""
     transitions: int = 0
@@ -37,13 +37,12 @@ class LeaseRecord(Struct, frozen=True, kw_only=True):
         return cls.now(clock, holder=mine.holder, transitions=mine.transitions, duration_s=mine.duration_s)
 
     @classmethod
-    def decode(cls, data: bytes, *, unreadable_holder: str) -> Self:
-        """Return the record in some bytes; where they are no record, one that names `unreadable_holder`."""
+    def decode(cls, data: bytes) -> Self:
+        """Return the record in some bytes; one without a holder where they are no record: somebody wrote by hand."""
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            # Half written at this moment, or written by hand.
-            return cls(holder=unreadable_holder)
+            return cls()
 
     def lease(self, version: str) -> Lease:
         return Lease(

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from voda.domain.errors import InvalidInput, LogDamaged
 from voda.events.codec import unseal
-from voda.events.envelope import Event, Fact, Head, Sealed, hash_of
+from voda.events.envelope import Event, Head, Sealed, hash_of
 from voda.log.append_plan import Append, EventRow, GroupPlan, refuse_unstorable, together
 from voda.log.group_commit import Committer, GroupCommit
 from voda.log.sql import schema
@@ -122,9 +122,6 @@ class SqlStore(DurableStore):
         self._growth = GrowthSignal()
         self._base = Base()
         """As read last; it only moves forwards."""
-
-    async def append(self, stream: str, expected_version: int, facts: Sequence[Fact], *, epoch: int = 0) -> int:
-        return await self.append_all([Append(stream, expected_version, facts, epoch)])
 
     async def append_all(self, appends: Sequence[Append]) -> int:
         append = together(appends)

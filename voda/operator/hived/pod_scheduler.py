@@ -37,7 +37,7 @@ from voda.extender.wire import (
     read_pod,
 )
 from voda.hived.extender import refused
-from voda.hived.pod_request import AnnotatedPod, read_request
+from voda.hived.pod_request import HivedPod, read_request
 from voda.log.store import EventStore
 from voda.operator.hived.pods import ScheduledPods
 from voda.operator.hived.pool_book import PoolBook
@@ -81,7 +81,7 @@ class PodScheduler:
             ClusterUnavailable: this replica does not lead.
             StoreUnavailable: the log does not answer.
         """
-        pod, names = read_pod(arguments.pod, AnnotatedPod), arguments.nodenames
+        pod, names = read_pod(arguments.pod, HivedPod), arguments.nodenames
         if names is None:
             raise InvalidInput("NodeNames is missing: the extender's configuration needs nodeCacheCapable: true")
         async with self.turn():
@@ -95,7 +95,7 @@ class PodScheduler:
 
     async def preempt(self, arguments: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         """Return the pods that must leave for a pod; raises as `filter`, and InvalidInput for its request."""
-        pod = read_pod(arguments.pod, AnnotatedPod)
+        pod = read_pod(arguments.pod, HivedPod)
         async with self.turn():
             for book in self._candidates(pod):
                 victims = book.extender().preempt(pod, arguments.names)
@@ -181,7 +181,7 @@ class PodScheduler:
                 book.extender().remove(uid, reason)
                 await self._record(book)
 
-    async def reclaim(self, pod: AnnotatedPod) -> bool:
+    async def reclaim(self, pod: HivedPod) -> bool:
         """Give a pending pod cells that jobs are to leave; return whether kube-scheduler is to ask for it."""
         async with self._turn, self._whole_books():
             with suppress(InvalidInput, NotAllowed):
@@ -193,7 +193,7 @@ class PodScheduler:
                     await self._record(book)
         return False
 
-    async def adopt(self, pod: AnnotatedPod, node: str) -> None:
+    async def adopt(self, pod: HivedPod, node: str) -> None:
         """Let a pod that was bound before use the cells of its annotations; raises InvalidInput where it cannot."""
         async with self._turn, self._whole_books():
             for book in self.pool_books():
@@ -214,7 +214,7 @@ class PodScheduler:
                 book.forget()
             raise
 
-    async def _filter(self, pod: AnnotatedPod, names: Sequence[str]) -> ExtenderFilterResult:
+    async def _filter(self, pod: HivedPod, names: Sequence[str]) -> ExtenderFilterResult:
         answers: list[ExtenderFilterResult] = []
         wrong: InvalidInput | None = None
         for book in self._candidates(pod):
@@ -236,7 +236,7 @@ class PodScheduler:
             raise wrong or InvalidInput("no pool has virtual clusters: apply some first (voda vc apply)")
         return next((answer for answer in answers if answer.failed_nodes), answers[0])
 
-    def _candidates(self, pod: AnnotatedPod) -> Sequence[PoolBook]:
+    def _candidates(self, pod: HivedPod) -> Sequence[PoolBook]:
         """Return the books of the pools in which a pod may get cells: that of its gang, if it has cells already."""
         request = read_request(pod)
         cluster, books = self.view.live.cluster, self.pool_books()

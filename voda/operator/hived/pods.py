@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from voda.hived.pod_request import AnnotatedPod
+from voda.hived.pod_request import HivedPod
 
 
 class ScheduledPods(Protocol):
@@ -13,11 +13,11 @@ class ScheduledPods(Protocol):
         """Return the uid of the pod of that `namespace/name`; empty: there is none, or its processes have ended."""
         ...
 
-    def bound(self) -> Iterable[tuple[AnnotatedPod, str]]:
+    def bound(self) -> Iterable[tuple[HivedPod, str]]:
         """Return the pods with HiveD's annotations that have a node, and that node."""
         ...
 
-    def pending(self) -> Iterable[AnnotatedPod]:
+    def pending(self) -> Iterable[HivedPod]:
         """Return the pods with HiveD's annotations that kube-scheduler has yet to place, the oldest first."""
         ...
 

@@ -17,7 +17,7 @@ from voda.domain.state import ClusterState
 from voda.events import types as facts
 from voda.events.envelope import Event
 from voda.hived.extender import HivedExtender, PodPlace
-from voda.hived.pod_request import AnnotatedPod
+from voda.hived.pod_request import HivedPod
 from voda.planner.virtual_clusters import blocked_nodes, book_of
 
 _CHANGES_CELLS = (
@@ -39,7 +39,7 @@ class PoolBook:
 
     def __init__(self, pool: str, view: ReadModel) -> None:
         self.pool = pool
-        self.preempting: dict[str, tuple[AnnotatedPod, Sequence[str]]] = {}
+        self.preempting: dict[str, tuple[HivedPod, Sequence[str]]] = {}
         """Uid of a pod that preempts -> the pod, and the nodes that kube-scheduler considered."""
         self.version = 0
         """Of the stream of gangs, as far as the book has it."""

@@ -27,7 +27,7 @@ from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.kinds.trainjob import trainjob_of
 from voda.cluster.kubernetes.objects import JobObject, ObjectMeta
 from voda.cluster.kubernetes.state.job_annotations import foreign_manager, manifest_of, user_of
-from voda.cluster.kubernetes.state.job_objects import JobObjects
+from voda.cluster.kubernetes.state.job_objects import JobMirror
 from voda.domain.errors import ActionRefused, AlreadyExists, InvalidInput, MissingReference, TooManyJobs
 from voda.domain.job import JobSpec
 from voda.kinds.base import FieldWarning
@@ -86,7 +86,7 @@ class _Version(Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    objects: JobObjects
+    objects: JobMirror
     backend: Backend
     submits: JobSubmitter
     values: TemplateValues

@@ -18,7 +18,7 @@ from voda.concurrency import for_each, log_unexpected
 from voda.domain.errors import ActionRefused, VodaError
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ async def restore_companions(api: Api, jobs: Iterable[KubeJob]) -> None:
 
 
 async def _restore(api: Api, collection: str, by_name: Mapping[str, KubeJob]) -> None:
-    there = {each.metadata.name for each in (await api.list(collection, NamedObject, _OURS)).items}
+    there = {each.metadata.name for each in (await api.list(collection, PartialObject, _OURS)).items}
     for name in by_name.keys() - there:
         try:
             await make_companions(api, by_name[name].kind, by_name[name].object)

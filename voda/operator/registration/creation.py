@@ -13,7 +13,7 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
+from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
 from voda.domain.errors import ActionRefused, ClusterUnavailable, InvalidInput
 from voda.domain.job import Job, JobSpec
 from voda.events.envelope import ANY_VERSION, Fact
@@ -33,7 +33,7 @@ class NameTaken(ClusterUnavailable):
 
 @dataclass(frozen=True, kw_only=True)
 class Creation:
-    objects: JobObjects
+    objects: JobMirror
     backend: Backend
     values: TemplateValues
 

@@ -16,7 +16,7 @@ import msgspec
 
 from voda.application import change_job
 from voda.application.backend import Backend
-from voda.application.change_job import JobChange
+from voda.application.change_job import JobPatch
 from voda.application.submit_job import adoption_id
 from voda.auth.callers import Caller
 from voda.backoff import Backoff
@@ -33,7 +33,7 @@ from voda.cluster.kubernetes.state.job_annotations import (
     recorded_text,
     spec_text,
 )
-from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
+from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
 from voda.domain.errors import InvalidInput
 from voda.operator.registration.adoption import Adoption, Announce, ObjectRefused, is_at_rest
 from voda.operator.registration.creation import Creation
@@ -65,7 +65,7 @@ class BoundsChange(NamedTuple):
         return None if now is None or now == before else cls(before or now, now)
 
     def fields(self) -> dict[str, int]:
-        """Return the fields of `JobChange` that the user changed."""
+        """Return the fields of `JobPatch` that the user changed."""
         both = zip(BOUND_ANNOTATIONS, self.before, self.now, strict=True)
         return {name: now for name, before, now in both if now != before}
 
@@ -76,7 +76,7 @@ class SpecAnnotations:
     spec the bounds of kinds that state them there.
     """
 
-    objects: JobObjects
+    objects: JobMirror
     backend: Backend
     announce: Announce
 
@@ -135,7 +135,7 @@ class SpecAnnotations:
 
     async def _record(self, record: JobRecord, fields: Mapping[str, int]) -> None:
         # Checked against the job as it is now, so that impossible bounds are announced and not recorded.
-        change = msgspec.convert(fields, JobChange)
+        change = msgspec.convert(fields, JobPatch)
         if fields:
             await change_job.change(self.backend, record, change, Caller(user=record.spec.user, role="user"))
 

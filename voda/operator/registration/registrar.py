@@ -23,7 +23,7 @@ from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
+from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
 from voda.concurrency import for_each, log_unexpected
 from voda.domain.errors import (
     ActionRefused,
@@ -66,7 +66,7 @@ class Registrar:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
-        objects: JobObjects,
+        objects: JobMirror,
         backend: Backend,
         submits: JobSubmitter,
         values: TemplateValues,

@@ -19,7 +19,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import JobObjects, KubeJob
+from voda.cluster.kubernetes.state.job_objects import JobMirror, KubeJob
 from voda.concurrency import log_unexpected
 from voda.domain.errors import ActionRefused, ClusterUnavailable
 from voda.kubernetes_client.errors import Conflict
@@ -58,7 +58,7 @@ class _Written(NamedTuple):
 
 
 class JobStateWriter:
-    def __init__(self, objects: JobObjects, view: ReadModel, clock: Clock, *, per_s: float) -> None:
+    def __init__(self, objects: JobMirror, view: ReadModel, clock: Clock, *, per_s: float) -> None:
         self.refused: dict[str, str] = {}
         """uid of an object that voda does not run -> why."""
         self._mirror = objects

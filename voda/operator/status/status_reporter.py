@@ -13,7 +13,7 @@ from voda.clock import Clock
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.kinds.base import JobKind
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import JobObjects
+from voda.cluster.kubernetes.state.job_objects import JobMirror
 from voda.domain.errors import ActionRefused, VodaError
 from voda.events.envelope import Event
 from voda.events.types import PlanAdopted
@@ -43,7 +43,7 @@ class StatusReporter:
     def __init__(  # noqa: PLR0913 - its ports
         self,
         *,
-        objects: JobObjects,
+        objects: JobMirror,
         view: ReadModel,
         clock: Clock,
         store: EventStore | None = None,

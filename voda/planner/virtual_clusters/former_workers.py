@@ -50,7 +50,7 @@ class FormerWorkers(Struct, frozen=True, kw_only=True, gc=False):
     """None: some have no cells, or the guaranteed ones do not come first."""
 
 
-class OpenNodes(Struct, frozen=True, kw_only=True, gc=False):
+class SchedulableNodes(Struct, frozen=True, kw_only=True, gc=False):
     """The nodes that take new workers."""
 
     of: Sequence[Node]
@@ -74,7 +74,7 @@ class KeptWorkers:
     """It is never changed."""
     cells: KeptCells = field(default_factory=KeptCells)
     beyond_quota: KeptBeyondQuota = field(default_factory=KeptBeyondQuota)
-    open_nodes: OpenNodes | None = None
+    open_nodes: SchedulableNodes | None = None
     """Those of the last decision."""
     _kept: dict[str, tuple[JobSpec, _Part, FormerWorkers]] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ from voda.cells.search.packing import choose_leafs
 from voda.domain.job import Job
 from voda.domain.state import ClusterState
 from voda.planner.virtual_clusters.cell_draft import CellDraft, job_of
-from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers, OpenNodes
+from voda.planner.virtual_clusters.former_workers import FormerJob, FormerWorker, KeptWorkers, SchedulableNodes
 from voda.planner.virtual_clusters.unused_book import unused_book
 
 _FOREIGN: Final = "others on "
@@ -72,7 +72,7 @@ def blocked_nodes(book: CellBook) -> frozenset[str]:
     return frozenset(name.removeprefix(_FOREIGN) for name in book.gangs if name.startswith(_FOREIGN))
 
 
-def _open_nodes(view: ClusterState, kept: KeptWorkers, held: Mapping[str, int]) -> OpenNodes:
+def _open_nodes(view: ClusterState, kept: KeptWorkers, held: Mapping[str, int]) -> SchedulableNodes:
     there = list(view.nodes.values())
     is_simple, last = not (held or view.closed_nodes), kept.open_nodes
     if is_simple and last is not None and last.of == there:
@@ -82,7 +82,7 @@ def _open_nodes(view: ClusterState, kept: KeptWorkers, held: Mapping[str, int]) 
         for name, node in view.nodes.items()
         if name not in view.closed_nodes and (node.usable_gpus or (held.get(name) and node.is_open))
     )
-    nodes = OpenNodes(of=there, usable=usable, foreign=_foreign(view, kept.book.topology.leafs_on, usable, held))
+    nodes = SchedulableNodes(of=there, usable=usable, foreign=_foreign(view, kept.book.topology.leafs_on, usable, held))
     if is_simple:
         kept.open_nodes = nodes
     return nodes

@@ -50,8 +50,10 @@ pools:
     options = reading(tmp_path, text)
     assert options.cluster.namespaces == ("vision", "speech")
     assert options.cluster.kinds == ("Job", "MPIJob")
-    assert options.pools["a100"].policy == "elastic-tiresias"
-    assert options.pools["NVIDIA-A100-SXM4-80GB"].parameters["tiresias"] == {"demote_gpu_s": 7200}
+    assert options.pool_settings("a100") == {"policy": "elastic-tiresias", "placer": "packed", "ratelimit_s": 30.0}
+    parameters = {"tiresias": {"demote_gpu_s": 7200.0}, "elastic-tiresias": {"compact_pending": 5}}
+    assert options.pool_settings("NVIDIA-A100-SXM4-80GB") == {"parameters": parameters}
+    assert options.pool_settings("v100") == {}
     assert options.caller_limits().jobs_per_user == 3
     assert KubernetesOptions().caller_limits() == CallerLimits()
     assert not set(msgspec.to_builtins(options)) - set(msgspec.to_builtins(KubernetesOptions()))
@@ -90,12 +92,15 @@ def test_spans_that_are_left_out_suit_the_election(tmp_path: Path, text: str, sp
         ("sharing: {memoryResources: [a b]}", r"sharing.memoryResources\[0\] is 'a b', expected the name of an"),
         ("sharing: {coreResources: [a/b], memoryResources: [a/b]}", "sharing.memoryResources both have a/b"),
         ("sharing: {coreResource: []}", "sharing.coreResource is unknown here, expected one of enabled, rater"),
-        ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds is -1, expected 0"),
-        ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100: policy 'lifo' is not known"),
-        ("pools: {a100: {parameters: {fifo: {x: 1}}}}", "pools.a100: fifo has no parameter 'x': it has none"),
+        ("pools: {a100: {ratelimitSeconds: -1}}", "pools.a100.ratelimitSeconds: expected a number >= 0.0, got -1"),
+        ("pools: {a100: {parameters: {lifo: {x: 1}}}}", "pools.a100.parameters: policy 'lifo' is not known"),
+        (
+            "pools: {a100: {parameters: {fifo: {x: 1}}}}",
+            "pools.a100.parameters: fifo has no parameter 'x'",
+        ),
         (
             "pools: {a100: {parameters: {tiresias: {demote_gpu_s: soon}}}}",
-            "pools.a100: parameters.tiresias.demote_gpu_s: expected a number",
+            "pools.a100.parameters: parameters.tiresias.demote_gpu_s: expected a number",
         ),
         ("pools: {'1.5': {}}", "pools: expected 1 to 63 of letters"),
         ("leader: {renewSeconds: 15}", "leader: expected 0 < retrySeconds < renewSeconds < leaseSeconds"),

@@ -24,8 +24,8 @@ def _folder(tmp_path: Path) -> JobFolder:
 def test_exit_when_it_is_hostile_is_no_exit(content: bytes, tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     (folder.path / _EXIT).write_bytes(content)
-    assert folder.exit("launcher", 1) is None
-    assert folder.last_run("launcher") == 0
+    assert folder.replica("launcher").exit(1) is None
+    assert folder.replica("launcher").last_run() == 0
 
 
 def test_record_when_it_is_hostile_is_a_problem_in_a_sentence(tmp_path: Path) -> None:

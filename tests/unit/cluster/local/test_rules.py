@@ -15,13 +15,14 @@ from tests.manifests import an_indexed_job
 from voda.cluster.local import rendezvous
 from voda.cluster.local.devices import Device, Slots, cpu_slots
 from voda.cluster.local.exit_policy import ExitDecision, decide_exit, pause_s, put_off_restart
-from voda.cluster.local.folder import Exit, JobFolder, LocalJobRecord
+from voda.cluster.local.folder import JobFolder, LocalJobRecord
+from voda.cluster.local.processes.replica_folder import Exit
 from voda.cluster.local.run_spec import RunSpec, run_spec_of
 from voda.domain.errors import ActionRefused
 from voda.domain.gpus import Gpus
 from voda.domain.job import MOST_REPLICAS, JobSpec
 from voda.kinds.pod_template import RdzvConf, TorchElasticPolicy
-from voda.manifests.programs import Program, expand_program
+from voda.manifests.programs import ReplicaProgram, expand_program
 
 ROOT = Path(__file__).parents[4]
 
@@ -328,7 +329,7 @@ def test_run_spec_when_there_is_no_manifest_or_command_is_refused() -> None:
 
 def _with_master() -> RunSpec:
     job = a_torch_job("t", "", min_replicas=3)
-    return replace(job, programs={**job.programs, "master": Program(role="master", argv=("true",))})
+    return replace(job, programs={**job.programs, "master": ReplicaProgram(role="master", argv=("true",))})
 
 
 def _environment(job: RunSpec, index: int, workers: Sequence[int] = (0,)) -> dict[str, str]:

@@ -10,13 +10,13 @@ from voda.application.backend import Backend
 from voda.cluster.kubernetes.kinds.indexed_job import IndexedJobV1
 from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.objects import JobObject
-from voda.cluster.kubernetes.state.job_objects import JobObjects
+from voda.cluster.kubernetes.state.job_objects import JobMirror
 from voda.operator.registration.creation import Creation
 
 
 def test_object_that_is_to_be_replaced_for_a_success_that_is_none_is_not_awaited() -> None:
     metadata = {"name": "a", "namespace": "default", "uid": "u1", "annotations": {"voda.dev/job-id": "a"}}
-    of_no_pod = cast(JobObjects, SimpleNamespace(pods_of=lambda _: ()))
+    of_no_pod = cast(JobMirror, SimpleNamespace(pods_of=lambda _: ()))
     creation = Creation(objects=of_no_pod, backend=cast(Backend, None), values=TemplateValues())
     ran = a_job("a", max_replicas=4, namespace="default", first_started_at=1.0)
     for done, is_awaited in (("", True), ("0", False)):

@@ -16,9 +16,10 @@ from tests.unit.planner.virtual_clusters.pools import (
     some_cells,
     submitted,
 )
-from voda.domain.cells import GangPod, GangRequest, PlacedGang, WorkerCells
+from voda.domain.cells import GangAllocation, GangPod, GangRequest, WorkerCells
 from voda.domain.gpus import Gpus
-from voda.domain.state import ClusterState, Estimate, Settings, linear_speedup
+from voda.domain.settings import Settings
+from voda.domain.state import ClusterState, Estimate, linear_speedup
 
 FOUR = tuple(a_node(f"n{index}") for index in range(1, 5))
 HALVES = {"vision": {"node": 2}, "speech": {"node": 2}}
@@ -224,7 +225,7 @@ def with_gang(state: ClusterState, node: str, *, quota: str = "node", cluster: s
     """Return the state in which a gang of one pod has a whole node; its pod is not bound yet."""
     request = GangRequest(name="pods", virtual_cluster=cluster, members=((1, 4),), priority=0 if quota else -1)
     cells = WorkerCells(node=node, devices=(0, 1, 2, 3), chain="node", quota=quota)
-    gang = PlacedGang(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod")})
+    gang = GangAllocation(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod")})
     return replace(state, gangs={"pods": gang})
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.unit.planner.virtual_clusters.drawn import NAMES, STEPS, a_new_pool
 from tests.unit.planner.virtual_clusters.pools import replan, replanned
 from voda.cells.gangs import GangRequest, WorkerCells
-from voda.domain.cells import GangPod, PlacedGang
+from voda.domain.cells import GangAllocation, GangPod
 from voda.domain.state import ClusterState
 from voda.planner.registries import Registries
 from voda.planner.virtual_clusters import CellPlanner
@@ -35,7 +35,7 @@ print(replan(pool.state))
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> Mapping[str, PlacedGang]:
+def pods(draw: st.DrawFn) -> Mapping[str, GangAllocation]:
     """Draw a gang of one pod on a node, with a guarantee or without."""
     node, quota = draw(st.sampled_from(NAMES)), draw(st.sampled_from(("", "node")))
     devices = tuple(range(draw(st.sampled_from((1, 2, 4)))))
@@ -43,13 +43,13 @@ def pods(draw: st.DrawFn) -> Mapping[str, PlacedGang]:
         name="pods", virtual_cluster="vision", members=((1, len(devices)),), priority=0 if quota else -1
     )
     cells = WorkerCells(node=node, devices=devices, chain="rack", quota=quota)
-    return {"pods": PlacedGang(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod")})}
+    return {"pods": GangAllocation(request=request, placement=(cells,), pods={0: GangPod(uid="u", key="ml/pod")})}
 
 
 @settings(max_examples=60)
 @given(STEPS, pods(), st.integers(0, 20))
 def test_plan_when_made_with_what_is_kept_is_the_one_made_without(
-    steps: list[Any], gangs: Mapping[str, PlacedGang], pods_come: int
+    steps: list[Any], gangs: Mapping[str, GangAllocation], pods_come: int
 ) -> None:
     planner = CellPlanner()
     registries = Registries(in_cells=planner)

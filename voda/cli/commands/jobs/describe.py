@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Annotated
 
 from voda.cli.command_group import command
-from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions, all_jobs
+from voda.cli.completion import all_jobs
+from voda.cli.options import JOB_HELP, Output, OutputOption, ServerOptions
 from voda.cli.parameters import Argument
 from voda.domain.errors import NotFound
 

@@ -8,7 +8,8 @@ import click
 
 from voda.cli.command_group import CommandGroup, HandWrapped, built, command
 from voda.cli.commands.service.drain import drain, undrain
-from voda.cli.options import Output, OutputOption, ServerOptions, complete_nodes, complete_pools
+from voda.cli.completion import complete_nodes, complete_pools
+from voda.cli.options import Output, OutputOption, ServerOptions
 from voda.cli.parameters import Argument, Option
 from voda.domain.errors import InvalidInput
 

@@ -48,7 +48,7 @@ from voda.domain.errors import ActionRefused, VodaError
 from voda.events.types import ActionFailed, JobRegistered
 from voda.kubernetes_client.api import Api
 from voda.kubernetes_client.errors import Conflict
-from voda.kubernetes_client.metadata import NamedObject
+from voda.kubernetes_client.metadata import PartialObject
 
 _log = logging.getLogger(__name__)
 
@@ -320,7 +320,7 @@ async def _untrack(api: Api, pod: Pod) -> None:
     body = {"metadata": {"uid": pod.metadata.uid, "finalizers": kept or None}}
     with suppress(Conflict):
         # Another pod has its name by now.
-        await api.patch(pod.path, body, NamedObject)
+        await api.patch(pod.path, body, PartialObject)
 
 
 def _is_at_rest(pod: Pod) -> bool:

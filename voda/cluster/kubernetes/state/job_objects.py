@@ -134,7 +134,7 @@ OnJobChange = Callable[[JobKind, JobObject | None, JobObject | None], None]
 """(kind, object before, object now) -> nothing; None = was or is not there."""
 
 
-class JobObjects(Protocol):
+class JobMirror(Protocol):
     """The job objects of a cluster as they are mirrored (see ClusterMirror); nothing here waits."""
 
     @property

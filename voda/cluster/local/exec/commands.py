@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from voda.cluster.local.cluster import LocalCluster
 from voda.cluster.local.command import command_of
-from voda.cluster.local.exec.session import LocalCommand, running_command
+from voda.cluster.local.exec.session import ExecSession, running_command
 from voda.cluster.local.folder import replica_rank
 from voda.cluster.local.job import LocalJob
 from voda.cluster.local.processes.replica import ReplicaCommand
@@ -31,7 +31,7 @@ class LocalCommands:
         return sorted(job.replicas.running(), key=replica_rank) if job is not None else ()
 
     @asynccontextmanager
-    async def run(self, job_id: str, replica: str, request: CommandRequest) -> AsyncIterator[LocalCommand]:
+    async def run(self, job_id: str, replica: str, request: CommandRequest) -> AsyncIterator[ExecSession]:
         job = self._job(job_id)
         running = job.replicas.running().get(replica) if job is not None else None
         if job is None or running is None:

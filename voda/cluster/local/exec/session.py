@@ -40,7 +40,7 @@ _END_OF_INPUT: Final = b"\x04"
 """What a terminal takes for it."""
 
 
-class LocalCommand:
+class ExecSession:
     """An adapter of the RemoteCommand port.
 
     Args:
@@ -116,7 +116,7 @@ class LocalCommand:
 @asynccontextmanager
 async def running_command(
     request: CommandRequest, command: ReplicaCommand, env: Mapping[str, str], replica: ReplicaProcess
-) -> AsyncIterator[LocalCommand]:
+) -> AsyncIterator[ExecSession]:
     """Run a command for the length of the block.
 
     Args:
@@ -153,7 +153,7 @@ async def running_command(
             _reap(supervisor_pid, replica)
             replica.add_command(supervisor_pid, partial(_tell_to_end, control))
         stdin, *outputs = own
-        yield LocalCommand(control, [each for each in outputs if each is not None], stdin)
+        yield ExecSession(control, [each for each in outputs if each is not None], stdin)
 
 
 def _terminal(

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from voda.cluster.local.context import JobState, LocalContext
 from voda.cluster.local.exit_policy import describe_exit, describe_last
-from voda.cluster.local.folder import Exit, JobFolder, log_path
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.isolation.cgroups import memory_kills
+from voda.cluster.local.processes.replica_folder import Exit
 from voda.cluster.local.run_spec import LAUNCHER
 from voda.events.types import ProgramFailed
 from voda.programs.last_words import MOST_BYTES, LastWords, last_words
@@ -105,7 +106,7 @@ class _Looker(Struct, frozen=True):
     def read(self, runs: Mapping[str, int], groups: Mapping[str, Sequence[Path]]) -> Mapping[str, _Look]:
         found = {}
         for name, run in runs.items():
-            if (alive := self.folder.alive(name, run)) is not None:
+            if (alive := self.folder.replica(name).alive(run)) is not None:
                 killed, last = sum(map(memory_kills, groups[name])), self.before.get(name)
                 if last is None and self.adopted.get(name) == run:
                     last = _Look(run=run, printed=self._size(name), killed=killed)
@@ -115,14 +116,14 @@ class _Looker(Struct, frozen=True):
         return found
 
     def _size(self, name: str) -> int:
-        with suppress(OSError), self.folder.files.opened(log_path(name)) as file:
+        with suppress(OSError), self.folder.files.opened(self.folder.replica(name).log) as file:
             return os.fstat(file).st_size
         return 0
 
     def _look(self, name: str, begin: int, last: _Look, killed: int) -> _Look:
         size, said, failures = last.printed, LastWords(), 0
         if self.restarts or killed > last.killed:
-            with suppress(OSError), self.folder.files.opened(log_path(name)) as file:
+            with suppress(OSError), self.folder.files.opened(self.folder.replica(name).log) as file:
                 size = os.fstat(file).st_size
                 failures = last_words(_end(file, last.printed, size)).failures
                 # What it said of it may have been there at the look before.

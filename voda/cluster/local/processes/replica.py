@@ -18,8 +18,9 @@ from typing import Final
 from msgspec import Struct
 
 from voda.accounts import Account
-from voda.cluster.local.folder import Exit, JobFolder
+from voda.cluster.local.folder import JobFolder
 from voda.cluster.local.processes import shim
+from voda.cluster.local.processes.replica_folder import Exit
 from voda.process_table import REPLICA_MARK, exit_status, open_process, send_signal
 
 RESET_SIGNALS: Final = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
@@ -151,7 +152,7 @@ def start_replica(folder: JobFolder, name: str, run: int, command: ReplicaComman
             file.write(content)
         os.lseek(program, 0, os.SEEK_SET)
         # The shim also reads it: it cuts an output that outgrew its limit, wherever the job has moved it.
-        output = folder.open_log(name)
+        output = folder.replica(name).open_log()
         stack.callback(os.close, output)
         _part_from_earlier_run(output, now)
         pid = os.posix_spawn(
@@ -224,16 +225,16 @@ def find_replica(folder: JobFolder, name: str, run: int, status: int | None = No
     Raises:
         ReplicaStateUnknown: look again in a moment.
     """
-    home = folder.replicas / name
-    alive = folder.alive(name, run)
-    if folder.is_locked(name):
+    home, own = folder.replicas / name, folder.replica(name)
+    alive = own.alive(run)
+    if own.is_locked():
         pidfd = open_process(alive.pid, alive.start) if alive is not None else None
         if pidfd is None:
             raise ReplicaStateUnknown
         return ReplicaProcess(name, run, pidfd)
     if run == 0:
         return None
-    if (ended := folder.exit(name, run)) is not None:
+    if (ended := own.exit(run)) is not None:
         return ended
     if status == shim.CANNOT_WRITE:
         return Exit(run=run, code=shim.CANNOT_WRITE, problem=f"{home} cannot be written, perhaps the disk is full")

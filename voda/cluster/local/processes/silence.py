@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from voda.cluster.local.context import JobState, LocalContext
-from voda.cluster.local.folder import JobFolder, log_path
+from voda.cluster.local.folder import JobFolder
 from voda.events.types import JobSilent
 from voda.programs.last_words import MOST_BYTES, last_words
 
@@ -103,13 +103,13 @@ def _sizes(folder: JobFolder, runs: Mapping[str, int], before: Mapping[str, int]
     """Return how large the outputs are; of a replica that was started anew, how large it was then."""
     found = {}
     for name, run in runs.items():
-        alive = folder.alive(name, run) if before.get(name) != run else None
+        alive = folder.replica(name).alive(run) if before.get(name) != run else None
         found[name] = _size(folder, name) if alive is None else alive.log_at
     return found
 
 
 def _size(folder: JobFolder, name: str) -> int:
-    with suppress(OSError), folder.files.opened(log_path(name)) as file:
+    with suppress(OSError), folder.files.opened(folder.replica(name).log) as file:
         return os.fstat(file).st_size
     return 0
 
@@ -117,7 +117,7 @@ def _size(folder: JobFolder, name: str) -> int:
 def _has_printed(folder: JobFolder, sizes: Mapping[str, int]) -> bool:
     """Return whether a program has printed something since its outputs had these sizes, or they were cut since."""
     for name, at in sizes.items():
-        with suppress(OSError), folder.files.opened(log_path(name)) as file:
+        with suppress(OSError), folder.files.opened(folder.replica(name).log) as file:
             size = os.fstat(file).st_size
             if size < at or last_words(os.pread(file, MOST_BYTES, max(at, size - MOST_BYTES))).is_own:
                 return True

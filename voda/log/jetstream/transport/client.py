@@ -1,11 +1,11 @@
-"""nats-py's client and transport, corrected to make one connection at a time and to release each; its errors.
+"""nats-py's client and transport, corrected to end at once and whole; its errors.
 
 Rule: only gaps of nats-py are filled here, and its errors put into voda's words.
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import ParseResult
 
@@ -14,61 +14,63 @@ from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from nats.js.errors import APIError, NoStreamResponseError
 
-from voda.domain.errors import InvalidInput, NotALog, StoreNotWritable, StoreUnavailable, VodaError
+from voda.domain.errors import (
+    ChangedMeanwhile,
+    InvalidInput,
+    NotALog,
+    StoreNotWritable,
+    StoreUnavailable,
+    VodaError,
+)
 
-_FLUSH_S = 0.01
-_FLUSHES = 50
-"""So many pauses for pending writes before a connection is aborted."""
 
+class SingleConnectionClient(Client):
+    """A client of one connection to one server: once this is lost, the client ends with all its tasks and requests.
 
-class SerialReconnectClient(Client):
-    """A client that makes one connection at a time, and none once it is closed.
+    nats-py's own reconnection may begin twice, and go on after `close`; and its end first writes what is pending, which
+    may fail and leave the rest open.
 
-    If a server disconnects while nats-py connects, nats-py starts a second attempt: both share their state, and the
-    cancelled one may go on, because up to Python 3.11 `wait_for` can swallow a cancellation. An attempt that outlives
-    `close` in this way would leave tasks that nobody ends.
+    Args:
+        is_secret: see AbortableTransport.
+        on_lost: called once a connection that was made has ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_secret: bool, on_lost: Callable[[], None]) -> None:
         super().__init__()
-        self._attempting = asyncio.Lock()
-        self._is_given_up = False
-
-    async def close(self) -> None:
-        self._is_given_up = True
-        try:
-            await super().close()
-        finally:
-            self._end_tasks()
+        # nats-py's own transport waits for ever for a frozen server to read.
+        self._transport: AbortableTransport = AbortableTransport(is_secret=is_secret)
+        self._on_lost = on_lost
+        self._was_connected = False
 
     async def _process_connect_init(self) -> None:
         await super()._process_connect_init()
-        if self._is_given_up:
-            self._status = Client.CLOSED
-            self._end_tasks()
-            raise asyncio.CancelledError
+        self._was_connected = True
 
-    def _end_tasks(self) -> None:
+    def end(self) -> None:
+        """End the connection, or the attempt to make one, at once. Safe to call twice."""
+        was_connected, self._was_connected = self._was_connected, False
+        self._status = Client.CLOSED
         own = (self._reading_task, self._ping_interval_task, self._flusher_task)
         for task in (*own, *(subscription._wait_for_msgs_task for subscription in self._subs.values())):
-            if task is not None:
+            if task is not None and task is not asyncio.current_task():
                 task.cancel()
+        for answer in [*self._resp_map.values()]:
+            if not answer.done():
+                answer.set_exception(nats.errors.ConnectionClosedError())
+        self._transport.abort()
+        if was_connected:
+            self._on_lost()
 
-    async def _attempt_reconnect(self) -> None:
-        async with self._attempting:
-            # The former attempt may have connected although it was cancelled.
-            if self.is_connected:
-                return
-            try:
-                await super()._attempt_reconnect()
-            except Exception as error:  # an error that nats-py does not expect would end all attempts without a trace
-                await self._error_cb(error)
-                # The next caller finds this client closed, and makes another.
-                await self.close()
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        self.end()
+
+    async def _select_next_server(self) -> None:
+        self._current_server = self._server_pool[0]
+        await self._connect_to_server(self._current_server)
 
 
 class AbortableTransport(TcpTransport):
-    """A TCP connection that can be aborted at any time, and is closed before the next is made.
+    """A TCP connection that can be aborted at any time.
 
     Args:
         is_secret: refuse to write before TLS is established. nats-py believes the server, and would send the password
@@ -78,22 +80,17 @@ class AbortableTransport(TcpTransport):
     def __init__(self, *, is_secret: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._is_secret = is_secret
-        self._is_given_up = False
 
     def __bool__(self) -> bool:
         """Return True: nats-py replaces a false transport by its own."""
         return True
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        """Connect, after dropping the former connection."""
-        await self.drop()
-        self._end_if_given_up()
         # Not wait_for, which nats-py uses: up to Python 3.11 it may lose a connection made as the time runs out.
         async with asyncio.timeout(connect_timeout):
             reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
-        self._end_if_given_up()
 
     def write(self, payload: bytes) -> None:
         """Write, but not in clear text if TLS is required; raises TlsMissing if the server offers no TLS."""
@@ -104,42 +101,13 @@ class AbortableTransport(TcpTransport):
         self._refuse_clear_text()
         super().writelines(payload)  # type: ignore[no-untyped-call]
 
-    async def wait_closed(self) -> None:
-        """Wait a moment for pending writes, and drop the connection.
-
-        asyncio's own wait_closed is not used: after a failed TLS handshake it never returns, and a caller that gives up
-        cancels it for all others.
-        """
-        for _ in range(_FLUSHES):
-            if not any(writer.transport.get_write_buffer_size() for writer in self._writers()):
-                break
-            await asyncio.sleep(_FLUSH_S)
-        await self.drop()
-
-    async def give_up(self) -> None:
-        """Drop the connection, and every later one."""
-        self._is_given_up = True
-        await self.drop()
-
-    async def drop(self) -> None:
-        """Drop the connection at once, if there is one."""
-        self._abort()
-        # The loop closes the socket in its next round.
-        await asyncio.sleep(0)
-
-    def _end_if_given_up(self) -> None:
-        """End an attempt that has survived its cancellation."""
-        if self._is_given_up:
-            self._abort()
-            raise asyncio.CancelledError
+    def abort(self) -> None:
+        for writer in self._writers():
+            writer.transport.abort()
 
     def _refuse_clear_text(self) -> None:
         if self._is_secret and self._io_writer is self._bare_io_writer:
             raise TlsMissing("the server does not speak TLS")
-
-    def _abort(self) -> None:
-        for writer in self._writers():
-            writer.transport.abort()
 
     def _writers(self) -> Sequence[asyncio.StreamWriter]:
         # Up to Python 3.11, TLS that is broken off while it begins leaves a writer without a transport.
@@ -149,7 +117,7 @@ class AbortableTransport(TcpTransport):
 
 # https://github.com/nats-io/nats-server/blob/main/server/errors.json
 STREAM_NOT_FOUND = 10059
-NOT_READY = 10163
+_NOT_READY = 10163
 """A new leader does not know the last message yet; nothing was written."""
 _CONFLICTS = (10071, 10164)
 """The second is of a replicated stream: another message for the subject is being written."""
@@ -165,9 +133,12 @@ class TlsMissing(nats.errors.Error):
     """A server offers no TLS, but TLS is required."""
 
 
-def is_conflict(error: BaseException) -> bool:
-    """Return whether a message was refused because another one is, or will be, in its place."""
-    return isinstance(error, APIError) and error.err_code in _CONFLICTS
+def is_unwritten(error: StoreUnavailable) -> bool:
+    """Return whether it is certain that nothing was written: no server was there to write it."""
+    cause = error.__cause__
+    if isinstance(cause, APIError):
+        return cause.err_code == _NOT_READY
+    return isinstance(cause, nats.errors.NoRespondersError)
 
 
 @asynccontextmanager
@@ -224,6 +195,8 @@ def _explain_api(error: APIError, place: str, said: str) -> VodaError | None:
     code = error.err_code
     if code == STREAM_NOT_FOUND:
         return NotALog(f"{place} holds no voda log yet: run 'voda log migrate {place}' first")
+    if code in _CONFLICTS:
+        return ChangedMeanwhile(f"{place}: another process was faster; try again")
     if code in _NO_JETSTREAM:
         return InvalidInput(f"{place} offers no JetStream ({said}): switch it on, for the server and for the account")
     if code in _NO_ROOM:

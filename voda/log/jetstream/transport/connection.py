@@ -1,4 +1,4 @@
-"""The connection to NATS, which reconnects until it succeeds.
+"""The connection to NATS, made again whenever it is needed and was lost.
 
 Rule: every request has a timeout, and every failure is an error of voda.
 """
@@ -12,17 +12,10 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from nats.js import JetStreamContext
 from nats.js.errors import APIError
 
-from voda.domain.errors import InvalidInput, StoreUnavailable
-from voda.log.jetstream.transport.client import (
-    AbortableTransport,
-    SerialReconnectClient,
-    translate_error,
-    translate_errors,
-)
+from voda.domain.errors import InvalidInput, StoreUnavailable, VodaError
+from voda.log.jetstream.transport.client import SingleConnectionClient, translate_error, translate_errors
 from voda.log.jetstream.transport.url import NatsLocation
 
 API = "$JS.API."
@@ -31,31 +24,32 @@ _BETWEEN_ATTEMPTS_S = 0.1
 # A server that is frozen rather than gone is disconnected after about six seconds.
 _PING_S = 2
 _PINGS = 2
-_CLOSE_S = 1.0
 _ANSWER_S = 2.5
 """Longest wait for one answer to a request that may be repeated."""
-_NO_LIMIT = 0
 
 _log = logging.getLogger(__name__)
 
 
 class NatsConnection:
-    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it."""
+    """A connection to a NATS server or cluster; made by `open`, and closed by the code that opened it.
+
+    Once it is lost, whoever needs it next makes it again, to any server that is known.
+    """
 
     def __init__(self, location: NatsLocation, *, timeout_s: float) -> None:
         self.location = location
         self.place = location.place
         self.timeout_s = timeout_s
-        self._client = SerialReconnectClient()
-        self._transport = AbortableTransport(is_secret=False)
-        self._has_client = False
-        """Whether the client was ever connected; from then on it reconnects by itself."""
-        self._is_open = asyncio.Event()
+        self._client = self._new_client()
+        self._servers: dict[str, str | None] = dict.fromkeys(location.servers)
+        """Server -> the name that its certificate is to have; None = its own. The next one to be tried comes first."""
+        self._was_connected = False
         self._connecting = asyncio.Lock()
         self._is_closed = False
         self._last_warning = ""
         """Reason of the last warning that the connection is not made again."""
         self._on_reconnect: list[Callable[[], None]] = []
+        self._subscriptions: dict[str, Callable[[Msg], Awaitable[None]]] = {}
 
     @classmethod
     async def open(cls, location: NatsLocation, *, timeout_s: float = 10.0) -> Self:
@@ -75,16 +69,9 @@ class NatsConnection:
         self._refuse_closed()
         if not self._client.is_connected:
             async with translate_errors(self.place), asyncio.timeout(self.timeout_s), self._connecting:
-                # A client that the server has refused never reconnects by itself.
-                if not self._has_client or self._client.is_closed:
-                    self._refuse_closed()
+                while not self._client.is_connected:
                     await self._connect()
-                await self._is_open.wait()
         return self._client
-
-    async def jetstream(self) -> JetStreamContext:
-        """Return nats-py's JetStream client; wrap its calls in `translate_errors(place)`."""
-        return (await self.client()).jetstream(timeout=self.timeout_s)
 
     async def request(
         self,
@@ -103,33 +90,24 @@ class NatsConnection:
 
     async def api(self, subject: str, body: object = None) -> dict[str, Any]:
         """Call JetStream's API, such as `STREAM.INFO.name`; raises APIError if JetStream refuses."""
-        answer = await self._repeated_request(API + subject, b"" if body is None else msgspec.json.encode(body))
-        found: dict[str, Any] = msgspec.json.decode(answer.data)
-        if "error" in found:
-            raise APIError.from_error(found["error"])
-        return found
-
-    async def _repeated_request(self, subject: str, payload: bytes) -> Msg:
-        """Repeat a request without an answer: the leader may just have died, and every API call may be repeated."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s
+        payload = b"" if body is None else msgspec.json.encode(body)
+        # Repeated without an answer: the leader may just have died, and every API call may be repeated.
+        last_at = asyncio.get_running_loop().time() + self.timeout_s - _ANSWER_S
         while True:
-            left_s = deadline - loop.time()
+            is_last = asyncio.get_running_loop().time() > last_at
             try:
-                return await self.request(subject, payload, wait_s=min(_ANSWER_S, self.timeout_s))
+                return answer_of(await self.request(API + subject, payload, wait_s=min(_ANSWER_S, self.timeout_s)))
             except StoreUnavailable:
-                if left_s < _ANSWER_S:
+                if is_last:
                     raise
             await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
 
-    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Call `on_message` for every message of a subject, until the client is closed (see client)."""
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> None:
+        """Call `on_message` for every message of a subject, also on later connections."""
         client = await self.client()
+        self._subscriptions[subject] = on_message
         async with translate_errors(self.place):
-            # No limits: messages are few, and nats-py drops those above a limit without an error.
-            return await client.subscribe(
-                subject, cb=on_message, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
-            )
+            await client.subscribe(subject, cb=on_message)
 
     def on_reconnect(self, wake: Callable[[], None]) -> None:
         """Call `wake` after every reconnection: a notification may have been missed."""
@@ -151,88 +129,93 @@ class NatsConnection:
     async def close(self) -> None:
         """End the connection. Safe to call twice."""
         self._is_closed = True
-        if not self._has_client:
-            return
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await self._client.close()
-        except (TimeoutError, OSError, nats.errors.Error) as error:
-            _log.debug("connection not closed cleanly place=%s reason=%s", self.place, error)
-        finally:
-            await self._transport.give_up()
+        self._client.end()
+        # The loop closes the socket in its next round.
+        await asyncio.sleep(0)
 
     async def _connect(self) -> None:
+        """Try each server once; the first time, raise the reason why none of them is connected."""
+        failures: list[VodaError] = []
+        for server in [*self._servers]:
+            self._refuse_closed()
+            try:
+                await self._connect_to(server)
+            except (OSError, TimeoutError, nats.errors.Error) as error:
+                failures.append(translate_error(error, self.place))
+                # Tried last from now on.
+                self._servers[server] = self._servers.pop(server)
+            else:
+                self._refuse_closed()
+                return
+        # A refused password says more than a server that does not answer.
+        reason = next((error for error in failures if isinstance(error, InvalidInput)), failures[0])
+        if not self._was_connected:
+            raise reason
+        self._warn(reason)
+        await asyncio.sleep(_BETWEEN_ATTEMPTS_S)
+
+    async def _connect_to(self, server: str) -> None:
         where = self.location
-        # The former client may still be trying.
-        await self._transport.give_up()
-        failures: list[Exception] = []
-
-        async def on_error(error: Exception) -> None:
-            failures.append(error)
-            del failures[:-20]
-            self._warn(error)
-
-        client = SerialReconnectClient()
-        tls = where.tls()
-        # nats-py's own transport would wait for ever for a frozen server to read.
-        client._transport = transport = AbortableTransport(is_secret=tls is not None)
+        self._client = client = self._new_client()
+        is_connected = False
         try:
             await client.connect(
-                where.servers,
+                server,
                 name="voda",
-                error_cb=on_error,
-                disconnected_cb=self._disconnected,
-                reconnected_cb=self._reconnected,
+                error_cb=_ignore,
+                allow_reconnect=False,
                 connect_timeout=_CONNECT_S,
-                reconnect_time_wait=_BETWEEN_ATTEMPTS_S,  # type: ignore[arg-type]  # any number will do
-                max_reconnect_attempts=1,
                 ping_interval=_PING_S,
                 max_outstanding_pings=_PINGS,
-                tls=tls,
+                tls=where.tls(),
+                tls_hostname=self._servers[server],
                 **_identity(where),
             )
+            for subject, on_message in self._subscriptions.items():
+                await client.subscribe(subject, cb=on_message)
+            is_connected = not self._is_closed
         except (ImportError, FileNotFoundError) as error:
             raise InvalidInput(f"{self.place}: the credentials {where.creds} cannot be used: {error}") from error
-        except BaseException as error:
-            await transport.give_up()
-            if not isinstance(error, Exception):
-                raise
-            raise _most_informative(failures, error, self.place) from error
-        # From now on it reconnects without limit; at the first connection a wrong address is reported at once.
-        client.options["max_reconnect_attempts"] = -1
-        self._client, self._transport, self._has_client = client, transport, True
-        if self._is_closed:
-            await self.close()
-            self._refuse_closed()
-        self._last_warning = ""
-        self._is_open.set()
+        finally:
+            if not is_connected:
+                client.end()
+        found = {each.uri.geturl(): each.tls_name for each in client._server_pool}
+        self._servers = {**found, **dict.fromkeys(where.servers)}
+        self._servers[server] = self._servers.pop(server)
+        _log.log(logging.INFO if self._was_connected else logging.DEBUG, "connected place=%s", self.place)
+        self._was_connected, self._last_warning = True, ""
         for wake in self._on_reconnect:
             wake()
 
-    def _warn(self, error: Exception) -> None:
+    def _new_client(self) -> SingleConnectionClient:
+        return SingleConnectionClient(is_secret=self.location.tls() is not None, on_lost=self._lost)
+
+    def _warn(self, reason: VodaError) -> None:
         """Warn of the reason why reconnection fails, if it is permanent; once for each reason."""
-        reason = translate_error(error, self.place)
-        is_lost = self._has_client and not self._is_open.is_set()
-        if is_lost and isinstance(reason, InvalidInput) and str(reason) != self._last_warning:
+        if isinstance(reason, InvalidInput) and str(reason) != self._last_warning:
             self._last_warning = str(reason)
             _log.warning("not connected again reason=%s", reason)
-        _log.debug("nats place=%s reason=%s", self.place, repr(error))
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
             raise StoreUnavailable(f"{self.place} was closed")
 
-    async def _disconnected(self) -> None:
-        self._is_open.clear()
+    def _lost(self) -> None:
         if not self._is_closed:
             _log.warning("connection lost place=%s", self.place)
 
-    async def _reconnected(self) -> None:
-        self._is_open.set()
-        self._last_warning = ""
-        _log.info("connected again place=%s", self.place)
-        for wake in self._on_reconnect:
-            wake()
+
+def answer_of(message: Msg) -> dict[str, Any]:
+    """Return an answer of JetStream; raises APIError if it refuses."""
+    found: dict[str, Any] = msgspec.json.decode(message.data)
+    if "error" in found:
+        raise APIError.from_error(found["error"])
+    return found
+
+
+async def _ignore(error: Exception) -> None:
+    """Whoever waits for an answer hears of it."""
+    _log.debug("nats reason=%r", error)
 
 
 def _identity(where: NatsLocation) -> dict[str, Any]:
@@ -241,9 +224,3 @@ def _identity(where: NatsLocation) -> dict[str, Any]:
     if where.token:
         return {"token": where.token}
     return {"user": where.user, "password": where.password} if where.user else {}
-
-
-def _most_informative(failures: list[Exception], last: Exception, place: str) -> Exception:
-    """Return the most informative error: a refused password rather than the end of all attempts."""
-    translated = [translate_error(error, place) for error in [*failures, last]]
-    return next((error for error in translated if isinstance(error, InvalidInput)), translated[0])

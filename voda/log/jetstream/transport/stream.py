@@ -13,12 +13,12 @@ import msgspec
 from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
-from voda.domain.errors import StoreUnavailable
-from voda.log.jetstream.transport.client import is_conflict, translate_error, translate_errors
-from voda.log.jetstream.transport.connection import API, NatsConnection
+from voda.domain.errors import LogDamaged, StoreUnavailable
+from voda.log.jetstream.transport.client import translate_error, translate_errors
+from voda.log.jetstream.transport.connection import API, NatsConnection, answer_of
 
 _EXPECTED_LAST = "Nats-Expected-Last-Sequence"
-_EXPECTED_LAST_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_STREAM = "Nats-Expected-Stream"
 _STATUS = "Status"
 _END_OF_BATCH = "204"
@@ -30,8 +30,6 @@ _SURE_S = 5.0
 """A server that leads so long after an answer led at the time of the answer."""
 _ATTEMPT_S = 2.0
 """Longest wait for the next message of a page; a lost one is requested again."""
-_SHARE = 0.8
-"""After this share of the timeout the reason of a failure is raised."""
 _SHORTEST_PAUSE_S = 0.001
 _PAUSE_S = 0.05
 
@@ -44,10 +42,6 @@ class StoredMessage(NamedTuple):
     sequence: int
     data: bytes
 
-    def has(self, name: bytes) -> bool:
-        """Return whether it contains a group's name."""
-        return name in self.data
-
 
 class MessageStream:
     """See the module; the stream need not exist."""
@@ -55,35 +49,50 @@ class MessageStream:
     def __init__(self, connection: NatsConnection, name: str) -> None:
         self._connection = connection
         self.name = name
+        self._known = 0
+        """Sequence of the last message that this process has read or written."""
 
     async def api(self, what: str, body: object = None) -> dict[str, Any]:
         """Call JetStream's API for the stream, such as `INFO`; raises NotALog if there is no such stream."""
-        try:
+        async with translate_errors(self._connection.place):
             return await self._connection.api(f"STREAM.{what}.{self.name}", body)
-        except APIError as error:
-            raise translate_error(error, self._connection.place) from error
 
-    async def state(self, *, until: float | None = None) -> dict[str, Any]:
+    async def state(self) -> dict[str, Any]:
         """Return the state of the stream, as its leader knows it: first_seq, last_seq, messages, num_deleted.
 
         A leader that is cut off from the others stays leader for up to 20 s, and answers even then; if it still hears
-        some of them, it learns within a second that there is another leader.
+        some of them, it learns within a second that there is another leader. One that was just elected may not know
+        the last messages yet. So it is asked again until it has heard of a majority, and knows what this process does.
 
-        So it is asked again until it has heard of a majority, or the loop's time is `until`: then StoreUnavailable.
+        Raises:
+            LogDamaged: the servers have lost messages.
+            StoreUnavailable: there is no such leader within the connection's timeout.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._connection.timeout_s if until is None else until
+        deadline = loop.time() + self._connection.timeout_s
+        # Read first: this process may read and write meanwhile.
+        known = self._known
         while True:
             info = await self.api("INFO")
-            if is_led_by_most(info.get("cluster")):
-                found: dict[str, Any] = info["state"]
+            found: dict[str, Any] = info["state"]
+            is_led = is_led_by_most(info.get("cluster"))
+            if is_led and int(found["last_seq"]) >= known:
                 return found
             if loop.time() > deadline:
-                raise StoreUnavailable(
-                    f"{self._connection.place}: the server that answers is cut off from the others that keep the log;"
-                    " try again"
-                )
+                break
             await asyncio.sleep(_PAUSE_S)
+        if is_led:
+            # If it leads even after this time, it led when it answered.
+            await asyncio.sleep(_SURE_S)
+            info = await self.api("INFO")
+            if int(info["state"]["last_seq"]) < known and is_led_by_most(info.get("cluster")):
+                raise LogDamaged(
+                    f"{self._connection.place}: message {known} of the stream {self.name} is gone: the servers have"
+                    " lost events that they had acknowledged; stop all who write to it, and restore it from a copy"
+                )
+        raise StoreUnavailable(
+            f"{self._connection.place}: the server that answers is cut off from the others that keep the log; try again"
+        )
 
     async def prove_led(self) -> None:
         """Return once no server that was cut off can still lead the stream; messages unknown after that are lost."""
@@ -100,7 +109,7 @@ class MessageStream:
         data: bytes,
         *,
         after: int | None = None,
-        replaces: int | None = None,
+        headers: Mapping[str, str] = {},
         wait_s: float | None = None,
     ) -> int:
         """Write a message, durably, and return its sequence.
@@ -109,34 +118,22 @@ class MessageStream:
             subject: one of the stream's.
             data: at most the server's max_payload minus a kilobyte.
             after: sequence of the message that it must follow; None = any.
-            replaces: sequence of the subject's last message (0 = none), which it must replace; None = any.
+            headers: further ones, such as EXPECTED_LAST_OF_SUBJECT: the sequence of the last message of the subject
+                (0 = none), which it must replace.
             wait_s: longest wait for the answer; None = the connection's.
 
         Raises:
-            APIError: the stream refuses it (is_conflict: it ends elsewhere).
+            ChangedMeanwhile: the stream, or the subject, ends elsewhere.
+            StoreNotWritable, InvalidInput: the stream refuses it.
             StoreUnavailable: no answer: it may or may not be written.
         """
-        headers = {_EXPECTED_STREAM: self.name}
+        headers = {_EXPECTED_STREAM: self.name, **headers}
         if after is not None:
             headers[_EXPECTED_LAST] = str(after)
-        if replaces is not None:
-            headers[_EXPECTED_LAST_OF_SUBJECT] = str(replaces)
-        answer = msgspec.json.decode((await self._connection.request(subject, data, headers, wait_s=wait_s)).data)
-        if "error" in answer:
-            raise APIError.from_error(answer["error"])
-        return int(answer["seq"])
-
-    async def publish_kept(self, subject: str, data: bytes, *, replaces: int) -> int:
-        """Replace the subject's last message and return its sequence; raises StoreUnavailable if another was faster."""
-        try:
-            return await self.publish(subject, data, replaces=replaces)
-        except APIError as error:
-            if is_conflict(error):
-                place = self._connection.place
-                raise StoreUnavailable(
-                    f"{place}: another process is changing the log's beginning; try again"
-                ) from error
-            raise translate_error(error, self._connection.place) from error
+        async with translate_errors(self._connection.place):
+            sequence = int(answer_of(await self._connection.request(subject, data, headers, wait_s=wait_s))["seq"])
+        self._known = max(self._known, sequence)
+        return sequence
 
     async def last_of(self, subject: str) -> StoredMessage | None:
         """Return the last message of a subject, as the leader knows it; None where there is none."""
@@ -175,15 +172,17 @@ class MessageStream:
     async def all_behind(self, sequence: int, *, messages: int, most_bytes: int) -> list[StoredMessage]:
         """Return a page of messages from `sequence` on; an empty one only if the stream's leader has no more."""
         pause_s = _SHORTEST_PAUSE_S
-        until = asyncio.get_running_loop().time() + _SHARE * self._connection.timeout_s
-        async with translate_errors(self._connection.place), asyncio.timeout(self._connection.timeout_s):
+        deadline = asyncio.get_running_loop().time() + self._connection.timeout_s
+        async with translate_errors(self._connection.place):
             while True:
                 if page := await self._try_page(sequence, messages, most_bytes):
                     return page
-                state = await self.state(until=until)
+                state = await self.state()
                 if int(state["last_seq"]) < sequence or not state["messages"]:
                     return []
                 # The server that answered lags behind the leader.
+                if asyncio.get_running_loop().time() > deadline:
+                    raise TimeoutError
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S)
 
@@ -211,6 +210,7 @@ class MessageStream:
                 if int(headers["Nats-Last-Sequence"]) != (found[-1].sequence if found else 0):
                     return found
                 found.append(StoredMessage(int(headers["Nats-Sequence"]), message.data))
+                self._known = max(self._known, found[-1].sequence)
         except TimeoutError:
             if found:
                 return found

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.integration.memory_cluster.sharing.test_claims_in_cluster import Story, a_story, add_node, has_no_claim
 from tests.kube.client import PODS
 from tests.kube.memory_world import Replica
-from tests.unit.operator.sharing.test_claims_in_cluster import Story, a_story, add_node, has_no_claim
 from voda.domain.errors import StoreUnavailable
 from voda.events.types import ShareAssigned, ShareReleased
 from voda.kubernetes_client.errors import error_of, parse_status

@@ -19,8 +19,7 @@ from voda.client.http import HttpClient, resource_path
 from voda.domain.errors import InvalidInput, PermanentError
 
 if TYPE_CHECKING:
-    from voda.cli.commands.jobs.exec import ExecOptions
-    from voda.cli.options import ServerOptions
+    from voda.cli.options import ExecOptions, ServerOptions
 
 _IN, _OUT, _ERR = 0, 1, 2
 _AT_ONCE: Final = 4_096

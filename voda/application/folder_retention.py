@@ -11,9 +11,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-RETENTION_S: Final = 30 * 86_400.0
-RETENTION_BYTES: Final = 20_000_000_000
-OUTPUT_BYTES: Final = 1_000_000_000
+from voda.domain.settings import Settings
+
 SPARED_S: Final = 86_400.0
 """A job that ended less than this ago keeps its folder whatever its size, and that does not count against the others':
 somebody still has to fetch the result."""
@@ -37,9 +36,9 @@ class EndedFolder(Struct, frozen=True, kw_only=True):
 class RetentionRule(Struct, frozen=True, kw_only=True):
     """How long, and up to which size together, folders are kept."""
 
-    keep_s: float = RETENTION_S
+    keep_s: float = Settings().retention_s
     """From the end of the job; 0 = without a limit."""
-    keep_bytes: int = RETENTION_BYTES
+    keep_bytes: int = Settings().retention_bytes
     """0 = without a limit."""
     spared_s: float = SPARED_S
 

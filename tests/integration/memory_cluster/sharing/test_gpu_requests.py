@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import pytest
 
+from tests.integration.memory_cluster.sharing.test_claims_in_cluster import Story, a_story
 from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
-from tests.unit.operator.sharing.test_claims_in_cluster import Story, a_story
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.events.types import AnyFact, ShareRequested, ShareRequestWithdrawn
 from voda.operator.sharing.claims.claimants import Claimants

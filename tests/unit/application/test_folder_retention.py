@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voda.domain.retention import SPARED_S, EndedFolder, RetentionRule, expired
+from voda.application.folder_retention import SPARED_S, EndedFolder, RetentionRule, expired
 
 DAY_S = 86_400.0
 NOW = 100 * DAY_S

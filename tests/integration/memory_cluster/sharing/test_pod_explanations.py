@@ -2,12 +2,12 @@
 
 import pytest
 
+from tests.integration.memory_cluster.sharing.test_claims_in_cluster import Story, a_story
+from tests.integration.memory_cluster.sharing.test_shares_in_cluster import a_story as an_extender_story
 from tests.kube.client import CLAIM_TEMPLATES, PODS
 from tests.kube.devices import CLASS, a_claim_template, claims_of
 from tests.kube.objects import a_pod
 from tests.kube.sharing import a_sharing_pod
-from tests.unit.operator.sharing.test_claims_in_cluster import Story, a_story
-from tests.unit.operator.sharing.test_shares_in_cluster import a_story as an_extender_story
 from voda.api.presenters.pods import sharing_pod_of
 from voda.cli.render.pod_details import pod_text
 from voda.cli.render.terminal import console

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.integration.memory_cluster.sharing.test_claims_in_cluster import Story, a_story, refuse_claims_of
+from tests.integration.memory_cluster.sharing.test_gpu_requests import facts, requests, withhold
 from tests.kube.client import CLAIM_TEMPLATES
 from tests.kube.devices import CLASS, a_claim_template, claims_of
 from tests.kube.objects import an_mpijob
-from tests.unit.operator.sharing.test_claims_in_cluster import Story, a_story, refuse_claims_of
-from tests.unit.operator.sharing.test_gpu_requests import facts, requests, withhold
 from voda.application.backend import Backend
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
 from voda.domain.errors import StoreNotWritable
