@@ -51,7 +51,7 @@ async def test_gauges_when_a_pod_gets_a_share_show_what_is_left() -> None:
         assert await shown(gauges, "card_milli") == {"free": 1_400, "shared": 600}
         assert await shown(gauges, "card_memory_bytes") == {"free": 28_000 << 20, "shared": 4_000 << 20}
         body = (await service.ask("GET", "/metrics")).body
-        assert b'voda_node_gpu_milli{node="n1",pool="default",state="free"} 1400.0' in body
+        assert b'voda_node_card_milli{node="n1",pool="default",state="free"} 1400.0' in body
         await service.happens(ShareReleased(node="n1", pod_uid="u1"))
         assert await shown(gauges, "card_milli") == {"free": 2_000, "shared": 0}
 
