@@ -15,7 +15,11 @@ Ordered, because the operators name workers by index and a shrink always removes
 """
 
 Quotas = Mapping[str, tuple[str, ...]]
-"""job id -> type of the quota cell that guarantees worker 0, 1, 2, ...; the workers after them have no guarantee."""
+"""job id -> quota cell that guarantees worker 0, 1, 2, ...; the workers after them have no guarantee.
+
+It is named by its type and its number among those of the virtual cluster, or of the pin: `node/3`.
+"""
+
 Devices = Mapping[str, tuple[tuple[int, ...], ...]]
 """job id -> devices, on its node, of worker 0, 1, 2, ..."""
 

@@ -50,8 +50,8 @@ class PlanAdopted(Data, frozen=True, kw_only=True):
     reasons: Mapping[str, Reason] = {}
     """For every job placed or released, and for every job decided on for the first time."""
     guaranteed: Mapping[str, tuple[str, ...]] = {}
-    """job id -> type of the quota cell of each guaranteed worker, where they differ from the plan before; empty: none
-    is guaranteed any longer."""
+    """job id -> quota cell of each guaranteed worker (voda.domain.plan.Quotas), where they differ from the plan before;
+    empty: none is guaranteed any longer."""
     devices: Mapping[str, tuple[tuple[int, ...], ...]] = {}
     """job id -> devices of each worker on its node, where they differ from the plan before."""
 

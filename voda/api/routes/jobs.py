@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from voda.api.job_listing import JobListing, JobsQuery
+from voda.api.job_listing import JobPager, JobsQuery
 from voda.api.operation import JSON, MERGE_PATCH, WRITERS, YAML, Operation, RequestBody, Response, Routes
 from voda.api.presenters.explanations import explanation_of
 from voda.api.presenters.jobs import JobJsonCache
@@ -83,7 +83,7 @@ class JobRoutes(Routes):
         self._limits = backend.limits
         self._view = backend.view
         self._json = JobJsonCache(backend.view)
-        self._listing = JobListing(backend.view)
+        self._listing = JobPager(backend.view)
         self._submits = JobSubmitter(backend)
         self._lists: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._lists_of: tuple[int, object] = (-1, None)

@@ -43,7 +43,7 @@ def test_shares_when_their_virtual_cluster_has_a_cell_take_one_whole_and_come_to
     state = carried_out(replanned(state))
     assert state.plan.placement == {"a": ("n1",), "b": ("n1",)}
     assert state.plan.devices["a"] == state.plan.devices["b"]
-    assert state.plan.guaranteed == {"a": ("gpu",), "b": ("gpu",)}
+    assert state.plan.guaranteed == {"a": ("gpu/0",), "b": ("gpu/0",)}
     assert (used(state, "vision"), used(state, "speech"), guaranteed_workers(state)) == (1, 0, {"a": 1, "b": 1})
     assert said(state.plan.reasons["a"]) == (
         "gets 400 milli of a GPU that others share, on n1; guaranteed by virtual cluster vision"
@@ -268,7 +268,7 @@ def test_shares_when_virtual_clusters_are_applied_go_on_where_they_are() -> None
     }
     state = carried_out(replanned(replace(state, jobs=jobs, cells=some_cells(HALVES))))
     assert state.plan.devices["a"] == state.plan.devices["b"]
-    assert state.plan.guaranteed == {"a": ("gpu",)}
+    assert state.plan.guaranteed == {"a": ("gpu/0",)}
     state = carried_out(replanned(shared(state, "c", "vision", 100)))
     assert state.plan.devices["c"] != state.plan.devices["a"]
 
