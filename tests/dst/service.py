@@ -27,8 +27,6 @@ from voda.app.runtime import Snapshots
 from voda.application.job_rules import JobRules
 from voda.application.journal import Journal
 from voda.application.read_model import ReadModel
-from voda.application.sharing.share_extender import ShareExtender
-from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.application.submit_job import JobSubmitter
 from voda.application.virtual_clusters.quota_size import quota_shortage
 from voda.auth.tokens import Authenticator
@@ -42,12 +40,14 @@ from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.operator.pod_ports import NO_PODS, PodPorts
+from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _LOOK_S: Final = 5.0
-"""At shared cards; seldom, for a virtual hour is short."""
+"""At shared GPUs; seldom, for a virtual hour is short."""
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
 
@@ -99,13 +99,13 @@ class Service:
             access=Authenticator.none(),
             pools=pools,
             limits=self.limits,
-            pods=NO_PODS if pods is None else self._share_cards(pods),
+            pods=NO_PODS if pods is None else self._share_gpus(pods),
             telemetry=telemetry,
             exposition=telemetry.exposition,
         )
         self.door: Door | None = None
 
-    def _share_cards(self, pods: PodConnection) -> PodPorts:
+    def _share_gpus(self, pods: PodConnection) -> PodPorts:
         binding, rater = PodBinding(pods.api), RATERS["binpack"]
         self.share_reconciler = ShareReconciler(
             journal=self.journal, binding=binding, pods=pods.sight, rater=rater, look_s=_LOOK_S

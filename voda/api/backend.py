@@ -38,8 +38,8 @@ class Backend:
     """What users run beside replicas; None: the cluster runs no such commands."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
-    job_cards: Callable[[str], Mapping[int, str]] = lambda _node: {}
-    """Returns of a node card -> id of the job of which a worker has all of it, as far as this replica sees that."""
+    job_gpus: Callable[[str], Mapping[int, str]] = lambda _node: {}
+    """Returns of a node GPU -> id of the job of which a worker has all of it, as far as this replica sees that."""
     pods: PodPorts = NO_PODS
     not_ready: Callable[[], str] = str
     """Returns why the service is not ready, one sentence; empty when it is."""

@@ -161,7 +161,7 @@ class MachineService:
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             commands=LocalCommands(lambda: self.clusters),
-            job_cards=self._job_cards,
+            job_gpus=self._job_gpus,
             folders=self.keeper,
             not_ready=self.failure,
             health_warning=lambda: self.log_health.warning,
@@ -181,8 +181,8 @@ class MachineService:
         )
         return rules if self.users is None else replace(rules, account=self.users.job_account)
 
-    def _job_cards(self, node: str) -> Mapping[int, str]:
-        return next((each.slots.jobs_by_card() for each in self.clusters if each.node == node), {})
+    def _job_gpus(self, node: str) -> Mapping[int, str]:
+        return next((each.slots.jobs_by_gpu() for each in self.clusters if each.node == node), {})
 
     def see(self, event: Event) -> None:
         for loop in self.loops:

@@ -47,7 +47,7 @@ class JobRules:
 def pool_warnings(
     cluster: LiveCluster, parsed: ParsedManifest, quota_shortage: QuotaShortage
 ) -> Iterator[FieldWarning]:
-    """Yield whether the job has to wait for nodes, cards or quota."""
+    """Yield whether the job has to wait for nodes, GPUs or quota."""
     spec = parsed.spec
     nodes, cells = cluster.nodes(spec.pool).values(), cluster.cells(spec.pool)
     if spec.share is not None and (lacking := lacking_memory(largest_gpu_mib(nodes), spec.share)):

@@ -51,14 +51,14 @@ class NodeRoutes(Routes):
 
     journal: Journal
     pools: Sequence[str]
-    job_cards: Callable[[str], Mapping[int, str]]
+    job_gpus: Callable[[str], Mapping[int, str]]
 
     @Operation("GET", "/api/v1/nodes", query=NodesQuery, answers=[Response(of=NodeList)], problems=[404])
     async def list_nodes(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
         """List nodes with their GPUs and who holds them."""
         pool, view = query_of(request, NodesQuery).pool, self.journal.view
         names = [known_pool(self.pools, view, pool)] if pool else pool_names(self.pools, view)
-        found = [node for name in names for node in nodes_of(pool_state(view, name), self._shares, self.job_cards)]
+        found = [node for name in names for node in nodes_of(pool_state(view, name), self._shares, self.job_gpus)]
         return json_response(NodeList(items=tuple(sorted(found, key=lambda node: node.name))))
 
     @Operation(
@@ -111,7 +111,7 @@ class NodeRoutes(Routes):
 
     def _node(self, name: str) -> NodeView:
         state = state_with(self.journal.view, name)
-        (node,) = (each for each in nodes_of(state, self._shares, self.job_cards) if each.name == name)
+        (node,) = (each for each in nodes_of(state, self._shares, self.job_gpus) if each.name == name)
         return node
 
 
