@@ -24,8 +24,6 @@ from voda.app.pool_setup import CONCURRENCY, pool_loop, record_settings
 from voda.app.runtime import Snapshots
 from voda.application.backend import Backend, CallerLimits
 from voda.application.read_model import ReadModel
-from voda.application.sharing.share_extender import ShareExtender
-from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.auth.tokens import Authenticator
 from voda.clock import Clock
 from voda.cluster.kubernetes.pod_binding import PodBinding
@@ -37,12 +35,14 @@ from voda.events.envelope import Event
 from voda.log.instrumented_store import InstrumentedStore
 from voda.log.store import EventStore
 from voda.operator.pod_ports import NO_PODS, PodPorts
+from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 from voda.telemetry.prometheus import PrometheusTelemetry
 
 _LOOK_S: Final = 5.0
-"""At shared cards; seldom, for a virtual hour is short."""
+"""At shared GPUs; seldom, for a virtual hour is short."""
 _SNAPSHOT_S: Final = 1_200.0
 """Far more often than in the product, so that restarts find one."""
 
@@ -98,10 +98,10 @@ class Service:
         self.share_reconciler: ShareReconciler | None = None
         self.pod_ports = NO_PODS
         if pods is not None:
-            self._share_cards(pods)
+            self._share_gpus(pods)
         self.door: Door | None = None
 
-    def _share_cards(self, pods: PodConnection) -> None:
+    def _share_gpus(self, pods: PodConnection) -> None:
         binding, rater = PodBinding(pods.api), RATERS["binpack"]
         self.share_reconciler = ShareReconciler(
             backend=self.backend, binding=binding, pods=pods.sight, rater=rater, look_s=_LOOK_S

@@ -11,7 +11,7 @@ import yaml
 from tests.builders import a_node
 from tests.service import START, a_backend
 from tests.unit.planner.virtual_clusters.pools import some_cells
-from tests.unit.projections.test_shares import CARD, a_share, an_assignment
+from tests.unit.projections.test_shares import GPU, a_share, an_assignment
 from voda.application.backend import Backend
 from voda.events.envelope import ANY_VERSION, Fact
 from voda.events.types import AnyFact, NodeJoined, VirtualClustersApplied
@@ -39,7 +39,7 @@ async def families() -> dict[str, tuple[str, frozenset[str]]]:
         await apply_a_virtual_cluster(backend)
         cells = CellGauges(backend)
         await cells.refresh()
-        await share_a_card(backend)
+        await share_a_gpu(backend)
         shares = ShareGauges(backend)
         await shares.refresh()
         read = (StateGauges(backend), cells, shares)
@@ -60,8 +60,8 @@ async def apply_a_virtual_cluster(backend: Backend) -> None:
     await happens(backend, VirtualClustersApplied(pool="default", cells=some_cells({"vision": {"node": 1}})))
 
 
-async def share_a_card(backend: Backend) -> None:
-    await happens(backend, NodeJoined(node=a_node("g1", gpus=1, devices=(CARD,))))
+async def share_a_gpu(backend: Backend) -> None:
+    await happens(backend, NodeJoined(node=a_node("g1", gpus=1, devices=(GPU,))))
     await happens(backend, an_assignment("u1", a_share(250), node="g1"))
 
 

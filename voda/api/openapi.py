@@ -35,13 +35,13 @@ Errors are `application/problem+json`. Whatever can be asked with GET, HEAD asks
 _TAGS: Final = {
     "Jobs": "What is to be trained, and what became of it.",
     "Nodes": "The machines and their GPUs.",
-    "Pods": "On Kubernetes, pods that ask for cards or parts of them.",
+    "Pods": "On Kubernetes, pods that ask for GPUs or parts of them.",
     "Pools": "Pools of nodes, how they are decided, and their plans.",
     "Virtual clusters": "Who is guaranteed which cells: GPUs with their topology.",
     "Events": "The log: all that ever happened, and what happens.",
     "Service": "The server itself.",
     "HiveD": "kube-scheduler's extender and the inspection of microsoft/hivedscheduler.",
-    "Extender": "kube-scheduler's extender for pods that share cards, as elastic-gpu-scheduler had it.",
+    "Extender": "kube-scheduler's extender for pods that share GPUs, as elastic-gpu-scheduler had it.",
     "Ancestor": "The endpoints of heyfey/vodascheduler, so that its scripts keep working.",
 }
 _OF_HTTP: Final = frozenset({400})

@@ -49,7 +49,7 @@ class GpuShares:
         """Return the manifest with the part of a GPU that its job gets, or a warning that it gets whole ones.
 
         Raises:
-            InvalidField: it asks for a part that no card has.
+            InvalidField: it asks for a part that no GPU has.
         """
         path = share_path(parsed.job)
         if not path:
@@ -69,7 +69,7 @@ class GpuShares:
 
     def _why_alone(self, parsed: ParsedManifest, request: GpuRequest) -> str:
         if not request.is_share:
-            return "it asks for none of a card"
+            return "it asks for none of a GPU"
         if parsed.job.local_launch != "torch" or parsed.spec.max_replicas > 1 or len(parsed.job.roles) > 1:
             return "a part of a GPU is for a job of one worker, without mpirun"
         if not self._has_gpus:

@@ -157,7 +157,7 @@ class MachineService:
             pools=self.pools,
             outputs=LocalOutputs(self.home.jobs.absolute()),
             commands=LocalCommands(lambda: self.clusters),
-            job_cards=self._job_cards,
+            job_gpus=self._job_gpus,
             folders=self.keeper,
             warnings=self.machine.warnings,
             not_ready=self.failure,
@@ -170,8 +170,8 @@ class MachineService:
             not_shared=gpu_shares.not_shared,
         )
 
-    def _job_cards(self, node: str) -> Mapping[int, str]:
-        return next((each.slots.jobs_by_card() for each in self.clusters if each.node == node), {})
+    def _job_gpus(self, node: str) -> Mapping[int, str]:
+        return next((each.slots.jobs_by_gpu() for each in self.clusters if each.node == node), {})
 
     def see(self, event: Event) -> None:
         for loop in self.loops:

@@ -69,8 +69,8 @@ class Backend:
     """The output of jobs; None: the cluster keeps no output."""
     commands: RemoteCommands | None = None
     """What users run beside replicas; None: the cluster runs no such commands."""
-    job_cards: Callable[[str], Mapping[int, str]] = lambda _node: {}
-    """Returns of a node card -> id of the job of which a worker has all of it, as far as this replica sees that."""
+    job_gpus: Callable[[str], Mapping[int, str]] = lambda _node: {}
+    """Returns of a node GPU -> id of the job of which a worker has all of it, as far as this replica sees that."""
     folders: FolderKeeper | None = None
     """The folders of jobs; None: the cluster keeps none."""
     warnings: Callable[[ParsedManifest], Sequence[FieldWarning]] = lambda _parsed: ()

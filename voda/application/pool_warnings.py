@@ -1,4 +1,4 @@
-"""What a pool makes of a job that is submitted: nodes, cards or quota for which it has to wait.
+"""What a pool makes of a job that is submitted: nodes, GPUs or quota for which it has to wait.
 
 Rule: it reads as few nodes as will do, and no jobs: a submit costs the same however many there are.
 """
@@ -18,7 +18,7 @@ from voda.projections.live import LiveCluster
 
 
 def pool_warnings(cluster: LiveCluster, parsed: ParsedManifest) -> Iterator[FieldWarning]:
-    """Yield whether the job has to wait for nodes, cards or quota."""
+    """Yield whether the job has to wait for nodes, GPUs or quota."""
     spec = parsed.spec
     nodes = cluster.nodes(spec.pool).values()
     if spec.share is not None and (lacking := lacking_memory(largest_gpu_mib(nodes), spec.share)):

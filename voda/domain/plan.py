@@ -58,7 +58,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return {job_id: len(nodes) for job_id, nodes in self.placement.items()}
 
     def beside(self, job_ids: Iterable[str]) -> Mapping[str, tuple[str, ...] | None]:
-        """Return for each of these jobs those on the same card, sorted; None: the plan names no devices of it."""
+        """Return for each of these jobs those on the same GPU, sorted; None: the plan names no devices of it."""
         wanted, same = list(job_ids), defaultdict[object, list[str]](list)
         for other in sorted(self.devices) if wanted else ():
             same[self.placement.get(other), self.devices[other]].append(other)
@@ -79,7 +79,7 @@ class StartJob(Struct, frozen=True, kw_only=True):
     job_id: str
     nodes: tuple[str, ...]
     beside: tuple[str, ...] | None = None
-    """Jobs of which it shares the card, of no others; none of them has any: it gets another card. None: it may share
+    """Jobs of which it shares the GPU, of no others; none of them has any: it gets another GPU. None: it may share
     any that has room."""
 
 

@@ -88,7 +88,7 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
     gangs_version: int = 0
     """Of the stream of their facts."""
     shares: Mapping[str, SharingNode] = {}
-    """Node -> the account of its cards, of those with cards to share. A card that is shared is foreign in `nodes`."""
+    """Node -> the account of its GPUs, of those with GPUs to share. A GPU that is shared is foreign in `nodes`."""
     retries: tuple[ExpectedRetry, ...] = ()
     """Of jobs that a decision leaves out until then."""
     capacity_limit_gpus: Gpus | None = None
@@ -107,10 +107,10 @@ class ClusterState(Struct, frozen=True, kw_only=True, dict=True):
         return total(node.usable_gpus - self.nodes[name].usable_gpus for name, node in self.unshared_nodes().items())
 
     def unshared_nodes(self) -> dict[str, Node]:
-        """Return the nodes as they would be if nobody had a part of a card."""
+        """Return the nodes as they would be if nobody had a part of a GPU."""
         nodes = dict(self.nodes)
         for name, account in self.shares.items():
-            if (node := nodes.get(name)) is not None and node.gpus and (used := account.used_cards()):
+            if (node := nodes.get(name)) is not None and node.gpus and (used := account.used_gpus()):
                 nodes[name] = replace(node, foreign_gpus=Gpus(max(0, node.foreign_gpus - used)))
         return nodes
 

@@ -118,12 +118,12 @@ def _of_share(fact: facts.ShareFact) -> str:
         case facts.ShareAssigned():
             return f"{fact.pod} gets {shares_text(fact.containers)}"
         case facts.ShareReleased():
-            return f"{fact.pod or fact.pod_uid} has no card any more{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} has no GPU any more{_because(fact.reason)}"
         case facts.ShareRequested():
             asked = ", ".join(f"{name} ({request_text(each)})" for name, each in fact.containers.items())
-            return f"{fact.pod} waits for cards that jobs can spare: {asked}"
+            return f"{fact.pod} waits for GPUs that jobs can spare: {asked}"
         case facts.ShareRequestWithdrawn():
-            return f"{fact.pod or fact.pod_uid} waits for none of its cards any more{_because(fact.reason)}"
+            return f"{fact.pod or fact.pod_uid} waits for none of its GPUs any more{_because(fact.reason)}"
         case _:
             assert_never(fact)
 
@@ -213,7 +213,7 @@ def per_node(nodes: Iterable[str]) -> str:
 def _spec_text(spec: JobSpec) -> str:
     size = f"{spec.min_replicas}-{spec.max_replicas}" if spec.is_elastic else f"{spec.max_replicas}"
     gpus = "" if spec.gpus_per_replica == 1 else f" of {spec.gpus_per_replica} GPUs"
-    gpus = f" with {request_text(spec.share)} of a card" if spec.share else gpus
+    gpus = f" with {request_text(spec.share)} of a GPU" if spec.share else gpus
     epochs = f", {counted(spec.epochs, 'epoch')}" if spec.epochs else ""
     user = f", by {spec.user}" if spec.user else ""
     array = f", task {spec.array.index} of {spec.array.name}[{spec.array.indices}]" if spec.array else ""
@@ -244,7 +244,7 @@ def _shape(node: Node) -> str:
     notes += [] if node.is_schedulable else ["cordoned"]
     notes += ["draining"] if node.is_draining and node.is_ready and node.is_schedulable else []
     notes += [f"{node.foreign_gpus} used by others"] if node.foreign_gpus else []
-    notes += [f"{counted(len(node.devices), 'card')} to share"] if node.devices else []
+    notes += [f"{counted(len(node.devices), 'GPU')} to share"] if node.devices else []
     return ", ".join([counted(node.gpus, "GPU"), *notes])
 
 

@@ -89,7 +89,7 @@ class LiveCluster(Projection):
             pool=pool,
             position=self.position,
             jobs=dict(live_pool.jobs),
-            nodes=self.shares.without_shared_cards(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
+            nodes=self.shares.without_shared_gpus(pool_changes.with_drains(live_pool.nodes, live_pool.drains)),
             plan=live_pool.plan,
             estimates=estimates or {},
             settings=live_pool.settings,
@@ -268,7 +268,7 @@ def _node_left(live: LiveCluster, fact: facts.NodeLeft, event: Event) -> None:
 
 @LiveCluster.folds
 def _share_changed(live: LiveCluster, fact: facts.ShareFact, event: Event) -> None:
-    # Plans are of whole GPUs: cards of a node that offers none beside them change nothing for a pool.
+    # Plans are of whole GPUs: GPUs of a node that offers none beside them change nothing for a pool.
     for name, pool in live._pools.items():
         if (node := pool.nodes.get(fact.node)) is not None and node.gpus:
             live.changed_pools.add(name)

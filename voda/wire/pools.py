@@ -11,18 +11,18 @@ from voda.wire.base import Instant, View
 
 
 class ShareView(View, frozen=True, kw_only=True):
-    """What one container has of a card."""
+    """What one container has of a GPU."""
 
     pod: Annotated[str, Meta(description="`namespace/name`; of a job of one machine, its id in place of the name.")]
     pod_uid: str
     container: str
-    milli: Annotated[int, Meta(description="Thousandths of the card's compute.")]
+    milli: Annotated[int, Meta(description="Thousandths of the GPU's compute.")]
     memory_mib: Annotated[int, Meta(description="0 = none is accounted for.")]
     assigned_at: Instant
 
 
 class CardView(View, frozen=True, kw_only=True):
-    """One card of a node, and who has shares of it."""
+    """One GPU of a node, and who has shares of it."""
 
     index: int
     name: Annotated[
@@ -30,15 +30,13 @@ class CardView(View, frozen=True, kw_only=True):
     ] = ""
     is_present: Annotated[bool, Meta(description="False: the node has it no more, but pods still have shares of it.")]
     memory_mib: Annotated[int, Meta(description="0 = not known.")]
-    free_milli: Annotated[
-        int, Meta(description="Of 1,000; workers that use whole cards are not subtracted: see `job`.")
-    ]
+    free_milli: Annotated[int, Meta(description="Of 1,000; workers that use whole GPUs are not subtracted: see `job`.")]
     free_memory_mib: int
     shares: tuple[ShareView, ...]
     job: Annotated[
         str,
         Meta(
-            description="Id of the job of which a worker has all of it; empty: none, or it is not known which card a"
+            description="Id of the job of which a worker has all of it; empty: none, or it is not known which GPU a"
             " worker has: `used_gpus` counts those too."
         ),
     ] = ""
@@ -67,7 +65,7 @@ class NodeView(View, frozen=True, kw_only=True):
     ] = None
     labels: Mapping[str, str]
     jobs: Annotated[Mapping[str, int], Meta(description="job id -> GPUs it holds here.")]
-    devices: Annotated[tuple[CardView, ...], Meta(description="Cards that pods may share; empty: it shares none.")] = ()
+    devices: Annotated[tuple[CardView, ...], Meta(description="GPUs that pods may share; empty: it shares none.")] = ()
 
 
 class NodeList(View, frozen=True, kw_only=True):

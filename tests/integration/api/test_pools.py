@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import a_node, a_spec
 from tests.service import Service, a_service
-from tests.unit.projections.test_shares import CARD, a_share, an_assignment
+from tests.unit.projections.test_shares import GPU, a_share, an_assignment
 from voda.auth.tokens import Authenticator
 from voda.clock import VirtualClock
 from voda.domain.settings import Settings
@@ -41,9 +41,9 @@ async def test_pools_when_listed_then_show_gpus_jobs_and_settings() -> None:
         assert service.backend.view.live.cluster.pools() == ("default",), "to ask is not to change"
 
 
-async def test_pool_with_shared_cards_tells_them_apart_from_those_that_plans_hand_out() -> None:
+async def test_pool_with_shared_gpus_tells_them_apart_from_those_that_plans_hand_out() -> None:
     async with a_service(nodes={"n0": 4}) as service:
-        await service.happens(NodeJoined(node=a_node("n1", gpus=2, devices=(CARD,) * 2)))
+        await service.happens(NodeJoined(node=a_node("n1", gpus=2, devices=(GPU,) * 2)))
         await service.happens(an_assignment("u1", a_share(600)))
         (pool,) = (await service.ask("GET", "/api/v1/pools")).as_a(PoolList).items
         assert (pool.gpus, pool.shared_gpus, pool.used_gpus) == (5, 1, 0)

@@ -39,7 +39,7 @@ def test_job_that_asks_for_a_part_gets_it_and_no_whole_gpu() -> None:
     assert alias.spec.share == GpuRequest(milli=300)
 
 
-def test_job_that_asks_for_whole_cards_by_core_gets_so_many() -> None:
+def test_job_that_asks_for_whole_gpus_by_core_gets_so_many() -> None:
     found = counted(a_manifest({CORE: 200}))
     assert (found.spec.share, found.spec.gpus_per_replica, found.warnings) == (None, 2, ())
 
@@ -103,7 +103,7 @@ def test_parts_without_mps_are_given_where_the_operator_lets_jobs_share() -> Non
         ({CORE: 25}, {CORE: 30}, "its request is 30 and its limit 25, expected the same"),
     ],
 )
-def test_parts_that_no_card_has_are_refused_in_one_sentence(
+def test_parts_that_no_gpu_has_are_refused_in_one_sentence(
     limits: dict[str, Any], requests: dict[str, Any] | None, named: str
 ) -> None:
     with pytest.raises(InvalidField) as refused:

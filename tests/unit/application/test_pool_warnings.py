@@ -18,7 +18,7 @@ _CONTAINER = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
 
 
 def told(manifest: dict[str, Any], share: GpuRequest | None = None) -> list[tuple[str, str]]:
-    """Return the warnings of a pool of two cards of 16,000 MiB, of a job that gets a part of one, or whole ones."""
+    """Return the warnings of a pool of two GPUs of 16,000 MiB, of a job that gets a part of one, or whole ones."""
     cluster = LiveCluster()
     devices = (GpuDevice(memory_mib=16_000),) * 2
     cluster.apply(Log().add(NodeJoined(node=a_node("n1", gpus=2, devices=devices)), at=0.0))
@@ -29,7 +29,7 @@ def told(manifest: dict[str, Any], share: GpuRequest | None = None) -> list[tupl
 
 
 @pytest.mark.parametrize(("memory_mib", "is_told"), [(16_000, False), (16_001, True), (0, False)])
-def test_share_of_more_memory_than_any_card_has_is_told_that_it_waits_for_a_larger_card(
+def test_share_of_more_memory_than_any_gpu_has_is_told_that_it_waits_for_a_larger_gpu(
     memory_mib: int, is_told: bool
 ) -> None:
     limits = {"elasticgpu.io/gpu-core": 10, _MEMORY: memory_mib}

@@ -131,7 +131,7 @@ def test_job_whose_gpus_another_one_still_holds_is_not_overdue_until_long_after_
     assert overdue_at(freed, NOW) == NOW + 620
 
 
-def test_job_with_a_part_of_a_card_is_not_overdue_until_a_card_is_free_or_others_are_on_its_card() -> None:
+def test_job_with_a_part_of_a_gpu_is_not_overdue_until_a_gpu_is_free_or_others_are_on_its_gpu() -> None:
     share = {"share": GpuRequest(milli=250), "gpus_per_replica": Gpus(0)}
     shares = [a_job("a", **share), a_job("b", **share)]
     placement = {"a": ("n1",), "b": ("n1",)}
@@ -144,11 +144,11 @@ def test_job_with_a_part_of_a_card_is_not_overdue_until_a_card_is_free_or_others
     assert [each.job_id for each in overdue(replace(view, jobs=runs), NOW + 9_999)] == ["a"]
 
 
-def test_job_whose_card_another_one_still_leaves_is_not_overdue() -> None:
+def test_job_whose_gpu_another_one_still_leaves_is_not_overdue() -> None:
     jobs = [a_job(name, share=GpuRequest(milli=500), gpus_per_replica=Gpus(0)) for name in "ab"]
     view = a_view(replace(jobs[0], workers={0: "n1"}), jobs[1], placement={"a": ("n1",), "b": ("n1",)})
     view = replace(view, plan=replace(view.plan, devices={"a": ((0,),), "b": ((0,),)}))
-    held = {"share": ContainerGpus(cards=(0,), request=GpuRequest(milli=500))}
+    held = {"share": ContainerGpus(gpus=(0,), request=GpuRequest(milli=500))}
     pods = {uid: PodShares(pod=uid, containers=held, assigned_at=0.0) for uid in ("a", "leaving")}
     account = SharingNode(devices=(GpuDevice(memory_mib=16_000),), pods=pods)
     full = replace(view, shares={"n1": account})

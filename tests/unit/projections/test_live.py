@@ -426,11 +426,11 @@ def test_gang_when_pods_join_and_leave_has_its_cells_until_the_last_one_is_gone(
     assert live.state("default").gangs == {}
 
 
-CARDS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
+GPUS = (GpuDevice(memory_mib=16_000), GpuDevice(memory_mib=16_000))
 SHARES = [
-    ContainerGpus(cards=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
-    ContainerGpus(cards=(1,), request=GpuRequest(milli=600)),
-    ContainerGpus(cards=(0, 1), request=GpuRequest(devices=Gpus(2))),
+    ContainerGpus(gpus=(0,), request=GpuRequest(milli=400, memory_mib=4_000)),
+    ContainerGpus(gpus=(1,), request=GpuRequest(milli=600)),
+    ContainerGpus(gpus=(0, 1), request=GpuRequest(devices=Gpus(2))),
 ]
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2"])
@@ -452,7 +452,7 @@ FACTS: st.SearchStrategy[AnyFact] = st.one_of(
     st.builds(JobHaltRequested, job_id=JOBS, reason=st.sampled_from(["", "halted by ann"])),
     st.builds(JobResumeRequested, job_id=JOBS),
     st.builds(NodeJoined, node=st.builds(a_node, NODES, gpus=st.integers(0, 8))),
-    st.builds(NodeJoined, node=st.builds(a_node, NODES, devices=st.sampled_from([(), CARDS[:1], CARDS]))),
+    st.builds(NodeJoined, node=st.builds(a_node, NODES, devices=st.sampled_from([(), GPUS[:1], GPUS]))),
     st.builds(
         ShareAssigned,
         node=NODES,

@@ -187,5 +187,5 @@ class JobJsonCache:
 
 
 def share_of(spec: JobSpec) -> GpuShareView | None:
-    """Return the part of a card that a job asks for; None: whole GPUs."""
+    """Return the part of a GPU that a job asks for; None: whole GPUs."""
     return None if spec.share is None else view_of(GpuShareView, spec.share)

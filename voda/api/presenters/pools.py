@@ -54,13 +54,13 @@ def revision_of(record: msgspec.Struct) -> str:
 
 
 def nodes_of(
-    state: ClusterState, shares: Mapping[str, SharingNode], job_cards: Callable[[str], Mapping[int, str]]
+    state: ClusterState, shares: Mapping[str, SharingNode], job_gpus: Callable[[str], Mapping[int, str]]
 ) -> tuple[NodeView, ...]:
-    """Return the nodes of a pool by name; `shares` are the accounts of shared cards by node, `job_cards` returns of a
-    node card -> the job that has all of it, where that is known.
+    """Return the nodes of a pool by name; `shares` are the accounts of shared GPUs by node, `job_gpus` returns of a
+    node GPU -> the job that has all of it, where that is known.
     """
     gpus = _gpus_by_node(state.jobs.values())
-    cards = {name: cards_of(account, job_cards(name)) for name, account in shares.items() if name in state.nodes}
+    cards = {name: cards_of(account, job_gpus(name)) for name, account in shares.items() if name in state.nodes}
     return tuple(
         _node(state, node, gpus.get(name, {}), cards.get(name, ())) for name, node in sorted(state.nodes.items())
     )

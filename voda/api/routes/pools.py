@@ -102,13 +102,13 @@ class NodeRoutes(Routes):
 
     def _node(self, name: str) -> NodeView:
         state = state_with(self.backend, name)
-        (node,) = (each for each in nodes_of(state, self._shares, self.backend.job_cards) if each.name == name)
+        (node,) = (each for each in nodes_of(state, self._shares, self.backend.job_gpus) if each.name == name)
         return node
 
     def _nodes(self, pools: Sequence[str] | None = None) -> tuple[NodeView, ...]:
         nodes: list[NodeView] = []
         for pool in pool_names(self.backend) if pools is None else pools:
-            nodes += nodes_of(pool_state(self.backend, pool), self._shares, self.backend.job_cards)
+            nodes += nodes_of(pool_state(self.backend, pool), self._shares, self.backend.job_gpus)
         return tuple(sorted(nodes, key=lambda node: node.name))
 
 

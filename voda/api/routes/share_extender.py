@@ -1,4 +1,4 @@
-"""Pods that ask for cards: what each has, or why it waits; and kube-scheduler's extender for those that ask by
+"""Pods that ask for GPUs: what each has, or why it waits; and kube-scheduler's extender for those that ask by
 resources, under the paths of elastic-gpu-scheduler.
 
 Rule: what kube-scheduler is to show to users is in the answer's Error, with status 200: of any other status it tells no
@@ -13,7 +13,6 @@ from voda import __version__
 from voda.api.operation import PUBLIC, READERS, SCHEDULERS, TEXT, Operation, PodBackedRoutes, RequestBody, Response
 from voda.api.presenters.pods import sharing_pod_of
 from voda.api.requests import json_response, raw_body
-from voda.application.sharing.share_extender import ShareExtender
 from voda.auth.callers import Caller
 from voda.domain.errors import NotFound
 from voda.domain.shares import SharingNode
@@ -23,6 +22,7 @@ from voda.extender.wire import (
     ExtenderPreemptionResult,
     HostPriority,
 )
+from voda.operator.sharing.share_extender import ShareExtender
 from voda.wire.pods import SharingPodView
 
 _ARGUMENTS: Final = RequestBody(of=None, description="ExtenderArgs of kube-scheduler, with NodeNames.")
@@ -43,7 +43,7 @@ class PodRoutes(PodBackedRoutes):
         problems=[404, 503],
     )
     async def get_pod(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Explain why a pod that asks for cards has them, or waits."""
+        """Explain why a pod that asks for GPUs has them, or waits."""
         if (pods := self.pods.explanations) is None:
             raise NotFound("this server knows no pods: it does not run on Kubernetes")
         found = pods.explain(request.match_info["namespace"], request.match_info["name"])
@@ -65,7 +65,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def filter_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Of nodes, name those where the cards that a pod asks for are free."""
+        """Of nodes, name those where the GPUs that a pod asks for are free."""
         return json_response(await self._extender.filter(await raw_body(request, self.backend.limits)))
 
     @Operation(
@@ -77,7 +77,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def prioritize_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Say how much each node is preferred for a pod that asks for cards, 0 to 10."""
+        """Say how much each node is preferred for a pod that asks for GPUs, 0 to 10."""
         return json_response(await self._extender.prioritize(await raw_body(request, self.backend.limits)))
 
     @Operation(
@@ -89,7 +89,7 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def preempt_for_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Of nodes with victims, name those where the pod's cards are free once these have left."""
+        """Of nodes with victims, name those where the pod's GPUs are free once these have left."""
         return json_response(await self._extender.preempt(await raw_body(request, self.backend.limits)))
 
     @Operation(
@@ -101,19 +101,19 @@ class ShareExtenderRoutes(PodBackedRoutes):
         problems=[404],
     )
     async def bind_with_cards(self, request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Give a pod its cards, and bind it."""
+        """Give a pod its GPUs, and bind it."""
         return json_response(await self._extender.bind(await raw_body(request, self.backend.limits)))
 
     @Operation(
         "GET",
         "/scheduler/status",
-        description="Resource -> JSON, as text, of node -> its cards, as elastic-gpu-scheduler has it.",
+        description="Resource -> JSON, as text, of node -> its GPUs, as elastic-gpu-scheduler has it.",
         roles=READERS | SCHEDULERS,
         answers=[Response(of=dict[str, str])],
         problems=[404],
     )
     async def get_card_status(self, _request: web.Request, _caller: Caller) -> web.StreamResponse:
-        """Get what is left of the cards of all nodes."""
+        """Get what is left of the GPUs of all nodes."""
         return json_response(self._extender.status())
 
     @Operation("GET", "/version", roles=PUBLIC, answers=[Response(media_type=TEXT)])

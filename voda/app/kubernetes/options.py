@@ -130,20 +130,20 @@ class ApiSettings(_SettingsPart, frozen=True):
 
 
 class SharingSettings(_SettingsPart, frozen=True):
-    """Which pods that ask for cards, or shares of them, voda places, and how."""
+    """Which pods that ask for GPUs, or shares of them, voda places, and how."""
 
     enabled: bool = False
     """Whether voda is kube-scheduler's extender for those that ask by extended resources."""
     rater: str = "fgd"
-    """What chooses node and card, of voda/sharing/rating/raters."""
+    """What chooses node and GPU, of voda/sharing/rating/raters."""
     nodes_to_score: int = 100
     """So many nodes filter answers with at most, the best ones, and kube-scheduler scores no others; 0 = all."""
     core_resources: tuple[str, ...] = SHARE_RESOURCES.core
-    """Names of hundredths of a card; a container uses one of them."""
+    """Names of hundredths of a GPU; a container uses one of them."""
     memory_resources: tuple[str, ...] = SHARE_RESOURCES.memory
-    """Names of MiB of a card."""
+    """Names of MiB of a GPU."""
     claims: bool = False
-    """Whether voda chooses cards for pods that claim parts of devices of cluster.gpuDeviceClasses."""
+    """Whether voda chooses GPUs for pods that claim parts of devices of cluster.gpuDeviceClasses."""
     compute_capacity: str = CapacityNames().compute
     """Name of the capacity of devices that counts their compute; claims take parts of it."""
     memory_capacity: str = CapacityNames().memory
@@ -167,12 +167,12 @@ class KubernetesOptions(_SettingsPart, frozen=True):
     """Pool -> what it is set to whenever a replica takes the lead, by POOL_FIELDS; the rest stays as the log has it."""
 
     def pool_rule(self) -> PoolRule:
-        """Return which nodes form which pools, and by which resources they share cards."""
+        """Return which nodes form which pools, and by which resources they share GPUs."""
         names = ShareResources(core=self.sharing.core_resources, memory=self.sharing.memory_resources)
         sharing = self.sharing
         capacities = CapacityNames(compute=sharing.compute_capacity, memory=sharing.memory_capacity)
         rule = structs.replace(self.cluster.pool_rule(), share_resources=names)
-        return structs.replace(rule, card_capacities=capacities if sharing.claims else None)
+        return structs.replace(rule, gpu_capacities=capacities if sharing.claims else None)
 
     def pool_settings(self, pool: str) -> SettingsPatch:
         """Return what a pool is set to, or raise InvalidInput naming the first impossible field."""

@@ -34,7 +34,7 @@ from voda.cluster.kubernetes.kinds.template import TemplateValues
 from voda.cluster.kubernetes.pod_logs import KubernetesOutputs
 from voda.cluster.kubernetes.pools import KubernetesPools
 from voda.cluster.kubernetes.setup import KubernetesSetup
-from voda.cluster.kubernetes.state.job_claims import job_cards, with_claimed_gpus
+from voda.cluster.kubernetes.state.job_claims import job_gpus, with_claimed_gpus
 from voda.concurrency import log_unexpected
 from voda.controller.leader_epochs import LeaderEpochs
 from voda.controller.pool_loop import PoolLoop
@@ -245,7 +245,7 @@ class KubernetesService:
             pools=self.pools,
             pool_label=self.options.cluster.pool_label,
             outputs=outputs,
-            job_cards=lambda node: job_cards(self.kubernetes.inventory, node),
+            job_gpus=lambda node: job_gpus(self.kubernetes.inventory, node),
             warnings=self._warnings,
             counted=self._counted,
             not_ready=self.failure,

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 from voda.app.kubernetes.options import SharingSettings
 from voda.application.backend import Backend
-from voda.application.sharing.claims.claim_accounts import ClaimAccounts
-from voda.application.sharing.claims.claim_placer import ClaimPlacer
-from voda.application.sharing.claims.claimants import Claimants
-from voda.application.sharing.pod_explanations import PodExplanations
-from voda.application.sharing.share_extender import ShareExtender
-from voda.application.sharing.share_reconciler import ShareReconciler
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.mirror import ClusterMirror
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.inventory import Inventory
+from voda.operator.sharing.claims.claim_accounts import ClaimAccounts
+from voda.operator.sharing.claims.claim_placer import ClaimPlacer
+from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.pod_explanations import PodExplanations
+from voda.operator.sharing.share_extender import ShareExtender
+from voda.operator.sharing.share_reconciler import ShareReconciler
 from voda.operator.status.kube_events import Announcement
 from voda.sharing.rating import RATERS, GpuChooser
 

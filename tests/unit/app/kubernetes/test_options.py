@@ -145,7 +145,7 @@ def test_file_that_is_none_is_refused_by_its_name(tmp_path: Path) -> None:
         read_options(tmp_path / "log")
 
 
-def test_names_of_shared_cards_reach_the_rule_by_which_nodes_are_read(tmp_path: Path) -> None:
+def test_names_of_shared_gpus_reach_the_rule_by_which_nodes_are_read(tmp_path: Path) -> None:
     text = "sharing: {enabled: true, coreResources: [example.com/core]}"
     rule = reading(tmp_path, text).pool_rule()
     assert rule.share_resources.core == ("example.com/core",)

@@ -27,8 +27,8 @@ def explain(
 ) -> None:
     """Explain why a job has its GPUs or waits; for an ended job, its history.
 
-    On Kubernetes, NAMESPACE/NAME may be a pod that asks for cards or parts of
-    them: what it has of which card, and beside whom, or why it waits. A job of
+    On Kubernetes, NAMESPACE/NAME may be a pod that asks for GPUs or parts of
+    them: what it has of which GPU, and beside whom, or why it waits. A job of
     that name goes before it: pod/NAMESPACE/NAME is always the pod. A bare name
     that is no job's is that of a pod of namespace default.
 

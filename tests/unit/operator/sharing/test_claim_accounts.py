@@ -1,9 +1,9 @@
-"""What the accounts of claimed cards do where something fails."""
+"""What the accounts of claimed GPUs do where something fails."""
 
 import pytest
 
-from voda.application.sharing.claims.claim_accounts import succeeds
 from voda.domain.errors import ClusterUnavailable, VersionConflict
+from voda.operator.sharing.claims.claim_accounts import succeeds
 
 
 async def _fail(error: Exception) -> None:

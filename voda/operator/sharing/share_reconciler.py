@@ -12,18 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.sharing.share_corrections import (
-    GONE_S,
-    ClosedNodes,
-    NodeToCorrect,
-    StaleShare,
-    has_lost_cards,
-    lost_annotations,
-    node_facts,
-    stale_shares,
-    unrecorded,
-)
-from voda.application.sharing.waiting_pods import PodWaker
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
@@ -39,6 +27,18 @@ from voda.domain.errors import (
 from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import SharingNode
 from voda.extender.share_verbs import ShareVerbs, SharingPod
+from voda.operator.sharing.share_corrections import (
+    GONE_S,
+    ClosedNodes,
+    NodeToCorrect,
+    StaleShare,
+    has_lost_gpus,
+    lost_annotations,
+    node_facts,
+    stale_shares,
+    unrecorded,
+)
+from voda.operator.sharing.waiting_pods import PodWaker
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
 
@@ -62,7 +62,7 @@ class ShareReconciler:
     look_s: float = 1.0
     """From one round to the next."""
     _lost_since: dict[str, float] = field(default_factory=dict, init=False)
-    """Node -> when it was first seen without cards of which pods have shares."""
+    """Node -> when it was first seen without GPUs of which pods have shares."""
     _refused: dict[str, str] = field(default_factory=dict, init=False)
     """Uid of a pod that cannot be adopted -> why not, as it was logged."""
 
@@ -139,19 +139,19 @@ class ShareReconciler:
 
     async def _restore(self, pod: Pod, annotations: Mapping[str, str]) -> None:
         try:
-            await self.binding.name_cards(pod, annotations)
+            await self.binding.name_gpus(pod, annotations)
             _log.info("annotations restored pod=%s", pod.metadata.key)
         except NotFound:
             return
 
     def _are_gone(self, node: str, account: SharingNode, now: float) -> bool:
-        if not has_lost_cards(account):
+        if not has_lost_gpus(account):
             self._lost_since.pop(node, None)
             return False
         return now - self._lost_since.setdefault(node, now) >= GONE_S
 
     def _choose(self, account: SharingNode, pod: SharingPod) -> Mapping[str, ContainerGpus] | str:
-        return ShareVerbs(GpuChooser(self.rater), {"": account}, {}).cards(pod, "")
+        return ShareVerbs(GpuChooser(self.rater), {"": account}, {}).gpus(pod, "")
 
     def _tell_refused(self, node: str, refused: Mapping[str, str]) -> None:
         for uid, reason in refused.items():

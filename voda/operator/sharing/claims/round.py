@@ -10,9 +10,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.verdicts import (
+from voda.cluster.kubernetes import well_known
+from voda.cluster.kubernetes.objects import Pod
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, NoRoom
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.verdicts import (
     UNSEEN_S,
     give_back_reason,
     is_unschedulable,
@@ -20,8 +22,6 @@ from voda.application.sharing.claims.verdicts import (
     unseen_reason,
     verdict_on,
 )
-from voda.cluster.kubernetes import well_known
-from voda.cluster.kubernetes.objects import Pod
 
 MOST_UNDER_WAY: Final = 64
 """Pods whose claims are being bound: those after them see what became of these."""
@@ -164,7 +164,7 @@ class RoundPlan:
         return Tell(pod, found.reason), attempt
 
     def _without_claims(self, pod: Pod, attempt: PodAttempt) -> tuple[Action | None, PodAttempt]:
-        if well_known.CARDS not in pod.metadata.annotations:
+        if well_known.GPUS not in pod.metadata.annotations:
             return None, attempt
         if attempt.is_bereft(self._now):
             return Unname(pod), replace(attempt, missing_since=self._now)
@@ -180,7 +180,7 @@ class RoundPlan:
             return None, attempt
         if not held.are_named:
             if attempt.is_hopeless(self._now):
-                return GiveBack(gpus, "the API server refuses claims that select the cards", are_named=False), attempt
+                return GiveBack(gpus, "the API server refuses claims that select the GPUs", are_named=False), attempt
             return Give(gpus), attempt
         # Where the answer to the last try was lost, it was done all the same.
         attempt, held_s = attempt.bound(), self._now - gpus.assigned_at

@@ -1,4 +1,4 @@
-"""Wakes pods that kube-scheduler has put aside, once cards for them are free.
+"""Wakes pods that kube-scheduler has put aside, once GPUs for them are free.
 
 kube-scheduler looks again at a pod that its extender refused when something changes in the cluster: when a pod has
 ended, say, and before the leader has released its share. Then nothing may change for long. So the leader changes an
@@ -43,7 +43,7 @@ class PodWaker:
     """By uid of pods that were woken."""
 
     async def wake(self, accounts: ShareAccounts, closed: Mapping[str, str], position: int, now: float) -> None:
-        """Wake the oldest pods for which cards are free on a node that is not closed."""
+        """Wake the oldest pods for which GPUs are free on a node that is not closed."""
         placement = ShareVerbs(self.chooser, accounts.nodes, closed, accounts.changes)
         has_room, woken = dict[PodRequest, bool](), 0
         for pod in sorted(self._put_aside(accounts), key=_age):

@@ -1,7 +1,7 @@
-"""Cards and shares of them for pods that kube-scheduler places: voda is its extender, or chooses cards for claims.
+"""GPUs and shares of them for pods that kube-scheduler places: voda is its extender, or chooses GPUs for claims.
 
 In reading order, of the extender: `share_extender` (the verbs, from bytes to records), `share_binder` (a pod gets its
-cards, then its node), `share_corrections` (where account and cluster differ; pure), `share_reconciler` (the leader puts
+GPUs, then its node), `share_corrections` (where account and cluster differ; pure), `share_reconciler` (the leader puts
 that right), `waiting_pods` (kube-scheduler looks again at pods that fit now). Of pods that claim: `claims`. Of both:
 `pod_explanations` (why a pod waits).
 

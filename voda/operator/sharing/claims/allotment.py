@@ -1,4 +1,4 @@
-"""Node and cards for pods that claim parts of cards, by the rater, one pod after the other. Pure.
+"""Node and GPUs for pods that claim parts of GPUs, by the rater, one pod after the other. Pure.
 
 Rule: each pod is placed in the accounts that the ones before it leave; nodes where it can never run are left out.
 """
@@ -21,7 +21,7 @@ _ALL: Final = GpuRequest(devices=Gpus(1))
 
 
 class Claimant(Struct, frozen=True, kw_only=True):
-    """A pod that waits for cards."""
+    """A pod that waits for GPUs."""
 
     pod: Pod
     claims: Mapping[str, ResourceClaim]
@@ -31,7 +31,7 @@ class Claimant(Struct, frozen=True, kw_only=True):
     avoided: Collection[str] = ()
     """Nodes that kube-scheduler refused it on."""
     too_small: Collection[str] = ()
-    """Nodes of which no card has as much as it asks for."""
+    """Nodes of which no GPU has as much as it asks for."""
     amounts: Mapping[str, int] = {}
     """What it requests of CPU and memory, in thousandths."""
 
@@ -54,7 +54,7 @@ class Claimant(Struct, frozen=True, kw_only=True):
 
 
 class ChosenGpus(Struct, frozen=True, kw_only=True):
-    """Node and cards of a pod."""
+    """Node and GPUs of a pod."""
 
     claimant: Claimant
     node: str
@@ -76,18 +76,18 @@ class NoRoom(NamedTuple):
 
 
 class OpenNode(Struct, frozen=True, kw_only=True):
-    """A node whose cards can be chosen."""
+    """A node whose GPUs can be chosen."""
 
     account: SharingNode
     labels: Mapping[str, str]
-    closed_cards: Mapping[int, str] = {}
-    """Indices of cards that nobody can be given now -> why, the end of a sentence."""
+    closed_gpus: Mapping[int, str] = {}
+    """Indices of GPUs that nobody can be given now -> why, the end of a sentence."""
     amounts: Mapping[str, int] = {}
     """What it has of CPU and memory for all pods together, in thousandths; what is not known is left out."""
 
 
 class ClosedAccounts:
-    """Accounts in which closed cards are in use; made anew only where something changed, for choosers read each that is
+    """Accounts in which closed GPUs are in use; made anew only where something changed, for choosers read each that is
     another one.
     """
 
@@ -99,7 +99,7 @@ class ClosedAccounts:
 
     def account(self, name: str, node: OpenNode) -> SharingNode:
         """Return the account of a node, which is not to be changed."""
-        closed = frozenset(node.closed_cards)
+        closed = frozenset(node.closed_gpus)
         made_of = node.account.version, closed
         known = self._made.get(name)
         if known is None or known[0] != made_of or known[1].devices != node.account.devices:
@@ -113,16 +113,16 @@ class ClosedAccounts:
 
     def _account(self, account: SharingNode, closed: Collection[int]) -> SharingNode:
         made = account.copy()
-        for card in closed:
-            whole = {_CLOSED: ContainerGpus(cards=(card,), request=_ALL)}
-            made.pods[f"{_CLOSED} {card}"] = PodShares(pod=_CLOSED, containers=whole, assigned_at=0.0)
+        for gpu in closed:
+            whole = {_CLOSED: ContainerGpus(gpus=(gpu,), request=_ALL)}
+            made.pods[f"{_CLOSED} {gpu}"] = PodShares(pod=_CLOSED, containers=whole, assigned_at=0.0)
         if closed:
             made.version = self.next_version()
         return made
 
 
 class Allotment:
-    """Chooses cards for one pod after the other, each from what those before it leave."""
+    """Chooses GPUs for one pod after the other, each from what those before it leave."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Allotment:
             return
         needed = sum(max(1, each.devices) for each in claimant.requests.values())
         if kept := _whole(self._accounts[node])[:needed]:
-            whole = {f"{card}": ContainerGpus(cards=(card,), request=_ALL) for card in kept}
+            whole = {f"{gpu}": ContainerGpus(gpus=(gpu,), request=_ALL) for gpu in kept}
             self._give(node, f"{_KEPT} {claimant.uid}", PodShares(pod=_KEPT, containers=whole, assigned_at=0.0))
 
     def choose(self, claimant: Claimant) -> ChosenGpus | NoRoom:
@@ -171,11 +171,11 @@ class Allotment:
         if not (wanted := self._chooser.preferences(names, claimant.request, claimant.uid)):
             return None
         node = max(wanted, key=lambda name: wanted[name])
-        found = self._chooser.cards(node, claimant.request, claimant.uid)
+        found = self._chooser.gpus(node, claimant.request, claimant.uid)
         assert found is not None
         containers = {
-            name: ContainerGpus(cards=cards, request=request)
-            for (name, request), cards in zip(claimant.requests.items(), found, strict=True)
+            name: ContainerGpus(gpus=gpus, request=request)
+            for (name, request), gpus in zip(claimant.requests.items(), found, strict=True)
         }
         self._give(node, claimant.uid, PodShares(pod=claimant.key, containers=containers, assigned_at=0.0))
         return ChosenGpus(claimant=claimant, node=node, containers=containers)
@@ -200,13 +200,13 @@ class Allotment:
         open_, text = set(names), claimant.text()
         reasons.update(_obstacle(claimant, text, name, self._nodes[name]) for name in self._nodes if name not in open_)
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f"0/{len(self._nodes)} nodes with cards to claim have room: {told or 'none is ready'}{self._closed()}"
+        return f"0/{len(self._nodes)} nodes with GPUs to claim have room: {told or 'none is ready'}{self._closed()}"
 
     def _closed(self) -> str:
-        """Return which cards nobody is given, as the end of a sentence."""
-        reasons = Counter(reason for node in self._nodes.values() for reason in node.closed_cards.values())
+        """Return which GPUs nobody is given, as the end of a sentence."""
+        reasons = Counter(reason for node in self._nodes.values() for reason in node.closed_gpus.values())
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f"; cards that voda leaves alone: {told}" if told else ""
+        return f"; GPUs that voda leaves alone: {told}" if told else ""
 
 
 _Asked = tuple[str, frozenset[tuple[str, str]], frozenset[str], frozenset[str], frozenset[tuple[str, int]]]
@@ -224,9 +224,9 @@ def _asked(claimant: Claimant) -> _Asked:
 
 
 def _obstacle(claimant: Claimant, text: str, name: str, node: OpenNode) -> str:
-    """Return why a pod cannot be on a node, whatever is left of its cards."""
+    """Return why a pod cannot be on a node, whatever is left of its GPUs."""
     if name in claimant.too_small:
-        return f"the node's cards are too few or too small for {text}"
+        return f"the node's GPUs are too few or too small for {text}"
     if name in claimant.avoided or not selects(claimant.pod, node):
         return "the pod does not select the node, or kube-scheduler refused it there"
     return "the node has less CPU or memory than the pod requests"
@@ -237,7 +237,7 @@ def _is_large_enough(claimant: Claimant, node: OpenNode) -> bool:
 
 
 def _whole(account: SharingNode) -> Sequence[int]:
-    return [card for card, left in enumerate(account.free()) if left.is_whole]
+    return [gpu for gpu, left in enumerate(account.free()) if left.is_whole]
 
 
 def selects(pod: Pod, node: OpenNode) -> bool:
@@ -247,6 +247,6 @@ def selects(pod: Pod, node: OpenNode) -> bool:
 
 def _in_words(request: GpuRequest) -> str:
     if request.devices:
-        return "a whole card" if request.devices == 1 else f"{request.devices} whole cards"
+        return "a whole GPU" if request.devices == 1 else f"{request.devices} whole GPUs"
     parts = [f"{request.milli} milli"] * bool(request.milli) + [f"{request.memory_mib} MiB"] * bool(request.memory_mib)
     return ", ".join(parts)

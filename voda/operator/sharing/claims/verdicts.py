@@ -48,7 +48,7 @@ def unseen_reason(pod: Pod) -> str:
 def move_reason(pod: Pod, node: str, former: KubeCondition | None) -> str:
     """Return why a pod loses GPUs for which it gets others."""
     found = verdict_on(pod, node, former)
-    return _refusal(found) if found is not None and is_unschedulable(found) else "the card is gone"
+    return _refusal(found) if found is not None and is_unschedulable(found) else "the GPU is gone"
 
 
 def give_back_reason(pod: Pod, node: str, former: KubeCondition | None) -> str:

@@ -1,4 +1,4 @@
-"""kube-scheduler's extender for pods that ask for cards or shares: each verb, from bytes to the record answered.
+"""kube-scheduler's extender for pods that ask for GPUs or shares: each verb, from bytes to the record answered.
 
 Rules: what kube-scheduler shows to users is one sentence; every replica answers, by its own fold of the log and its own
 mirror, and appends at the versions that it has read.
@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from voda.application.backend import Backend
-from voda.application.sharing.share_binder import ShareBinder
-from voda.application.sharing.share_corrections import ClosedNodes
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
 from voda.cluster.kubernetes.state.shared_gpus import share_requests
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ClusterUnavailable, InvalidInput, VodaError
-from voda.extender.share_verbs import ShareVerbs, SharingPod, card_states
+from voda.extender.share_verbs import ShareVerbs, SharingPod, gpu_states
 from voda.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -29,6 +27,8 @@ from voda.extender.wire import (
     read_arguments,
 )
 from voda.kubernetes_client.decoding import Unreadable, read
+from voda.operator.sharing.share_binder import ShareBinder
+from voda.operator.sharing.share_corrections import ClosedNodes
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser
 
@@ -54,7 +54,7 @@ class ShareExtender:
         self._binder = ShareBinder(self.backend, self.binding, self.pods, self._placement)
 
     async def filter(self, body: bytes) -> ExtenderFilterResult:
-        """Return the nodes where the pod's cards are free, or in `error` why the question cannot be answered."""
+        """Return the nodes where the pod's GPUs are free, or in `error` why the question cannot be answered."""
         try:
             arguments = read_arguments(body, ExtenderArgs)
             if arguments.nodenames is None:
@@ -73,7 +73,7 @@ class ShareExtender:
         return (await self._placement()).prioritize(self._pod(arguments.pod), arguments.names)
 
     async def preempt(self, body: bytes) -> ExtenderPreemptionResult:
-        """Return the nodes, with their victims, where the pod's cards are free once these have left.
+        """Return the nodes, with their victims, where the pod's GPUs are free once these have left.
 
         Raises:
             VodaError: the question cannot be answered.
@@ -93,8 +93,8 @@ class ShareExtender:
         return ExtenderBindingResult()
 
     def status(self) -> Mapping[str, str]:
-        """Return resource -> JSON of node -> its cards, as elastic-gpu-scheduler has it."""
-        states = msgspec.json.encode(card_states(self._accounts.nodes)).decode()
+        """Return resource -> JSON of node -> its GPUs, as elastic-gpu-scheduler has it."""
+        states = msgspec.json.encode(gpu_states(self._accounts.nodes)).decode()
         return {self.pods.names.core[0]: states}
 
     @property
@@ -112,8 +112,8 @@ class ShareExtender:
             raise InvalidInput(f"pod {pod.metadata.key} names node {pod.spec.node_name} itself: it is not to be placed")
         if not (requests := share_requests(pod, self.pods.names)):
             names = ", ".join((*self.pods.names.core, *self.pods.names.memory))
-            raise InvalidInput(f"pod {pod.metadata.key} asks for no cards: expected some of {names}")
-        return SharingPod(uid=uid, key=pod.metadata.key, requests=requests, has_cards_on=self._accounts.node_of(uid))
+            raise InvalidInput(f"pod {pod.metadata.key} asks for no GPUs: expected some of {names}")
+        return SharingPod(uid=uid, key=pod.metadata.key, requests=requests, has_gpus_on=self._accounts.node_of(uid))
 
     async def _placement(self) -> ShareVerbs:
         if not self.is_synced():

@@ -16,11 +16,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import NoRoom
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
 from voda.domain.gpus import GpuRequest
 from voda.domain.shares import ShareRequest
 from voda.events.types import ShareRequested, ShareRequestWithdrawn
+from voda.operator.sharing.claims.allotment import NoRoom
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
 from voda.planner.sharing import SpareGpus
 
 _AFTER_S: Final = 2.0
@@ -31,7 +31,7 @@ _OPEN_S: Final = 60.0
 _OPEN_WITH_WORKERS_S: Final = 900.0
 """As long as workers are about to leave the node: they may have a long grace."""
 _GONE: Final = "the pod does not wait any more"
-_NOTHING_LEFT: Final = "the node has no cards to spare for it any more"
+_NOTHING_LEFT: Final = "the node has no GPUs to spare for it any more"
 
 RequestFact = ShareRequested | ShareRequestWithdrawn
 OpenRequests = Mapping[str, tuple[str, ShareRequest]]
@@ -76,7 +76,7 @@ def ended_requests(
         elif uid not in served:
             reason = _NOTHING_LEFT
         elif age_s >= _OPEN_WITH_WORKERS_S or (age_s >= _OPEN_S and node not in jobs.being_left):
-            reason = f"no card was free for it within {int(age_s)} s"
+            reason = f"no GPU was free for it within {int(age_s)} s"
         else:
             continue
         yield ShareRequestWithdrawn(node=node, pod_uid=uid, pod=request.pod, reason=reason)

@@ -1,9 +1,9 @@
 """What follows from claims for the accounts of nodes: the facts that put them right. Pure.
 
 1. What claims were given is what their pods have: an account that says something else is corrected.
-2. Shares of pods that ended, are gone, or were given other cards are released.
+2. Shares of pods that ended, are gone, or were given other GPUs are released.
 
-Rule: the API server gives no card twice; where a share that is only meant is in the way of one that was given, it goes.
+Rule: the API server gives no GPU twice; where a share that is only meant is in the way of one that was given, it goes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from voda.domain.shares import PodShares, SharingNode
 from voda.events.types import ShareAssigned, ShareReleased
 
 Standing = Literal["nothing", "elsewhere", "lost", "planned"]
-"""What the claims of a pod have that have nothing of a node: nothing at all, cards of another node, cards that no
+"""What the claims of a pod have that have nothing of a node: nothing at all, GPUs of another node, GPUs that no
 driver publishes any more, or those of a worker, which plans count."""
 UNALLOCATED_S: Final = 60.0
 """For so long a pod on a node may have shares of which its claims know nothing: watches are behind one another."""
@@ -54,13 +54,13 @@ def node_corrections(
         release(uid, reason)
     wrong = [uid for uid, each in given.items() if not _is_recorded(trial, uid, each)]
     for uid in [uid for uid in wrong if uid in trial.pods]:
-        release(uid, "its claims were given other cards, or another part of them")
+        release(uid, "its claims were given other GPUs, or another part of them")
     for uid in wrong:
         shares = given[uid].containers
         if trial.refusal(shares):
-            cards = {card for each in shares.values() for card in each.cards}
-            for other in [other for other in trial.pods if other not in given and _uses(trial.pods[other], cards)]:
-                release(other, f"kube-scheduler has given its card to {given[uid].key}")
+            gpus = {gpu for each in shares.values() for gpu in each.gpus}
+            for other in [other for other in trial.pods if other not in given and _uses(trial.pods[other], gpus)]:
+                release(other, f"kube-scheduler has given its GPU to {given[uid].key}")
         if not trial.refusal(shares):
             facts.append(ShareAssigned(node=node, pod_uid=uid, pod=given[uid].key, containers=shares))
             trial.pods[uid] = PodShares(pod=given[uid].key, containers=shares, assigned_at=0.0)
@@ -90,7 +90,7 @@ def stale_claimants(
         if has == "planned":
             yield uid, "the pod is a job's worker", True
         elif has == "elsewhere":
-            yield uid, "its claims were given cards of another node", True
+            yield uid, "its claims were given GPUs of another node", True
         elif pod is None:
             yield uid, "the pod has ended or is gone", False
         elif pod.is_over:
@@ -99,7 +99,7 @@ def stale_claimants(
             # No scheduler places it any more, and a finalizer may keep it for ever.
             yield uid, "the pod is being deleted", False
         elif has == "nothing" and pod.spec.node_name and now - shares.assigned_at > UNALLOCATED_S:
-            yield uid, "its claims have no cards", True
+            yield uid, "its claims have no GPUs", True
 
 
 def _is_recorded(account: SharingNode, uid: str, given: GivenShares) -> bool:
@@ -107,5 +107,5 @@ def _is_recorded(account: SharingNode, uid: str, given: GivenShares) -> bool:
     return found is not None and found.containers == given.containers
 
 
-def _uses(shares: PodShares, cards: Iterable[int]) -> bool:
-    return any(card in cards for share in shares.containers.values() for card in share.cards)
+def _uses(shares: PodShares, gpus: Iterable[int]) -> bool:
+    return any(gpu in gpus for share in shares.containers.values() for gpu in share.gpus)

@@ -1,8 +1,8 @@
-"""Binds a pod that asks for cards: its share into the log, then its node and its annotations in one write.
+"""Binds a pod that asks for GPUs: its share into the log, then its node and its annotations in one write.
 
 1. Look at the pod: it is the one that kube-scheduler means, and nobody has bound it.
-2. Append `share.assigned` at the version of the node's account that the cards were chosen by.
-3. Bind the pod, with the annotations that name its cards, at the version of the pod that was looked at.
+2. Append `share.assigned` at the version of the node's account that the GPUs were chosen by.
+3. Bind the pod, with the annotations that name its GPUs, at the version of the pod that was looked at.
 
 Rules: the mirror's pod is good enough for the first try, since a later version of it refuses the write. Whoever dies
 between two steps leaves a share of a pod without a node; the next try uses it, or withdraws it. A share is taken from
@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from voda.application.backend import Backend
 from voda.cluster.kubernetes.objects import Pod
 from voda.cluster.kubernetes.pod_binding import PodBinding
-from voda.cluster.kubernetes.state.shared_gpus import card_annotations, share_requests
+from voda.cluster.kubernetes.state.shared_gpus import gpu_annotations, share_requests
 from voda.cluster.kubernetes.state.sharing_pods import SharingPods
 from voda.domain.errors import ActionRefused, ChangedMeanwhile, NotFound, VersionConflict, WrongState
 from voda.domain.gpus import ContainerGpus
@@ -79,14 +79,14 @@ class ShareBinder:
         node, uid, former = arguments.node, pod.metadata.uid, self._accounts.node_of(pod.metadata.uid)
         requests = share_requests(pod, self._mirror.names)
         if not requests:
-            raise WrongState(f"pod {pod.metadata.key} asks for no cards: leave it to kube-scheduler to bind it")
+            raise WrongState(f"pod {pod.metadata.key} asks for no GPUs: leave it to kube-scheduler to bind it")
         if former not in ("", node):
             pod = await self._pods.withdraw(pod, self._backend.clock.new_id())
             await self._release(pod, former, f"kube-scheduler has chosen node {node} for it")
         asking = SharingPod(uid=uid, key=pod.metadata.key, requests=requests)
         async with self._turn(node):
             shares = await self._assign(asking, node)
-        await self._pods.bind(pod, node, card_annotations(shares))
+        await self._pods.bind(pod, node, gpu_annotations(shares))
 
     def _turn(self, node: str) -> asyncio.Lock:
         """Return the lock of a node's account within this process; it lasts for an append, and for no call elsewhere.
@@ -101,7 +101,7 @@ class ShareBinder:
         placement = await self._placement()
         account = self._accounts.nodes.get(node, SharingNode())
         had = account.pods.get(pod.uid)
-        shares = placement.cards(pod, node) if had is None else had.containers
+        shares = placement.gpus(pod, node) if had is None else had.containers
         if isinstance(shares, str):
             raise WrongState(f"pod {pod.key} cannot be bound to node {node}: {shares}")
         assigned = ShareAssigned(node=node, pod_uid=pod.uid, pod=pod.key, containers=shares)
@@ -113,7 +113,7 @@ class ShareBinder:
         await self._backend.record(*facts, actor=ACTOR, version=account.version)
         given = self._accounts.pods(node).get(pod.uid)
         if given is None or given.containers != shares:
-            raise ChangedMeanwhile(f"the share of pod {pod.key} on node {node} is void: cards or pod changed meanwhile")
+            raise ChangedMeanwhile(f"the share of pod {pod.key} on node {node} is void: GPUs or pod changed meanwhile")
         return shares
 
     async def _release(self, pod: Pod, node: str, reason: str) -> None:

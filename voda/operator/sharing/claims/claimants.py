@@ -8,18 +8,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from voda.application.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
-from voda.application.sharing.claims.claim_accounts import ClaimAccounts
-from voda.application.sharing.claims.requests import JobGpus, OpenRequests
-from voda.application.sharing.claims.round import HeldGpus, UnplacedPod
 from voda.cluster.kubernetes import well_known
 from voda.cluster.kubernetes.objects import NodeObject, Pod
 from voda.cluster.kubernetes.quantities import milli, pod_requests
 from voda.cluster.kubernetes.state.chosen_claims import ChosenClaim, chosen_claims, claims_of_pod
 from voda.cluster.kubernetes.state.claim_ledger import LedgerGpu
-from voda.cluster.kubernetes.state.claimed_amounts import asked_of_cards, nodes_too_small
+from voda.cluster.kubernetes.state.claimed_amounts import asked_of_gpus, nodes_too_small
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.domain.errors import InvalidInput
+from voda.operator.sharing.claims.allotment import ChosenGpus, Claimant, OpenNode
+from voda.operator.sharing.claims.claim_accounts import ClaimAccounts
+from voda.operator.sharing.claims.requests import JobGpus, OpenRequests
+from voda.operator.sharing.claims.round import HeldGpus, UnplacedPod
 from voda.planner.decide import spare_for_pods
 from voda.projections.shares import ShareAccounts
 
@@ -70,7 +70,7 @@ class Claimants:
         """Return what a pod asks for; None: its claims are still to be made.
 
         Raises:
-            InvalidInput: it gets no cards as it is, and why, one sentence.
+            InvalidInput: it gets no GPUs as it is, and why, one sentence.
         """
         devices = self.inventory.stock.devices
         made = devices.shared.claims_of(pod.metadata.uid).values()
@@ -78,22 +78,20 @@ class Claimants:
             return None
         if pod.metadata.uid in self.inventory.sharing.by_uid:
             # Its share may be the extender's, which is about to bind it.
-            raise InvalidInput(
-                f"pod {pod.metadata.key} asks for cards by resources and by claims, expected one of them"
-            )
-        classes, cards = devices.rule.device_classes, devices.shared
-        requests = asked_of_cards(pod, claims, classes, cards)
+            raise InvalidInput(f"pod {pod.metadata.key} asks for GPUs by resources and by claims, expected one of them")
+        classes, gpus = devices.rule.device_classes, devices.shared
+        requests = asked_of_gpus(pod, claims, classes, gpus)
         amounts = pod_requests(pod)
         return Claimant(
             pod=pod,
             claims=claims,
             requests=requests,
-            too_small=nodes_too_small(claims, classes, cards),
+            too_small=nodes_too_small(claims, classes, gpus),
             amounts={name: amounts[name] for name in _LIMITING if name in amounts},
         )
 
     def meant(self, claimant: Claimant) -> ChosenGpus | None:
-        """Return the cards that a pod has in the log; None: it has none."""
+        """Return the GPUs that a pod has in the log; None: it has none."""
         found = self.shares.of(claimant.uid)
         if found is None:
             return None
@@ -101,43 +99,43 @@ class Claimants:
         return ChosenGpus(claimant=claimant, node=node, containers=found.containers, assigned_at=found.assigned_at)
 
     def is_lost(self, meant: ChosenGpus) -> bool:
-        """Say whether a card that a pod is meant to have is there no more."""
-        there = len(self.accounts.cards.nodes.get(meant.node, ()))
-        return any(max(each.cards) >= there for each in meant.containers.values())
+        """Say whether a GPU that a pod is meant to have is there no more."""
+        there = len(self.accounts.ledger.nodes.get(meant.node, ()))
+        return any(max(each.gpus) >= there for each in meant.containers.values())
 
     def is_bound(self, meant: ChosenGpus) -> bool:
-        """Say whether the claims of a pod select its cards, and nothing is left to do."""
+        """Say whether the claims of a pod select its GPUs, and nothing is left to do."""
         pod = meant.claimant.pod
         is_gated = well_known.SHARE_GATE in pod.gates
         return not is_gated and all(each.is_chosen(pod) for each in self.claims(meant).values())
 
     def renewals(self, meant: ChosenGpus) -> int:
-        """Return how often claims of a pod that select its cards were made anew."""
+        """Return how often claims of a pod that select its GPUs were made anew."""
         pod = meant.claimant.pod
         return max((each.renewals_of(pod) for each in self.claims(meant).values()), default=0)
 
     def claims(self, chosen: ChosenGpus) -> Mapping[str, ChosenClaim]:
-        """Return the claims of a pod that are to select its cards."""
-        cards, claims = self.accounts.cards, chosen.claimant.claims
-        return chosen_claims(claims, chosen.containers, chosen.node, cards, renewals=chosen.renewals)
+        """Return the claims of a pod that are to select its GPUs."""
+        gpus, claims = self.accounts.ledger, chosen.claimant.claims
+        return chosen_claims(claims, chosen.containers, chosen.node, gpus, renewals=chosen.renewals)
 
     def has(self, chosen: ChosenGpus) -> bool:
-        """Say whether the log has the share, by which alone claims may select cards."""
+        """Say whether the log has the share, by which alone claims may select GPUs."""
         uid = chosen.claimant.uid
         found = self.shares.of(uid) if self.shares.node_of(uid) == chosen.node else None
         return found is not None and found.containers == chosen.containers and self.accounts.is_known(chosen.node)
 
     def open_nodes(self) -> Mapping[str, OpenNode]:
-        """Return the nodes whose cards can be chosen."""
-        stock, cards, found = self.inventory.stock, self.accounts.cards, {}
+        """Return the nodes whose GPUs can be chosen."""
+        stock, gpus, found = self.inventory.stock, self.accounts.ledger, {}
         planned = self._planned()
-        for name, there in cards.nodes.items():
+        for name, there in gpus.nodes.items():
             node = stock.node(name)
             if node is not None and node.is_open and self.accounts.is_known(name):
                 found[name] = OpenNode(
                     account=self.shares.nodes[name],
                     labels=stock.nodes[name].metadata.labels,
-                    closed_cards=self._closed_cards(name, there, planned.get(name, 0)),
+                    closed_gpus=self._closed_gpus(name, there, planned.get(name, 0)),
                     amounts=_amounts(stock.nodes[name]),
                 )
         return found
@@ -145,7 +143,7 @@ class Claimants:
     def job_gpus(self, now: float) -> JobGpus:
         """Return what jobs can give up of each pool: nothing where virtual clusters share it, or no job shrinks."""
         cluster = self.accounts.backend.view.live.cluster
-        pools = {self.inventory.stock.pool_of(name) for name in self.accounts.cards.nodes}
+        pools = {self.inventory.stock.pool_of(name) for name in self.accounts.ledger.nodes}
         there = sorted(pool for pool in pools if pool is not None and cluster.cells(pool) is None)
         found = (spare_for_pods(cluster.state(pool), now) for pool in there)
         spare = [each for each in found if each is not None]
@@ -158,8 +156,8 @@ class Claimants:
 
     def _gives_up(self, node: str) -> bool:
         """Say whether a worker that leaves a node leaves a GPU that a pod can be given, whichever worker it is."""
-        cards = self.accounts.cards
-        is_any = all(not card.is_for_pods and not cards.obstacle(card) for card in cards.nodes.get(node, ()))
+        gpus = self.accounts.ledger
+        is_any = all(not gpu.is_for_pods and not gpus.obstacle(gpu) for gpu in gpus.nodes.get(node, ()))
         return is_any and not self.inventory.stock.devices.unshared(node)
 
     def _nodes_being_left(self) -> Collection[str]:
@@ -173,12 +171,12 @@ class Claimants:
             if cluster.plan(pool).placement.get(job_id, ())[index : index + 1] != (node,)
         }
 
-    def _closed_cards(self, node: str, cards: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
-        """Return the cards that no pod can be given -> why.
+    def _closed_gpus(self, node: str, gpus: Sequence[LedgerGpu], planned: int) -> Mapping[int, str]:
+        """Return the GPUs that no pod can be given -> why.
 
-        Which cards workers get is kube-scheduler's choice: until it has chosen, so many whole ones are kept for them.
+        Which GPUs workers get is kube-scheduler's choice: until it has chosen, so many whole ones are kept for them.
         """
-        reasons = map(self.accounts.cards.obstacle, cards)
+        reasons = map(self.accounts.ledger.obstacle, gpus)
         closed = {index: reason for index, reason in enumerate(reasons) if reason}
         closed |= dict.fromkeys(used := self.accounts.used_by_workers(node), _IN_USE)
         awaited = planned - len(used) - self.accounts.unshared_of_workers(node)

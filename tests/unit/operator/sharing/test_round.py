@@ -6,9 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.round import (
+from voda.cluster.kubernetes.objects import Pod
+from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
+from voda.domain.shares import SharingNode
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, OpenNode
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.round import (
     Action,
     Give,
     GiveBack,
@@ -18,15 +21,12 @@ from voda.application.sharing.claims.round import (
     Unname,
     UnplacedPod,
 )
-from voda.application.sharing.claims.verdicts import unseen_reason
-from voda.cluster.kubernetes.objects import Pod
-from voda.domain.gpus import ContainerGpus, GpuDevice, GpuRequest
-from voda.domain.shares import SharingNode
+from voda.operator.sharing.claims.verdicts import unseen_reason
 from voda.sharing.rating.gpu_chooser import GpuChooser
 from voda.sharing.rating.raters import RATERS
 
 PART = GpuRequest(milli=600)
-REFUSED = "the API server refuses claims that select the cards"
+REFUSED = "the API server refuses claims that select the GPUs"
 
 
 def a_pod(reason: str = "", message: str = "no CPU", *, room_on: str = "n1", **spec: str) -> Pod:
@@ -46,7 +46,7 @@ def holding(pod: Pod, *, are_named: bool = True, renewals: int = 0, are_lost: bo
     """Return a pod that has had a part of a GPU of n1 since instant 0."""
     found = waiting(pod)
     assert found.claimant is not None
-    share = {"gpu": ContainerGpus(cards=(0,), request=PART)}
+    share = {"gpu": ContainerGpus(gpus=(0,), request=PART)}
     gpus = ChosenGpus(claimant=found.claimant, node="n1", containers=share)
     held = HeldGpus(gpus=gpus, are_lost=are_lost, is_known=True, are_named=are_named, renewals=renewals)
     return replace(found, held=held)
@@ -148,7 +148,7 @@ def test_pod_that_nobody_looked_at_is_left_alone_until_somebody_does_and_another
 
 def test_pod_whose_gpu_is_gone_is_told_so_unless_it_could_not_be_placed() -> None:
     for pod, reason in (
-        (a_pod(), "the card is gone"),
+        (a_pod(), "the GPU is gone"),
         (a_pod("Unschedulable"), "kube-scheduler cannot place the pod there: no CPU"),
     ):
         found, _ = answer(holding(pod, are_lost=True), NEW, 1.0, "n2")

@@ -19,11 +19,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
-from voda.application.sharing.claims.attempt import NEW, PodAttempt
-from voda.application.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
-from voda.application.sharing.claims.claimants import Claimants
-from voda.application.sharing.claims.requests import (
+from voda.cluster.kubernetes.objects import Pod
+from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
+from voda.concurrency import log_unexpected
+from voda.domain.errors import ActionRefused
+from voda.events.types import ShareAssigned, ShareReleased, ShareRequestWithdrawn
+from voda.operator.sharing.claims.allotment import Allotment, ChosenGpus, Claimant, ClosedAccounts, NoRoom
+from voda.operator.sharing.claims.attempt import NEW, PodAttempt
+from voda.operator.sharing.claims.claim_accounts import ACTOR, ClaimAccounts, succeeds
+from voda.operator.sharing.claims.claimants import Claimants
+from voda.operator.sharing.claims.requests import (
     RequestFact,
     after_withdrawal,
     ended_requests,
@@ -31,12 +36,7 @@ from voda.application.sharing.claims.requests import (
     request_at,
     with_refused,
 )
-from voda.application.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
-from voda.cluster.kubernetes.objects import Pod
-from voda.cluster.kubernetes.state.chosen_claims import replaced_claims
-from voda.concurrency import log_unexpected
-from voda.domain.errors import ActionRefused
-from voda.events.types import ShareAssigned, ShareReleased, ShareRequestWithdrawn
+from voda.operator.sharing.claims.round import Give, GiveBack, RoundPlan, Tell, Unname, UnplacedPod
 from voda.operator.status.kube_events import Announcement, Subject
 from voda.projections.shares import ShareAccounts
 from voda.sharing.rating import GpuChooser, Rater
@@ -73,12 +73,12 @@ class ClaimPlacer:
 
     async def run(self) -> None:
         """Look whenever something has changed, until cancelled."""
-        cards, seen, looked_at = self.accounts.cards, (-1, -1, -1), 0.0
+        gpus, seen, looked_at = self.accounts.ledger, (-1, -1, -1), 0.0
         tidying: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
             while True:
                 now = self._backend.clock.now()
-                state = self.accounts.pods.changes, cards.changes, self._backend.view.position
+                state = self.accounts.pods.changes, gpus.changes, self._backend.view.position
                 if now - looked_at >= _LOOK_ANYWAY_S:
                     looked_at, seen = now, (-1, -1, -1)
                     self.accounts.mark_all()
@@ -87,7 +87,7 @@ class ClaimPlacer:
                 if state != seen or now >= self._requests_at:
                     seen = state
                     await self.accounts.step()
-                    with log_unexpected("placing pods that claim cards", "shares"):
+                    with log_unexpected("placing pods that claim GPUs", "shares"):
                         for each in await self._look(now):
                             group.create_task(self._bind(each))
                 await asyncio.sleep(_LOOK_S)
@@ -132,7 +132,7 @@ class ClaimPlacer:
                 await asyncio.sleep(0)
             if plan.is_full:
                 break
-            with log_unexpected("choosing cards", each.pod.metadata.key):
+            with log_unexpected("choosing GPUs", each.pod.metadata.key):
                 plan.look_at(each)
         return plan
 
@@ -213,7 +213,7 @@ class ClaimPlacer:
                 raise
             now = self._backend.clock.now()
             self._put(uid, self._attempt(uid).refused(now))
-            why = f"cards were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"
+            why = f"GPUs were chosen on {chosen.node}, but the API server refuses to name them in its claims: {error}"
             self._tell(chosen.claimant.pod, why, now)
             raise
         # The mirror may be behind, and the next round would do it again.
@@ -259,7 +259,7 @@ class ClaimPlacer:
         """Delete the claims of pods on nodes whose place was taken by those that select GPUs."""
         with log_unexpected("deleting claims", "shares"):
             for pod in list(self.accounts.pods.by_uid.values()):
-                for claim in replaced_claims(pod, self.accounts.cards.claims_of(pod.metadata.uid)):
+                for claim in replaced_claims(pod, self.accounts.ledger.claims_of(pod.metadata.uid)):
                     async with self._calls:
                         await succeeds(self.accounts.binding.delete(claim), claim.metadata.key)
 

@@ -1,6 +1,6 @@
-"""Keeps the accounts of nodes whose cards pods claim as the API server has them: what claims were given there.
+"""Keeps the accounts of nodes whose GPUs pods claim as the API server has them: what claims were given there.
 
-Rules: a node is looked at when its cards or claims have changed, and now and then; facts are appended at the version of
+Rules: a node is looked at when its GPUs or claims have changed, and now and then; facts are appended at the version of
 the account that they follow from; a share is taken from a pod that is not there only once the API server has said so;
 what workers have is no share: plans count it.
 """
@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from voda.application.backend import Backend
-from voda.application.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.cluster.kubernetes.claim_binding import ClaimBinding
 from voda.cluster.kubernetes.device_objects import ResourceClaim
 from voda.cluster.kubernetes.state.claim_ledger import ClaimLedger
-from voda.cluster.kubernetes.state.claimed_amounts import given_cards
+from voda.cluster.kubernetes.state.claimed_amounts import given_gpus
 from voda.cluster.kubernetes.state.inventory import Inventory
 from voda.cluster.kubernetes.state.job_pods import worker_of
 from voda.cluster.kubernetes.state.sharing_pods import ClaimingPods
@@ -31,6 +30,7 @@ from voda.domain.errors import (
 )
 from voda.domain.gpus import ContainerGpus
 from voda.domain.shares import PodShares, SharingNode
+from voda.operator.sharing.claims.claim_decisions import GivenShares, Standing, node_corrections, stale_claimants
 from voda.projections.shares import ShareAccounts
 
 _log = logging.getLogger(__name__)
@@ -49,50 +49,50 @@ class ClaimAccounts:
     binding: ClaimBinding
     inventory: Inventory
     _used: dict[str, tuple[tuple[int, int], Collection[int]]] = field(default_factory=dict, init=False)
-    """Node -> the cards that workers use, and what that was found at."""
+    """Node -> the GPUs that workers use, and what that was found at."""
     _unseen: dict[str, float] = field(default_factory=dict, init=False)
     """Uid of a claim whose pod is not there -> since when."""
 
     @property
     def pods(self) -> ClaimingPods:
-        """Return those for whose claims voda chooses cards."""
+        """Return those for whose claims voda chooses GPUs."""
         return self.inventory.claiming
 
     @property
-    def cards(self) -> ClaimLedger:
+    def ledger(self) -> ClaimLedger:
         return self.inventory.stock.devices.shared
 
     def mark_all(self) -> None:
-        """Have the next round look at all nodes, those too whose cards are gone while pods still have them."""
-        self.cards.changed.update(self.cards.nodes)
-        self.cards.changed.update(name for name, account in self.shares.nodes.items() if account.pods)
+        """Have the next round look at all nodes, those too whose GPUs are gone while pods still have them."""
+        self.ledger.changed.update(self.ledger.nodes)
+        self.ledger.changed.update(name for name, account in self.shares.nodes.items() if account.pods)
         there = {claim.metadata.uid for claim in self.inventory.stock.devices.claims.values()} if self._unseen else ()
         self._unseen = {uid: since for uid, since in self._unseen.items() if uid in there}
-        self._used = {name: known for name, known in self._used.items() if name in self.cards.nodes}
+        self._used = {name: known for name, known in self._used.items() if name in self.ledger.nodes}
 
     async def step(self) -> None:
         """Put right the accounts of nodes that changed; what fails is tried again in the next round."""
-        changed, self.cards.changed = self.cards.changed, set()
+        changed, self.ledger.changed = self.ledger.changed, set()
         for number, node in enumerate(sorted(changed)):
             if number % _NODES_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if not await succeeds(self._correct(node), node):
-                self.cards.changed.add(node)
+                self.ledger.changed.add(node)
 
     def is_known(self, node: str) -> bool:
-        """Say whether the log has the cards of a node that the mirror has: then their indices are the same."""
+        """Say whether the log has the GPUs of a node that the mirror has: then their indices are the same."""
         account = self.shares.nodes.get(node)
-        return account is not None and account.is_claimed and account.devices == self.cards.devices(node)
+        return account is not None and account.is_claimed and account.devices == self.ledger.devices(node)
 
     def used_by_workers(self, node: str) -> Collection[int]:
-        """Return the cards of a node, by index, of which claims have some that the account does not count."""
+        """Return the GPUs of a node, by index, of which claims have some that the account does not count."""
         account = self.shares.nodes.get(node)
-        found_at = self.cards.last_change(node), account.version if account is not None else -1
+        found_at = self.ledger.last_change(node), account.version if account is not None else -1
         if (known := self._used.get(node)) is None or known[0] != found_at:
-            pods, cards = self.shares.pods(node), self.cards.nodes.get(node, ())
-            skipped = [claim for claim in self.cards.claims_on(node).values() if self._is_skipped(claim, node, pods)]
+            pods, gpus = self.shares.pods(node), self.ledger.nodes.get(node, ())
+            skipped = [claim for claim in self.ledger.claims_on(node).values() if self._is_skipped(claim, node, pods)]
             taken = {device for claim in skipped for device in claim.devices}
-            known = found_at, [index for index, card in enumerate(cards) if card.id in taken]
+            known = found_at, [index for index, gpu in enumerate(gpus) if gpu.id in taken]
             self._used[node] = known
         return known[1]
 
@@ -103,7 +103,7 @@ class ClaimAccounts:
         return devices.unshared(node) - sum(count for claim, count in claims if not self._is_of_worker(claim, node))
 
     def is_given(self, uid: str) -> bool:
-        """Say whether any claim of a pod was given a part of a card."""
+        """Say whether any claim of a pod was given a part of a GPU."""
         return any(each.share_id for claim in self._claims_of(uid) for each in claim.results)
 
     @property
@@ -112,8 +112,8 @@ class ClaimAccounts:
         return self.backend.view.live.cluster.shares
 
     async def _correct(self, node: str) -> None:
-        if node in self.cards.nodes and not self.is_known(node):
-            raise ChangedMeanwhile(f"the log does not have the cards of node {node} yet")
+        if node in self.ledger.nodes and not self.is_known(node):
+            raise ChangedMeanwhile(f"the log does not have the GPUs of node {node} yet")
         found = self.shares.nodes.get(node)
         if found is None or (found.devices and not found.is_claimed):
             # It is of the other face, or nobody's.
@@ -131,7 +131,7 @@ class ClaimAccounts:
         def standing(uid: str) -> Standing:
             if any(self._is_of_worker(claim, node) for claim in self._claims_of(uid)):
                 return "planned"
-            if any(self.cards.nodes_of(claim) - {node} for claim in self._claims_of(uid)):
+            if any(self.ledger.nodes_of(claim) - {node} for claim in self._claims_of(uid)):
                 return "elsewhere"
             return "lost" if self.is_given(uid) else "nothing"
 
@@ -140,16 +140,16 @@ class ClaimAccounts:
     def _given(self, node: str, account: SharingNode) -> Mapping[str, GivenShares]:
         """Return uid of a pod, or of a claim of its own -> what it has of a node."""
         found = dict[str, GivenShares]()
-        for key, claim in self.cards.claims_on(node).items():
+        for key, claim in self.ledger.claims_on(node).items():
             if self._is_skipped(claim, node, account.pods):
                 continue
-            if not (shares := given_cards(claim, self.cards.nodes[node], self.cards.names)):
+            if not (shares := given_gpus(claim, self.ledger.nodes[node], self.ledger.names)):
                 continue
             owner = claim.owner if self._is_near(claim) else claim.metadata.uid
             if (other := self.shares.node_of(owner)) not in ("", node):
                 if not self._has_some(owner, other):
                     # What it was meant to have there is released first.
-                    self.cards.changed.update((node, other))
+                    self.ledger.changed.update((node, other))
                     continue
                 # Anybody can say that a claim is a pod's.
                 owner = claim.metadata.uid
@@ -186,11 +186,11 @@ class ClaimAccounts:
         return self.inventory.pool(worker_of(pod)) == self.inventory.stock.pool_of(node)
 
     def _has_some(self, uid: str, node: str) -> bool:
-        """Say whether the claims of a pod were given cards of a node."""
-        return any(node in self.cards.nodes_of(claim) for claim in self._claims_of(uid))
+        """Say whether the claims of a pod were given GPUs of a node."""
+        return any(node in self.ledger.nodes_of(claim) for claim in self._claims_of(uid))
 
     def _claims_of(self, uid: str) -> Sequence[ResourceClaim]:
-        return [claim for claim in self.cards.claims_of(uid).values() if self._is_near(claim)]
+        return [claim for claim in self.ledger.claims_of(uid).values() if self._is_near(claim)]
 
     def _is_near(self, claim: ResourceClaim) -> bool:
         """Say whether a claim is in the namespace of its pod; else strangers would hold the pod up."""

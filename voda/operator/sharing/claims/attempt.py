@@ -16,9 +16,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from voda.application.sharing.claims.verdicts import verdict
 from voda.backoff import delay_s
 from voda.cluster.kubernetes.objects import KubeCondition, Pod
+from voda.operator.sharing.claims.verdicts import verdict
 
 _FIRST_BACKOFF_S: Final = 0.1
 _LONGEST_BACKOFF_S: Final = 60.0
